@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands: format, lint, types, import contracts, tests.
+# Further words go to pytest: bash scripts/test.sh -k beam
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+prepare_environment dev
+
+.venv/bin/ruff format --check .
+.venv/bin/ruff check .
+.venv/bin/mypy
+.venv/bin/lint-imports --no-logo
+.venv/bin/python -m pytest -m "not slow" --durations=10 "$@"

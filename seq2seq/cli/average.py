@@ -1,0 +1,40 @@
+"""`seq2seq average`: the mean of several checkpoints (section 6.1)."""
+
+import argparse
+from pathlib import Path
+
+_EXAMPLE = """\
+example:
+  seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq average`."""
+    parser.epilog = _EXAMPLE
+    parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--last", type=int, default=5, metavar="K", help="newest checkpoints to take (default 5)"
+    )
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="default: RUN/averaged")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Average checkpoints.
+
+    Raises:
+        UserError: the run has fewer, or one is damaged.
+    """
+    from seq2seq.checkpoint import average, checkpoints, save_model
+    from seq2seq.errors import UsageError, UserError
+
+    run_folder = Path(arguments.model)
+    if arguments.last < 1:
+        raise UsageError(f"--last {arguments.last}: must be at least 1")
+    found = checkpoints(run_folder)
+    if len(found) < arguments.last:
+        raise UserError(f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}")
+    output = Path(arguments.output) if arguments.output else run_folder / "averaged"
+    save_model(output, average(found[-arguments.last :]))
+    print(output)
+    return 0

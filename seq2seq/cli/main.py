@@ -1,0 +1,89 @@
+"""`seq2seq`: finds the command, and turns errors into one line and an exit code."""
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from seq2seq import __version__
+from seq2seq.errors import UsageError, UserError
+
+_COMMANDS = {
+    "train": "train a model from parallel text (a Hydra application)",
+    "translate": "translate lines of text with a trained model",
+    "score": "score translations with sacreBLEU and with the paper's BLEU",
+    "average": "average the weights of several checkpoints",
+}
+
+_EXAMPLES = """\
+examples:
+  seq2seq train                                    the embedded English-German corpus
+  seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
+                data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
+  seq2seq translate --model runs/mine < test.en > test.out.de
+  seq2seq score -i test.out.de -r test.de
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns:
+        0, or 1 for bad data or a bad run, 2 for bad usage, 130 and 143 after a signal.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    logger = logging.getLogger("seq2seq")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers = [logging.StreamHandler(sys.stderr)]
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        if "--debug" in words:
+            raise
+        print(f"seq2seq: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("seq2seq: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever reads the output has enough of it. Python flushes stdout again at exit: give it
+        # somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["train"]:
+        # Hydra reads these words itself.
+        from seq2seq.cli.train import train
+
+        return train([word for word in words[1:] if word != "--debug"])
+    parser = argparse.ArgumentParser(
+        prog="seq2seq",
+        description="The original Post-LN Transformer of Vaswani et al. (2017).",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"seq2seq {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in _COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary.capitalize() + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if words[:1] == [name]:
+            module = importlib.import_module(f"seq2seq.cli.{name}")
+            module.add_arguments(command)
+            command.add_argument("--debug", action="store_true", help="show a traceback on errors")
+            command.set_defaults(run=module.run)
+    parsed = parser.parse_args(words)
+    code: int = parsed.run(parsed)
+    return code

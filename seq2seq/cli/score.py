@@ -1,0 +1,238 @@
+"""`seq2seq score`: translations, or a model's, against references."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2seq.evaluation.scores import Score
+    from seq2seq.evaluation.significance import Comparison
+
+_EXAMPLES = """\
+examples:
+  seq2seq score -i test.out.de -r test.de
+  seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
+  seq2seq score --model runs/captions -s test.en -r test.de
+  seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq score`."""
+    parser.epilog = _EXAMPLES
+    what = parser.add_argument_group("what is scored")
+    what.add_argument("-i", "--input", metavar="HYPOTHESES", help="translations; - is stdin")
+    what.add_argument("--model", metavar="RUN", help="translate with this model instead")
+    what.add_argument("-s", "--source", metavar="FILE", help="what the model translates")
+    what.add_argument("--beam", type=int, default=4, help="the model's beam size (default 4)")
+    what.add_argument(
+        "--alpha", type=float, default=0.6, help="the model's length penalty (default 0.6)"
+    )
+    what.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
+    what.add_argument("--precision", default="fp32", help="fp32 (default), bf16 or auto")
+
+    against = parser.add_argument_group("against what")
+    against.add_argument(
+        "-r",
+        "--reference",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="references; give it again for more than one a line",
+    )
+    against.add_argument(
+        "-t", "--test-set", metavar="NAME", help="a test set of sacreBLEU's, such as wmt14/full"
+    )
+    against.add_argument("-l", "--language-pair", metavar="PAIR", help="its pair, such as en-de")
+
+    how = parser.add_argument_group("how")
+    how.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
+    how.add_argument("--lowercase", action="store_true", help="disregard case")
+    how.add_argument(
+        "--paper", action="store_true", help="the BLEU of the paper's tables too, for raw text"
+    )
+    how.add_argument(
+        "--language",
+        metavar="CODE",
+        help="target language for --paper (default: from -l, otherwise de)",
+    )
+    how.add_argument(
+        "--compare",
+        nargs="+",
+        default=[],
+        metavar="OTHER",
+        help="other systems' translations: is the difference significant?",
+    )
+    how.add_argument(
+        "--resampling",
+        choices=("bootstrap", "randomization"),
+        default="bootstrap",
+        help="paired bootstrap resampling (default) or approximate randomization",
+    )
+    how.add_argument("--samples", type=int, metavar="N", help="of the test (default 1000 or 10000)")
+    how.add_argument("--seed", type=int, default=12345, help="of the test (default 12345)")
+    how.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score and print.
+
+    Raises:
+        UserError: a file that can't be read, texts that aren't parallel, or a choice that can't be
+            met.
+    """
+    _check_usage(arguments)
+    from seq2seq.data.lines import read_text_lines
+    from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+    from seq2seq.evaluation.scores import ScoreConfig, check_counts, score_all
+    from seq2seq.evaluation.significance import Resampling, compare
+
+    config = ScoreConfig(
+        tokenize=arguments.tokenize,
+        lowercase=arguments.lowercase,
+        test_set=arguments.test_set,
+        language_pair=arguments.language_pair,
+    )
+    first, reference_paths = _find_files(arguments)
+    systems = {path: _read(path) for path in (first, *arguments.compare)}
+    references = [list(read_text_lines(path)) for path in reference_paths]
+    texts = [*systems.items(), *zip(reference_paths, references, strict=True)]
+    check_counts({_name(path): len(lines) for path, lines in texts})
+    if arguments.model:
+        translations = _translate(arguments, systems.pop(first))
+        systems = {arguments.model: translations, **systems}
+
+    hypotheses = next(iter(systems.values()))
+    scores = score_all(hypotheses, references, config)
+    if arguments.paper:
+        language = _target_language(arguments)
+        scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
+    comparisons: list[Comparison] = []
+    if arguments.compare:
+        comparisons = compare(
+            systems,
+            references,
+            config,
+            resampling=Resampling(arguments.resampling),
+            samples=arguments.samples,
+            seed=arguments.seed,
+        )
+    print(_as_json(scores, comparisons) if arguments.json else _as_text(scores, comparisons))
+    if arguments.paper:
+        print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
+    return 0
+
+
+def _check_usage(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that don't go together, before anything is read."""
+    from seq2seq.errors import UsageError
+
+    translations = [arguments.input, arguments.source, *arguments.compare]
+    named = [path for path in translations if path]
+    refused = [
+        (
+            bool(arguments.input) == bool(arguments.model),
+            "give either translations with -i or a model with --model",
+        ),
+        (
+            bool(arguments.reference) == bool(arguments.test_set),
+            "give either references with -r or a test set with -t",
+        ),
+        (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
+        (bool(arguments.source and not arguments.model), "-s is what a model (--model) translates"),
+        (bool(arguments.source and arguments.test_set), "-t brings its own source: leave out -s"),
+        (
+            bool(arguments.model) and not (arguments.source or arguments.test_set),
+            "--model needs something to translate: give -s, or a test set with -t",
+        ),
+        (len(set(named)) < len(named), "each system's translations are named once"),
+        (arguments.paper and arguments.lowercase, "the paper's BLEU is cased: no --lowercase"),
+        (bool(arguments.language) and not arguments.paper, "--language is for --paper"),
+    ]
+    for wrong, message in refused:
+        if wrong:
+            raise UsageError(message)
+
+
+def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
+    """What is scored or, for a model, translated; and the references."""
+    if not arguments.test_set:
+        return arguments.input or arguments.source, arguments.reference
+    from seq2seq.evaluation.scores import named_test_set
+
+    test_set = named_test_set(arguments.test_set, arguments.language_pair)
+    return arguments.input or str(test_set.source), [str(path) for path in test_set.references]
+
+
+def _read(path: str) -> list[str]:
+    """A system's lines: what is not UTF-8 is replaced, so that each line is scored."""
+    from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
+
+    with nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path) as stream:
+        decoded = [decode_leniently(raw) for raw in iterate_lines(stream)]
+    damaged = sum(replaced for _, replaced in decoded)
+    if damaged:
+        print(
+            f"seq2seq: {_name(path)}: {damaged} lines were not valid UTF-8; what could not be read"
+            " was replaced by U+FFFD",
+            file=sys.stderr,
+        )
+    return [line for line, _ in decoded]
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+
+def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
+    from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.translator import Translator
+
+    translator = Translator.load(
+        arguments.model,
+        SearchConfig(beam_size=arguments.beam, alpha=arguments.alpha),
+        device=arguments.device,
+        precision=arguments.precision,
+    )
+    return [translation.text for translation in translator.translate(lines)]
+
+
+def _target_language(arguments: argparse.Namespace) -> str:
+    pair: str = arguments.language_pair or "en-de"
+    language: str = arguments.language or pair.rpartition("-")[2]
+    return language
+
+
+def _as_json(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
+    results: dict[str, list[dict[str, Any]]] = {"scores": [asdict(score) for score in scores]}
+    if comparisons:
+        results["comparisons"] = [asdict(comparison) for comparison in comparisons]
+    return json.dumps(results, indent=2, ensure_ascii=False)
+
+
+def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
+    lines = _align([(s.name, f"{s.value:6.2f}", s.signature, s.detail) for s in scores])
+    for system, group in groupby(comparisons, lambda comparison: comparison.system):
+        rows = [
+            (
+                c.metric,
+                f"{c.value:6.2f}",
+                f"{c.difference:+6.2f}",
+                f"p = {c.p_value:.4f}",
+                "{:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
+                c.signature,
+            )
+            for c in group
+        ]
+        lines += ["", f"{_name(system)} against {_name(comparisons[0].baseline)}", *_align(rows)]
+    return "\n".join(lines)
+
+
+def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

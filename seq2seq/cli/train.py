@@ -1,0 +1,297 @@
+"""`seq2seq train`: the Hydra application, from raw text to a trained model."""
+
+import datetime
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seq2seq.checkpoint import (
+    TrainedModel,
+    average,
+    checkpoints,
+    new_transformer,
+    newest_good,
+    remove_old,
+    restore_checkpoint,
+    save_checkpoint,
+    save_model,
+)
+from seq2seq.cli.config import Config, config_path, explain, register
+from seq2seq.data.batching import Batching
+from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.decoding.translator import Translator
+from seq2seq.device import choose_device, choose_precision, keep_freed_memory
+from seq2seq.errors import UsageError, UserError
+from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.folders import write_file
+from seq2seq.training.display import Display, describe_validation
+from seq2seq.training.metrics import Metrics
+from seq2seq.training.progress import Progress
+from seq2seq.training.trainer import Trainer
+
+logger = logging.getLogger("seq2seq")
+
+
+def train(words: list[str]) -> int:
+    """Run the application with Hydra's command line.
+
+    Raises:
+        UsageError: an override that names nothing or has no valid value.
+        UserError: bad data or a bad run.
+    """
+    register()
+    # Hydra would print its errors and leave; with this it raises them, and they become one line.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    before, sys.argv = sys.argv, ["seq2seq train", *words]
+    exit_codes: list[int] = []
+
+    @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
+    def application(chosen: DictConfig) -> None:
+        config = cast(Config, OmegaConf.to_object(chosen))
+        exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
+
+    try:
+        application()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(explain(error)) from error
+    finally:
+        sys.argv = before
+    return max(exit_codes, default=0)
+
+
+def _as_yaml(chosen: DictConfig) -> str:
+    return OmegaConf.to_yaml(chosen, resolve=True)
+
+
+def _run_folder(config: Config) -> Path:
+    """The folder as given, or a name made from what was chosen and the date."""
+    application = HydraConfig.get()
+    if application.mode is RunMode.MULTIRUN:
+        name = application.job.override_dirname.replace("/", "-") or "run"
+        return Path(application.sweep.dir) / (config.run_dir or name)
+    if config.run_dir is not None:
+        return Path(config.run_dir)
+    if config.resume:
+        raise UsageError("resume=true needs to know what: give run_dir=...")
+    chosen = application.runtime.choices
+    date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return Path("runs") / f"{chosen['data']}-{chosen['model']}-{date}"
+
+
+class Run:
+    """One training in its folder."""
+
+    def __init__(self, config: Config, folder: Path, yaml: str) -> None:
+        self.config = config
+        self.folder = folder
+        self.yaml = yaml
+
+    def execute(self) -> int:
+        """Prepare, train, average, and say what to type next.
+
+        Returns:
+            0, or 128 + the signal that ended it early.
+        """
+        self.device = choose_device(self.config.device)
+        self.precision = choose_precision(self.config.precision, self.device)
+        self._open_folder()
+        with self._log_file():
+            keep_freed_memory()
+            data = prepare(self.config.data, _cache_folder(self.config), logger.info)
+            trainer = self._make_trainer(data)
+            if self.config.resume:
+                self._resume(trainer, data)
+            if reason := trainer.limit_reached():
+                logger.info(f"nothing to do: {reason}")
+                return 0
+            self._describe(trainer, data)
+            self._train(trainer, data)
+            if trainer.signal is not None:
+                logger.info(
+                    f"stopped and saved at step {trainer.progress.step}; go on with the same"
+                    f" command and run_dir={self.folder} resume=true"
+                )
+                return 128 + trainer.signal
+            logger.info(f"finished: {trainer.progress.ended}")
+            self._finish(trainer, data)
+        return 0
+
+    def _train(self, trainer: Trainer, data: PreparedData) -> None:
+        training = self.config.training
+        metrics = Metrics(self.folder, trainer.progress.step)
+        display = Display(trainer.progress, training.max_steps, training.max_minutes)
+        try:
+            trainer.train(
+                metrics,
+                display,
+                validate=lambda: self._validate(trainer.model, data),
+                save=lambda best: self._save(trainer, data, best=best),
+            )
+        finally:
+            display.close()
+            metrics.close()
+
+    @contextmanager
+    def _log_file(self) -> Iterator[None]:
+        """Write what is logged into the run folder as well."""
+        handler = logging.FileHandler(self.folder / "train.log")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            handler.close()
+
+    def _open_folder(self) -> None:
+        folder = self.folder
+        if self.config.resume:
+            if not checkpoints(folder):
+                raise UserError(f"{folder}: no checkpoint to resume from")
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(
+                f"{folder}: is there already; choose another run_dir, or add resume=true to go on"
+            )
+        write_file(folder / "config.yaml", self.yaml.encode())
+
+    def _make_trainer(self, data: PreparedData) -> Trainer:
+        config = self.config
+        torch.manual_seed(config.seed)
+        model = new_transformer(config.model, data.tokenizer.vocab_size).to(self.device)
+        parts = config.training.micro_batches
+        batching = Batching(
+            data.train,
+            source_tokens=-(-config.training.source_tokens // parts),
+            target_tokens=-(-config.training.target_tokens // parts),
+            seed=config.seed,
+        )
+        return Trainer(
+            model,
+            batching,
+            config.training,
+            device=self.device,
+            precision=self.precision,
+            seed=config.seed,
+        )
+
+    def _describe(self, trainer: Trainer, data: PreparedData) -> None:
+        parameters = sum(p.numel() for p in trainer.model.parameters())
+        logger.info(
+            f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,}; device"
+            f" {self.device}, {str(self.precision).removeprefix('torch.')},"
+            f" {torch.get_num_threads()} threads"
+        )
+        statistics = trainer.batching.statistics(trainer.batching.epoch(0))
+        parts = trainer.config.micro_batches
+        logger.info(
+            f"a step: {parts} micro-batch{'es' if parts > 1 else ''}, on average"
+            f" {parts * statistics.source_tokens:,.0f} source and"
+            f" {parts * statistics.target_tokens:,.0f} target tokens in"
+            f" {parts * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
+            f" an epoch: {statistics.batches / parts:,.1f} steps"
+        )
+
+    def _state(self, trainer: Trainer, data: PreparedData) -> dict[str, Any]:
+        """What is saved to go on from, and what must be the same then."""
+        return {
+            "progress": asdict(trainer.progress),
+            "data": data.folder.name,
+            "seed": self.config.seed,
+            "threads": torch.get_num_threads(),
+        }
+
+    def _resume(self, trainer: Trainer, data: PreparedData) -> None:
+        newest = newest_good(self.folder, logger.warning)
+        if newest is None:
+            raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
+        saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
+        now = self._state(trainer, data)
+        for name in ("data", "seed"):
+            if saved[name] != now[name]:
+                raise UserError(
+                    f"{newest}: was trained with another {name} ({saved[name]}, now {now[name]}):"
+                    " resume with what it was trained with, or start a new run_dir"
+                )
+        if saved["threads"] != now["threads"]:
+            logger.warning(
+                f"trained with {saved['threads']} threads so far, {now['threads']} now: the"
+                " result will not be bit for bit that of an uninterrupted run"
+            )
+        trainer.progress = Progress(**saved["progress"])
+        logger.info(f"going on from {newest}, epoch {trainer.progress.epoch + 1}")
+
+    def _validate(self, model: Any, data: PreparedData) -> dict[str, float]:
+        translator = Translator(
+            self._trained(model, data), self.config.search, device=str(self.device)
+        )
+        sources = [pair.source for pair in data.valid_pairs]
+        result: Validation = validate(
+            model,
+            _validation_batches(data),
+            [pair.target for pair in data.valid_pairs],
+            lambda: [translation.text for translation in translator.translate(sources)],
+            device=self.device,
+            precision=self.precision,
+        )
+        return {
+            "valid/loss": result.loss,
+            "valid/perplexity": result.perplexity,
+            "valid/bleu": result.bleu,
+        }
+
+    def _save(self, trainer: Trainer, data: PreparedData, *, best: bool) -> None:
+        trained = self._trained(trainer.model, data)
+        save_checkpoint(
+            self.folder,
+            trainer.progress.step,
+            trained,
+            trainer.optimizer,
+            self._state(trainer, data),
+        )
+        if best:
+            save_model(self.folder / "best", trained)
+        remove_old(self.folder, self.config.training.keep_checkpoints)
+
+    def _trained(self, model: Any, data: PreparedData) -> TrainedModel:
+        languages = (self.config.data.source_language, self.config.data.target_language)
+        return TrainedModel(model, data.tokenizer, *languages)
+
+    def _finish(self, trainer: Trainer, data: PreparedData) -> None:
+        """Average the last checkpoints (6.1) and say what to type next."""
+        last = checkpoints(self.folder)[-self.config.training.average_checkpoints :]
+        if len(last) > 1:
+            mean = average(last)
+            figures = self._validate(mean.model.to(self.device), data)
+            result = f"mean of the last {len(last)} checkpoints: {describe_validation(figures)}"
+            # While a model still learns fast, a mean with its past is worse than its present.
+            if figures["valid/bleu"] >= trainer.progress.best_bleu:
+                save_model(self.folder / "averaged", mean)
+                logger.info(f"{result}, kept as {self.folder / 'averaged'}")
+            else:
+                logger.info(f"{result}, below the best: not kept")
+        logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+
+def _validation_batches(data: PreparedData) -> Batching:
+    longest = int(max(data.valid.source_lengths.max(), data.valid.target_lengths.max()))
+    budget = max(2048, longest)
+    return Batching(data.valid, source_tokens=budget, target_tokens=budget, seed=0)
+
+
+def _cache_folder(config: Config) -> Path:
+    if config.cache is not None:
+        return Path(config.cache)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"

@@ -1,0 +1,1 @@
+"""Parallel text in, batches of token ids out (section 5.1)."""

@@ -1,0 +1,356 @@
+"""Parallel text in: pairs of sentences from files or from a Hugging Face dataset, streamed.
+
+A pair's two sides stay together from here on: unequal line counts, malformed rows and bytes that
+are not UTF-8 are refused with file and line, never skipped, because one line lost on one side
+shifts every pair after it.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
+from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.errors import UserError
+
+Part: TypeAlias = Literal["train", "valid", "test"]
+
+_ROWS_AT_ONCE = 1000
+_FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class SentencePair(NamedTuple):
+    """A sentence and its translation, as they stand in the corpus."""
+
+    source: str
+    target: str
+
+
+@dataclass(kw_only=True)
+class SplitConfig:
+    """Where one part of the corpus is: two files, or one file of pairs, or a dataset's split.
+
+    A file may be compressed (.gz, .xz, .zst, .bz2).
+    """
+
+    source: str | None = None
+    """Text file with one source sentence per line."""
+
+    target: str | None = None
+    """Text file with one target sentence per line; line k belongs to line k of the source."""
+
+    pairs: str | None = None
+    """File with one pair per line: .tsv (source, tab, target) or .jsonl."""
+
+    split: str | None = None
+    """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
+
+
+@dataclass(kw_only=True)
+class FilterConfig:
+    """Which training pairs are left out; lengths are in tokens, the end symbol counted."""
+
+    max_tokens: int = 256
+    """Most tokens on a side."""
+
+    max_length_ratio: float = 9.0
+    """Most times that one side may be longer than the other."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 2:
+            raise ValueError(f"max_tokens={self.max_tokens}: must be at least 2")
+        if not self.max_length_ratio >= 1:
+            raise ValueError(f"max_length_ratio={self.max_length_ratio}: must be at least 1")
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """A parallel corpus: its languages, its three parts, and how it becomes token ids."""
+
+    name: str = "files"
+    """Short name of the corpus, for folders and reports."""
+
+    source_language: str = "source"
+    """Code of the language to translate from; also its key in rows of .jsonl and datasets."""
+
+    target_language: str = "target"
+    """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
+
+    train: SplitConfig = field(default_factory=SplitConfig)
+    """The training part; the tokenizer is learned from it alone."""
+
+    valid: SplitConfig = field(default_factory=SplitConfig)
+    """The validation part."""
+
+    test: SplitConfig = field(default_factory=SplitConfig)
+    """The test part; training never needs it."""
+
+    dataset: str | None = None
+    """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
+
+    dataset_config: str | None = None
+    """Configuration of the dataset, where it has several."""
+
+    dataset_folder: str | None = None
+    """Folder inside the dataset that holds the files, where it has no configurations."""
+
+    revision: str | None = None
+    """Commit of the dataset; a full hash pins its content."""
+
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    """Which training pairs are left out."""
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How the vocabulary is made."""
+
+
+def is_configured(config: DataConfig, part: Part) -> bool:
+    """Whether the configuration says where this part of the corpus is."""
+    place = _place(config, part)
+    return any((place.source, place.target, place.pairs, place.split))
+
+
+def read_pairs(config: DataConfig, part: Part) -> Iterator[SentencePair]:
+    """Stream the pairs of one part of the corpus, in order, blank ones included.
+
+    Raises:
+        UserError: the part is not configured or can't be found; while reading: a line is
+            malformed, or the two files have unequal numbers of lines.
+    """
+    place = _checked_place(config, part)
+    if place.source and place.target:
+        return _read_two_files(place.source, place.target)
+    if place.pairs:
+        return _read_pairs_file(place.pairs, config)
+    return _read_dataset(config, str(place.split))
+
+
+def fingerprint(config: DataConfig, part: Part) -> str:
+    """A sha256 that changes when the content of this part does.
+
+    Files and local folders count by their bytes; a dataset of the hub by name, revision and split
+    where the revision is a full commit hash, and by the library's own fingerprint otherwise.
+    """
+    place = _checked_place(config, part)
+    digest = hashlib.sha256()
+    folder = _local_folder(config.dataset)
+    if place.split is None:
+        paths = [place.pairs] if place.pairs else [place.source, place.target]
+        for path in paths:
+            digest.update(sha256_of_file(Path(str(path)).expanduser()).encode())
+    else:
+        digest.update(repr((config.dataset_config, config.dataset_folder, place.split)).encode())
+        if folder is not None:
+            for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+                digest.update(f"{file.relative_to(folder)}\0{sha256_of_file(file)}".encode())
+        elif config.revision and _FULL_COMMIT.fullmatch(config.revision):
+            digest.update(f"{config.dataset}\0{config.revision}".encode())
+        else:
+            digest.update(str(_load_split(config, place.split)._fingerprint).encode())
+    return digest.hexdigest()
+
+
+def describe(config: DataConfig, part: Part) -> str:
+    """Name the place of a part, for messages."""
+    place = _place(config, part)
+    if place.split:
+        return f"{config.dataset} ({place.split})"
+    return " and ".join(path for path in (place.pairs, place.source, place.target) if path)
+
+
+def locate(config: DataConfig, part: Part, number: int) -> str:
+    """Name the place of a pair, counted from 1: ``file:line``, or the row of a dataset."""
+    place = _place(config, part)
+    path = place.pairs or place.source
+    return f"{path}:{number}" if path else _row_name(config, str(place.split), number)
+
+
+def sha256_of_file(path: Path) -> str:
+    """The sha256 of a file's bytes, read in blocks.
+
+    Raises:
+        UserError: the file can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}; check the path") from None
+
+
+def _place(config: DataConfig, part: Part) -> SplitConfig:
+    places = {"train": config.train, "valid": config.valid, "test": config.test}
+    return places[part]
+
+
+def _checked_place(config: DataConfig, part: Part) -> SplitConfig:
+    place, key = _place(config, part), f"data.{part}"
+    if not is_configured(config, part):
+        raise UserError(
+            f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
+            + (f", or {key}.split=NAME" if config.dataset else "")
+        )
+    if bool(place.source) != bool(place.target):
+        given, missing = ("source", "target") if place.source else ("target", "source")
+        raise UserError(f"{key}: has a {given} but no {missing}; give {key}.{missing}=FILE")
+    if sum(map(bool, (place.source, place.pairs, place.split))) > 1:
+        raise UserError(
+            f"{key}: names several places; keep one of source and target, pairs, or split,"
+            f" and set the others to null, such as {key}.split=null"
+        )
+    if place.split and not config.dataset:
+        raise UserError(f"{key}.split={place.split}: no dataset is named; give data.dataset=NAME")
+    if place.source and place.target and _same_file(place.source, place.target):
+        raise UserError(f"{key}: source and target are the same file {place.source}")
+    return place
+
+
+def _same_file(first: str, second: str) -> bool:
+    try:
+        return Path(first).expanduser().samefile(Path(second).expanduser())
+    except OSError:
+        return False
+
+
+def _read_two_files(source: str, target: str) -> Iterator[SentencePair]:
+    with closing(read_text_lines(source)) as sources, closing(read_text_lines(target)) as targets:
+        for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
+            if source_line is None or target_line is None:
+                raise UserError(
+                    f"{source} has {count_lines(source):,} lines and {target} has"
+                    f" {count_lines(target):,} lines: line {number:,} is the first without a"
+                    " partner; give files where line k of one belongs to line k of the other"
+                )
+            yield SentencePair(source_line, target_line)
+
+
+def _read_pairs_file(path: str, config: DataConfig) -> Iterator[SentencePair]:
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
+        suffixes.pop()
+    if suffixes[-1:] == [".tsv"]:
+        return _read_tsv(path)
+    if suffixes[-1:] == [".jsonl"]:
+        return _read_json_lines(path, config)
+    raise UserError(f"{path}: a file of pairs must end in .tsv or .jsonl, compressed or not")
+
+
+def _read_tsv(path: str) -> Iterator[SentencePair]:
+    for number, line in enumerate(read_text_lines(path), start=1):
+        source, *rest = line.split("\t")
+        if len(rest) != 1:
+            raise UserError(f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target")
+        yield SentencePair(source, rest[0])
+
+
+def _read_json_lines(path: str, config: DataConfig) -> Iterator[SentencePair]:
+    for number, line in enumerate(read_text_lines(path), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: is no JSON: {error}") from None
+            yield _pair_of(row, config, f"{path}:{number}")
+
+
+def _pair_of(row: Any, config: DataConfig, where: str) -> SentencePair:
+    """Take the two sentences out of a row, keyed by language code or by source and target."""
+    if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
+        row = row["translation"]
+    if not isinstance(row, Mapping):
+        raise UserError(f"{where}: is no JSON object but {type(row).__name__}")
+    languages = (config.source_language, config.target_language)
+    for source_key, target_key in (languages, ("source", "target")):
+        if source_key in row and target_key in row:
+            return SentencePair(
+                _text(row[source_key], source_key, where), _text(row[target_key], target_key, where)
+            )
+    raise UserError(
+        f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
+        f" {', '.join(map(repr, row)) or 'none'}; set data.source_language and"
+        " data.target_language"
+    )
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    if value is None:
+        return ""  # how datasets store an empty cell: a blank side, which is filtered and counted
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {key!r} is no text but {type(value).__name__}")
+    # JSON can spell what a UTF-8 file can't hold.
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise UserError(f"{where}: {key!r} holds a NUL or half a surrogate pair; repair the row")
+    return value
+
+
+def _read_dataset(config: DataConfig, split: str) -> Iterator[SentencePair]:
+    number = 0
+    for columns in _load_split(config, split).iter(batch_size=_ROWS_AT_ONCE):
+        for values in zip(*columns.values(), strict=True):
+            number += 1
+            row = dict(zip(columns, values, strict=True))
+            yield _pair_of(row, config, _row_name(config, split, number))
+
+
+def _row_name(config: DataConfig, split: str, number: int) -> str:
+    return f"{config.dataset} ({split}), row {number}"
+
+
+def _local_folder(dataset: str | None) -> Path | None:
+    """The folder that a dataset's name means, or None for a name on the hub."""
+    if dataset is None:
+        return None
+    folder = Path(dataset).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or dataset.startswith((".", "~")):
+        raise UserError(f"data.dataset={dataset}: no such folder")
+    return None
+
+
+def _load_split(config: DataConfig, split: str) -> Any:
+    """Open one split of a dataset of the hub or of a local folder, memory-mapped or streamed."""
+    import datasets  # here, because it takes more than a second
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    folder = _local_folder(config.dataset)
+    try:
+        if folder is None:
+            return datasets.load_dataset(
+                config.dataset,
+                config.dataset_config,
+                data_dir=config.dataset_folder,
+                split=split,
+                revision=config.revision,
+            )
+        if (folder / "dataset_dict.json").exists():
+            return datasets.load_from_disk(folder)[split]
+        if (folder / "state.json").exists():
+            return datasets.load_from_disk(folder)
+        return datasets.load_dataset(
+            str(folder),
+            config.dataset_config,
+            data_dir=config.dataset_folder,
+            split=split,
+            streaming=True,  # else the library keeps a copy and may serve it when files change
+            **_csv_options(folder),
+        )
+    except Exception as error:  # the library's errors have no common class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"dataset {config.dataset}, split {split}: can't be loaded: {reason}; check the name,"
+            " the split and the network, or give files instead (data=files)"
+        ) from error
+
+
+def _csv_options(folder: Path) -> dict[str, Any]:
+    """Keep the library from reading the sentences "None", "null" and "NA" as missing values."""
+    return {"keep_default_na": False} if any(folder.rglob("*.csv")) else {}

@@ -1,0 +1,150 @@
+"""The encoded corpus: token ids of every pair, memory-mapped from one Arrow file.
+
+Every sequence ends with the end symbol. The file has the columns ``source`` and ``target``, lists
+of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
+"""
+
+import os
+from bisect import bisect_right
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from seq2seq.data.tokenizer import END_ID
+from seq2seq.errors import UserError
+
+TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
+
+ROWS_PER_BATCH = 1 << 15
+
+
+class EncodedCorpus:
+    """Token ids of aligned pairs, read in place: opening costs no copy of the file.
+
+    Attributes:
+        source_lengths: (len,) int32, tokens of each source, its end symbol counted.
+        target_lengths: (len,) int32, tokens of each target, its end symbol counted.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open a file that ``EncodedCorpusWriter`` wrote.
+
+        Raises:
+            UserError: the file is missing, cut short or no such file.
+        """
+        self.path = Path(path)
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+            self._source = _Column([batch.column("source") for batch in batches])
+            self._target = _Column([batch.column("target") for batch in batches])
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise UserError(
+                f"{path}: is no readable encoded corpus; delete its folder to have it made again"
+            ) from error
+        self.source_lengths = self._source.lengths
+        self.target_lengths = self._target.lengths
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def source(self, index: int) -> TokenIds:
+        """Ids of one source, (S,), ending with the end symbol; a read-only view of the file."""
+        return self._source[index]
+
+    def target(self, index: int) -> TokenIds:
+        """Ids of one target, (T,), ending with the end symbol; a read-only view of the file."""
+        return self._target[index]
+
+    def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
+        """Pickle as the path, so that a worker process maps the same file."""
+        return EncodedCorpus, (self.path,)
+
+
+class EncodedCorpusWriter:
+    """Write an encoded corpus in bounded memory; the file appears whole or not at all.
+
+    Use as a context manager: the file gets its name when the block ends without an error.
+    """
+
+    def __init__(
+        self, path: str | Path, vocab_size: int, rows_per_batch: int = ROWS_PER_BATCH
+    ) -> None:
+        self._path = Path(path)
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        self._rows_per_batch = rows_per_batch
+        self._ids = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+        column = pa.list_(pa.from_numpy_dtype(self._ids))
+        self._schema = pa.schema([("source", column), ("target", column)])
+        self._sources: list[list[int]] = []
+        self._targets: list[list[int]] = []
+
+    def __enter__(self) -> "EncodedCorpusWriter":
+        self._file = self._temporary.open("wb")
+        self._writer = pa.ipc.new_file(self._file, self._schema)
+        return self
+
+    def write(self, sources: list[list[int]], targets: list[list[int]]) -> None:
+        """Append pairs; the ids come without the end symbol, which is added here."""
+        self._sources += sources
+        self._targets += targets
+        while len(self._sources) >= self._rows_per_batch:
+            self._write_batch()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                if self._sources:
+                    self._write_batch()
+                self._writer.close()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                self._temporary.replace(self._path)
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _write_batch(self) -> None:
+        rows = self._rows_per_batch
+        columns = [self._column(self._sources[:rows]), self._column(self._targets[:rows])]
+        del self._sources[:rows], self._targets[:rows]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+
+    def _column(self, sequences: list[list[int]]) -> Any:
+        offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
+        np.cumsum([len(ids) + 1 for ids in sequences], out=offsets[1:])
+        ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
+        values = np.fromiter(ended, dtype=self._ids, count=int(offsets[-1]))
+        return pa.ListArray.from_arrays(offsets, values)
+
+
+class _Column:
+    """One side of the corpus: its record batches seen as one sequence of views."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._values: list[TokenIds] = [
+            batch.values.to_numpy(zero_copy_only=True) for batch in batches
+        ]
+        self._offsets: list[NDArray[np.int32]] = [batch.offsets.to_numpy() for batch in batches]
+        counts = [np.diff(offsets).astype(np.int32, copy=False) for offsets in self._offsets]
+        self.lengths = np.concatenate([np.zeros(0, dtype=np.int32), *counts])
+        self._first_rows = np.cumsum([0] + [len(batch) for batch in batches]).tolist()
+
+    def __getitem__(self, index: int) -> TokenIds:
+        if not 0 <= index < len(self.lengths):
+            raise IndexError(index)
+        batch = bisect_right(self._first_rows, index) - 1
+        row = index - self._first_rows[batch]
+        offsets = self._offsets[batch]
+        return self._values[batch][offsets[row] : offsets[row + 1]]

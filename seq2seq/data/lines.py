@@ -1,0 +1,184 @@
+r"""What a line is: the one rule for files, compressed files and standard input.
+
+A line ends at the byte ``\n`` and nowhere else. One ``\r`` before it belongs to the ending, a
+byte order mark at the start of the text is dropped, and a last line without an ending counts.
+U+2028, U+0085, vertical tabs, lone carriage returns and the like are characters of a sentence: a
+reader that breaks lines there shifts every pair that follows.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import stat
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+import zstandard
+
+from seq2seq.errors import UserError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+REPLACEMENT_CHARACTER = "\ufffd"
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
+
+_BUFFER_BYTES = 1 << 18
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a file for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2).
+
+    Raises:
+        UserError: the file is missing, a folder, unreadable or an empty archive; also later, from
+            any read, when the archive turns out to be cut short or damaged.
+    """
+    path = Path(path).expanduser()
+    try:
+        file = path.open("rb")
+        status = path.stat()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give the path of a file") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be read: {_reason(error)}") from None
+    suffix = path.suffix.lower()
+    if suffix not in COMPRESSED_SUFFIXES:
+        reader: _Readable = file
+    elif stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        file.close()
+        raise UserError(f"{path}: an empty file is no {suffix} archive; copy it again")
+    else:
+        reader = _decompressor(file, suffix)
+    return io.BufferedReader(_NamedReader(reader, file, path), _BUFFER_BYTES)
+
+
+def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a binary stream without their endings.
+
+    Memory is bounded by the longest line.
+    """
+    mark = BYTE_ORDER_MARK
+    for line in stream:
+        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        mark = b""
+
+
+def count_lines(path: str | Path) -> int:
+    """Count the lines of a file, whatever its bytes."""
+    with open_binary(path) as stream:
+        return sum(1 for _ in iterate_lines(stream))
+
+
+def read_text_lines(path: str | Path) -> Generator[str]:
+    """Yield the lines of a UTF-8 file.
+
+    Raises:
+        UserError: a line is not UTF-8 or holds a NUL character; the message names file and line.
+    """
+    with open_binary(path) as stream:
+        for number, raw in enumerate(iterate_lines(stream), start=1):
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}:{number}: byte 0x{raw[error.start]:02x} at position {error.start + 1}"
+                    " of the line is not UTF-8; convert the file to UTF-8 or repair the line"
+                ) from None
+            if "\0" in line:
+                raise UserError(f"{path}:{number}: holds a NUL character; repair the line")
+            yield line
+
+
+def decode_leniently(raw: bytes) -> tuple[str, bool]:
+    """Decode a line whatever its bytes: what is not UTF-8, and NUL, becomes U+FFFD.
+
+    Returns:
+        The text, and whether anything had to be replaced.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace").replace("\0", REPLACEMENT_CHARACTER), True
+    if "\0" in text:
+        return text.replace("\0", REPLACEMENT_CHARACTER), True
+    return text, False
+
+
+class _NamedReader(io.RawIOBase):
+    """A reader whose failures are user errors that name the file."""
+
+    def __init__(self, reader: _Readable, file: BinaryIO, path: Path) -> None:
+        self._reader, self._file, self._path = reader, file, path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            block = self._reader.read(len(buffer))
+        except EOFError:
+            raise UserError(f"{self._path}: the archive is cut short; copy it again") from None
+        except (OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+            raise UserError(f"{self._path}: can't be read: {_reason(error)}") from None
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._reader.close()
+            finally:
+                self._file.close()
+        super().close()
+
+
+class _ZstandardReader:
+    """Decompress Zstandard frames; unlike the library's own reader, notice one that is cut."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._compressed = self._plain = b""
+
+    def read(self, size: int, /) -> bytes:
+        while not self._plain:
+            self._compressed = self._compressed or self._file.read(_BUFFER_BYTES)
+            if not self._compressed:
+                if self._frame is not None:
+                    raise EOFError
+                return b""
+            self._frame = self._frame or self._decompressor.decompressobj()
+            try:
+                self._plain = self._frame.decompress(self._compressed)
+            except zstandard.ZstdError as error:
+                raise OSError(str(error)) from None
+            self._compressed = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        block, self._plain = self._plain[:size], self._plain[size:]
+        return block
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
+    if suffix == ".zst":
+        return _ZstandardReader(file)
+    modules: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
+    return cast(_Readable, modules[suffix].open(file, "rb"))
+
+
+def _reason(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return reason.splitlines()[0] if reason else type(error).__name__

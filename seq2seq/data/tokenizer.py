@@ -1,0 +1,229 @@
+"""Sub-word pieces (section 5.1): one SentencePiece model for both languages.
+
+The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
+for English-German. SentencePiece is this project's choice: text in, text out, nothing beside the
+model file. Its normalisation, ``nmt_nfkc`` by default, rewrites some characters (full-width
+letters, ligatures, runs of spaces; U+FFFD becomes a space), and its space mark ``▁`` typed in a
+text reads as a space.
+"""
+
+import io
+import os
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+from seq2seq.errors import UserError
+
+PADDING_ID = 0
+UNKNOWN_ID = 1
+START_ID = 2
+END_ID = 3
+
+LONGEST_TRAINING_LINE = 4192
+"""Bytes; SentencePiece leaves longer lines out of its training."""
+
+_CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+_SAMPLE_SEED = 1
+_SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
+
+
+@dataclass(kw_only=True)
+class TokenizerConfig:
+    """How the sub-word vocabulary is made; the default size is the paper's for English-German."""
+
+    vocab_size: int = 37000
+    """Pieces of the shared vocabulary, the four control symbols included."""
+
+    byte_fallback: bool = False
+    """Spell a character that is not in the vocabulary as its UTF-8 bytes instead of <unk>."""
+
+    character_coverage: float = 1.0
+    """Share of the training text's characters that must have a piece of their own."""
+
+    normalization: str = "nmt_nfkc"
+    """SentencePiece's normalisation rule: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
+
+    max_training_sentences: int = 2_000_000
+    """Sentences, of both sides together, that the vocabulary is learned from; of more, a sample."""
+
+    def __post_init__(self) -> None:
+        names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+        if self.vocab_size <= len(_CONTROL_PIECES):
+            raise ValueError(f"vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}")
+        if not 0 < self.character_coverage <= 1:
+            raise ValueError(f"character_coverage={self.character_coverage}: must be in (0, 1]")
+        if self.normalization not in names:
+            raise ValueError(f"normalization={self.normalization}: is none of {', '.join(names)}")
+        if self.max_training_sentences < 1:
+            raise ValueError("max_training_sentences: must be at least 1")
+
+
+class Tokenizer:
+    """Text to token ids and back.
+
+    Control symbols never come out of a text: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
+    sentence are spelled with ordinary pieces, and a lone surrogate reads as U+FFFD.
+    """
+
+    def __init__(self, model_bytes: bytes) -> None:
+        """Raises ``ValueError`` or ``RuntimeError`` for bytes that are not such a model."""
+        if not model_bytes:
+            raise ValueError("it is empty")
+        self.model_bytes = model_bytes
+        self._processor = SentencePieceProcessor(model_proto=model_bytes)
+        for token_id, piece in _CONTROL_PIECES.items():
+            if self._processor.id_to_piece(token_id) != piece:
+                raise ValueError(f"its piece {token_id} is not {piece}")
+        self.vocab_size: int = self._processor.get_piece_size()
+
+    @classmethod
+    def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
+        """Make a tokenizer from a serialised SentencePiece model.
+
+        Raises:
+            UserError: the bytes are no such model, or its control symbols are not this project's.
+        """
+        try:
+            return cls(model_bytes)
+        except (ValueError, RuntimeError, IndexError) as error:
+            reason = str(error) if isinstance(error, ValueError) else "it can't be parsed"
+            raise UserError(
+                f"{name}: is no SentencePiece model of this project: {reason};"
+                " copy the model's folder again"
+            ) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Read a tokenizer file.
+
+        Raises:
+            UserError: the file can't be read or is malformed.
+        """
+        try:
+            model_bytes = Path(path).read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        return cls.from_bytes(model_bytes, str(path))
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[str],
+        config: TokenizerConfig,
+        report: Callable[[str], None] = lambda message: None,
+    ) -> "Tokenizer":
+        """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
+
+        Args:
+            sentences: the training text of both languages; memory holds at most
+                ``config.max_training_sentences`` of them.
+            config: the size of the vocabulary and how it is made.
+            report: told what was left out.
+
+        Raises:
+            UserError: there is no text, or the vocabulary size does not fit it.
+        """
+        sample, left_out = _sample(sentences, config.max_training_sentences, report)
+        if left_out:
+            report(
+                f"{left_out:,} lines over {LONGEST_TRAINING_LINE:,} bytes"
+                " were left out of the tokenizer's training"
+            )
+        if not sample:
+            raise UserError("no text to train the tokenizer on; check the training data")
+        model = io.BytesIO()
+        try:
+            SentencePieceTrainer.train(
+                sentence_iterator=map(_without_lone_surrogates, sample),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=config.vocab_size,
+                byte_fallback=config.byte_fallback,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization,
+                max_sentence_length=LONGEST_TRAINING_LINE,
+                pad_id=PADDING_ID,
+                unk_id=UNKNOWN_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                pad_piece=_CONTROL_PIECES[PADDING_ID],
+                unk_piece=_CONTROL_PIECES[UNKNOWN_ID],
+                bos_piece=_CONTROL_PIECES[START_ID],
+                eos_piece=_CONTROL_PIECES[END_ID],
+                minloglevel=_SILENT,
+            )
+        except RuntimeError as error:
+            raise UserError(_explain(str(error), config)) from None
+        return cls(model.getvalue())
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text, without start and end symbols; a blank text has none."""
+        threads = os.cpu_count() or 1 if len(texts) > 64 else 1
+        try:
+            ids: list[list[int]] = self._processor.encode(texts, out_type=int, num_threads=threads)
+        except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
+            whole = [_without_lone_surrogates(text) for text in texts]
+            ids = self._processor.encode(whole, out_type=int, num_threads=threads)
+        return ids
+
+    def decode(self, token_ids: list[list[int]]) -> list[str]:
+        """Text of each list of ids; padding, start and end symbols are dropped."""
+        texts: list[str] = self._processor.decode(token_ids) if token_ids else []
+        return texts
+
+    def pieces(self, token_ids: list[int]) -> list[str]:
+        """The piece that each id stands for, control symbols included."""
+        return [self._processor.id_to_piece(token_id) for token_id in token_ids]
+
+
+def _sample(
+    sentences: Iterable[str], size: int, report: Callable[[str], None]
+) -> tuple[list[str], int]:
+    """Draw at most ``size`` sentences, each equally likely, and count the over-long ones."""
+    generator = random.Random(_SAMPLE_SEED)
+    sample: list[str] = []
+    seen = left_out = 0
+    for sentence in sentences:
+        # A character has at most four bytes, so that most lines need no encoding to be measured.
+        if 4 * len(sentence) > LONGEST_TRAINING_LINE and (
+            len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE
+        ):
+            left_out += 1
+            continue
+        seen += 1
+        if len(sample) < size:
+            sample.append(sentence)
+        elif (place := generator.randrange(seen)) < size:
+            sample[place] = sentence
+    if seen > size:
+        report(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
+    return sample, left_out
+
+
+def _without_lone_surrogates(text: str) -> str:
+    # UTF-16 joins the two halves of a pair, which UTF-8 can't encode either.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _explain(message: str, config: TokenizerConfig) -> str:
+    """Say what to do about a refusal of SentencePiece."""
+    asked = f"data.tokenizer.vocab_size={config.vocab_size}"
+    if largest := re.search(r"set it to a value <= (\d+)", message):
+        return (
+            f"{asked}: the training text is too small for that many pieces;"
+            f" the largest possible number is {largest[1]}"
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"{asked}: the characters of the training text alone need {smallest[1]} pieces;"
+            " raise it, or lower data.tokenizer.character_coverage (0.9995 is usual for Chinese"
+            " and Japanese)"
+        )
+    if "sentences_.empty()" in message:
+        return "no text to train the tokenizer on; check the training data"
+    return f"{asked}: SentencePiece refused to train: {message.splitlines()[0]}"

@@ -1,0 +1,1 @@
+"""From source text to target text (section 6.1)."""

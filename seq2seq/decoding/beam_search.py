@@ -1,0 +1,257 @@
+"""Beam search with the length penalty of Wu et al. (2016), as section 6.1 uses it.
+
+The search knows nothing of the model: it takes a step function and a state that can be reordered.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+
+
+@dataclass(kw_only=True)
+class SearchConfig:
+    """What a person chooses of the search; the defaults are the paper's."""
+
+    beam_size: int = 4
+    """Hypotheses kept at each step; 1 is greedy search."""
+    alpha: float = 0.6
+    """Exponent of the length penalty; 0 compares log-probabilities as they are."""
+    max_extra_tokens: int = 50
+    """The longest output is the source's length plus this, `</s>` not counted."""
+    nbest: int = 1
+    """Translations returned for a sentence, at most beam_size."""
+
+    def __post_init__(self) -> None:
+        """Refuse a search that can't be done.
+
+        Raises:
+            UserError: beam_size or max_extra_tokens below 1, nbest not in 1 to beam_size, or
+                alpha negative.
+        """
+        for name in ("beam_size", "max_extra_tokens", "nbest"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        if self.nbest > self.beam_size:
+            raise UserError(
+                f"nbest={self.nbest}: a beam of {self.beam_size} holds no more than that"
+            )
+        if not (math.isfinite(self.alpha) and self.alpha >= 0):
+            raise UserError(f"alpha={self.alpha}: must be 0 or above")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished output."""
+
+    token_ids: list[int]
+    """Without the start symbol and `</s>`."""
+    score: float
+    """Log-probability, that of `</s>` included, divided by the length penalty."""
+    cut: bool
+    """It had reached the greatest length, where `</s>` is the only choice."""
+
+
+class SearchState(Protocol):
+    """What the step function remembers: one row per hypothesis."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let row n go on from row parents[n]."""
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """Drop all sentences but these, with all their rows but these."""
+
+
+State = TypeVar("State", bound=SearchState)
+
+
+def length_penalty(length: float, alpha: float) -> float:
+    """((5 + length) / 6)^alpha, the length counting `</s>` (equation 14 of Wu et al. 2016)."""
+    return float(((5.0 + length) / 6.0) ** alpha)
+
+
+@torch.inference_mode()
+def beam_search(
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    max_lengths: Tensor,
+    config: SearchConfig,
+    *,
+    start_id: int,
+    end_id: int,
+    never: tuple[int, ...] = (),
+) -> list[list[Hypothesis]]:
+    """Find the best-scoring outputs of each sentence.
+
+    Each step looks at the 2 x beam_size best continuations: even if half of them end, a full beam
+    stays alive. Those that end are kept apart, by penalised score. A sentence is done when no live
+    hypothesis can still beat its finished ones, so stopping never changes the result; sentences
+    that are done leave the batch.
+
+    Args:
+        step: (newest tokens (N,), state) -> logits (N, V), one row per hypothesis.
+        state: of N = B x beam_size rows, before the first step.
+        max_lengths: (B,), most tokens of an output, `</s>` not counted.
+        config: what a person chooses.
+        start_id: the token before the first.
+        end_id: the token that ends an output.
+        never: tokens that are no output.
+
+    Returns:
+        For each sentence at most config.nbest hypotheses, the best first.
+    """
+    search = _Search(max_lengths, config, start_id, end_id)
+    while True:
+        logits = step(search.newest_tokens, state)
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
+        log_probabilities[:, never] = -math.inf
+        parents = search.extend(log_probabilities)
+        done = search.done()
+        if done.any():
+            search.collect(done)
+            sentences = (~done).nonzero().squeeze(1)
+            if not len(sentences):
+                return search.results
+            rows = search.keep(sentences)
+            state.keep(sentences, parents[rows])
+        else:
+            state.reorder(parents)
+
+
+class _Search:
+    """The live and the finished hypotheses of the sentences that are not done."""
+
+    def __init__(
+        self, max_lengths: Tensor, config: SearchConfig, start_id: int, end_id: int
+    ) -> None:
+        sentences, beam, device = len(max_lengths), config.beam_size, max_lengths.device
+        longest = int(max_lengths.max()) + 1
+        self.config = config
+        self.end_id = end_id
+        self.length = 0  # of the live hypotheses, start symbol not counted
+        self.max_lengths = max_lengths
+        self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
+        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        # (B, beam): one hypothesis to begin with, or the beam would hold copies of it.
+        self.live_scores = torch.full((sentences, beam), -math.inf, device=device)
+        self.live_scores[:, 0] = 0.0
+        self.live_tokens = torch.full((sentences, beam, 1), start_id, device=device)
+        self.finished_scores = torch.full((sentences, beam), -math.inf, device=device)
+        self.finished_tokens = torch.zeros(
+            (sentences, beam, longest), dtype=torch.long, device=device
+        )
+        self.finished_lengths = torch.zeros((sentences, beam), dtype=torch.long, device=device)
+
+    @property
+    def newest_tokens(self) -> Tensor:
+        """The last token of each live hypothesis, (N,)."""
+        return self.live_tokens[:, :, -1].flatten()
+
+    def extend(self, log_probabilities: Tensor) -> Tensor:
+        """Take one step with (N, V) log-probabilities.
+
+        Returns:
+            The row that each new live hypothesis came from, (N,).
+        """
+        sentences, beam = self.live_scores.shape
+        vocab_size = log_probabilities.size(1)
+        self.length += 1
+        at_limit = self.length > self.max_lengths  # (B,): only </s> may follow
+        if at_limit.any():
+            rows = at_limit.repeat_interleave(beam)
+            end_only = torch.full_like(log_probabilities[rows], -math.inf)
+            end_only[:, self.end_id] = log_probabilities[rows, self.end_id]
+            log_probabilities[rows] = end_only
+        scores = self.live_scores.view(-1, 1) + log_probabilities  # (N, V)
+        # A beam of one is greedy search: it ends where </s> is the best continuation.
+        count = min(2 * beam if beam > 1 else 1, beam * vocab_size)
+        best, flat = scores.view(sentences, -1).topk(count)  # (B, count)
+        parents, tokens = flat // vocab_size, flat % vocab_size
+        ended = tokens == self.end_id
+        self._add_finished(best.masked_fill(~ended, -math.inf), parents)
+        self.live_scores, chosen = best.masked_fill(ended, -math.inf).topk(min(beam, count))
+        parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
+        history = self.live_tokens.gather(1, parents.unsqueeze(2).expand(-1, -1, self.length))
+        self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)
+        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * beam
+        return (parents + first_rows).flatten()
+
+    def _add_finished(self, scores: Tensor, parents: Tensor) -> None:
+        """Merge candidates that have just ended, (B, count), into the best beam_size finished."""
+        beam = self.config.beam_size
+        penalised = scores / length_penalty(self.length, self.config.alpha)
+        self.finished_scores, chosen = torch.cat((self.finished_scores, penalised), dim=1).topk(
+            beam
+        )
+        # Their tokens are those of their parents, without the start symbol.
+        tokens = self.live_tokens.gather(1, parents.unsqueeze(2).expand(-1, -1, self.length))
+        fresh = tokens.new_zeros(*scores.shape, self.finished_tokens.size(2))
+        fresh[:, :, : self.length - 1] = tokens[:, :, 1:]
+        lengths = torch.full_like(parents, self.length - 1)
+        self.finished_lengths = torch.cat((self.finished_lengths, lengths), dim=1).gather(1, chosen)
+        index = chosen.unsqueeze(2).expand(-1, -1, fresh.size(2))
+        self.finished_tokens = torch.cat((self.finished_tokens, fresh), dim=1).gather(1, index)
+
+    def done(self) -> Tensor:
+        """(B,), True where no live hypothesis can still get among the nbest finished ones."""
+        # Scores only fall, and the penalty divides them by more the longer the output is: at best
+        # a live hypothesis reaches the greatest length without losing anything on the way.
+        longest = (self.max_lengths + 6.0) / 6.0  # (5 + length) / 6 with </s>
+        attainable = (
+            self.live_scores[:, 0] / longest.to(self.live_scores.dtype) ** self.config.alpha
+        )
+        # Put so that NaN, which nothing is below, ends a search too.
+        return ~(attainable > self.finished_scores[:, self.config.nbest - 1])
+
+    def collect(self, done: Tensor) -> None:
+        """Write the finished hypotheses of these sentences into the results.
+
+        Raises:
+            UserError: there is none, for want of numbers to go by.
+        """
+        nbest = self.config.nbest
+        for sentence in done.nonzero().squeeze(1).tolist():
+            lengths = self.finished_lengths[sentence].tolist()
+            scores = self.finished_scores[sentence].tolist()
+            tokens = self.finished_tokens[sentence].tolist()
+            if not scores[0] > -math.inf:
+                raise UserError(
+                    "the model predicts no numbers (NaN): its training has diverged, or its weights"
+                    " are damaged; use an earlier checkpoint"
+                )
+            self.results[int(self.numbers[sentence])] = [
+                Hypothesis(
+                    tokens[i][: lengths[i]],
+                    scores[i],
+                    cut=lengths[i] >= int(self.max_lengths[sentence]),
+                )
+                for i in range(nbest)
+                if scores[i] > -math.inf
+            ]
+
+    def keep(self, sentences: Tensor) -> Tensor:
+        """Drop all other sentences.
+
+        Returns:
+            The rows of the hypotheses that stay, among those before.
+        """
+        beam = self.config.beam_size
+        for name in (
+            "max_lengths",
+            "numbers",
+            "live_scores",
+            "live_tokens",
+            "finished_scores",
+            "finished_tokens",
+            "finished_lengths",
+        ):
+            setattr(self, name, getattr(self, name)[sentences])
+        return (
+            sentences.unsqueeze(1) * beam + torch.arange(beam, device=sentences.device)
+        ).flatten()

@@ -1,0 +1,1 @@
+"""How good translations are: sacreBLEU's metrics, the paper's BLEU, significance."""

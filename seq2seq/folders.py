@@ -1,0 +1,111 @@
+"""Folders that are written whole or not at all, and whose content can be checked."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from seq2seq.errors import UserError
+
+MANIFEST = "manifest.json"
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files and a manifest of their sha256, then move the folder to its name.
+
+    Whoever reads `folder` sees the old content or the new, never a part: the files are flushed to
+    disk under a temporary name first.
+
+    Raises:
+        UserError: the disk is full, or the place can't be written; what was there before is left.
+    """
+    fresh, replaced = _sibling(folder, "new"), _sibling(folder, "old")
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = json.dumps({"sha256": digests}, indent=2).encode()
+    try:
+        for leftover in (fresh, replaced):  # of a process that had this one's number and died
+            shutil.rmtree(leftover, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        for name, content in {**files, MANIFEST: manifest}.items():
+            _write_flushed(fresh / name, content)
+        _flush_folder(fresh)
+        if folder.exists():
+            folder.rename(replaced)
+        fresh.rename(folder)
+        _flush_folder(folder.parent)
+    except OSError as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        raise UserError(f"{folder}: can't be written: {error.strerror or error}") from error
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def read_folder(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    """Read files that are in the folder's manifest and match it.
+
+    Raises:
+        UserError: the manifest or a file is missing, unreadable or not what was written.
+    """
+    try:
+        digests = dict(json.loads((folder / MANIFEST).read_bytes())["sha256"])
+    except OSError as error:
+        raise UserError(f"{folder}: no readable {MANIFEST} in it: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / MANIFEST}: damaged, no list of sha256 sums") from error
+    files = {}
+    for name in names:
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            raise UserError(f"{folder / name}: {error.strerror}") from error
+        if hashlib.sha256(content).hexdigest() != digests.get(name):
+            raise UserError(f"{folder / name}: damaged, its content is not what was written")
+        files[name] = content
+    return files
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file whole or not at all.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    fresh = _sibling(path, "new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_flushed(fresh, content)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove what an interrupted write has left in a folder."""
+    for leftover in [*parent.glob(".*.new"), *parent.glob(".*.old")]:
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _sibling(path: Path, suffix: str) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{suffix}")
+
+
+def _write_flushed(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

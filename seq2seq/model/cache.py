@@ -1,0 +1,64 @@
+"""What step-by-step decoding keeps, so that no position is computed twice."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass
+class LayerCache:
+    """One decoder layer's keys and values."""
+
+    keys: Tensor
+    """(N, H, longest, K): self-attention, filled up to the current position."""
+    values: Tensor
+    """(N, H, longest, d_v)."""
+    memory_keys: Tensor
+    """(B, H, S, K): attention to the encoder, once per sentence, not per hypothesis."""
+    memory_values: Tensor
+    """(B, H, S, d_v)."""
+
+    def append(self, key: Tensor, value: Tensor, position: int) -> None:
+        """Store key (N, H, 1, K) and value (N, H, 1, d_v) of one position, growing if needed."""
+        if position >= self.keys.size(2):
+            self.keys = _with_room(self.keys, position)
+            self.values = _with_room(self.values, position)
+        self.keys[:, :, position] = key[:, :, 0]
+        self.values[:, :, position] = value[:, :, 0]
+
+    def past(self, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `length` positions: (N, H, length, K)."""
+        return self.keys[:, :, :length], self.values[:, :, :length]
+
+
+def _with_room(x: Tensor, used: int) -> Tensor:
+    # Twice the room each time: the copies add up to less than one more pass over the cache.
+    grown = x.new_empty(x.size(0), x.size(1), max(16, 2 * used), x.size(3))
+    grown[:, :, :used] = x[:, :, :used]
+    return grown
+
+
+@dataclass
+class DecoderCache:
+    """The decoder's state between two steps of a search: rows are hypotheses."""
+
+    layers: list[LayerCache]
+    memory_attention_mask: Tensor
+    """(B, 1, 1, S), True where the source has a token."""
+    length: int = 0
+    """Target positions that are stored."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let row n go on from what was row parents[n]; parents (N,) stay within their sentence."""
+        for layer in self.layers:
+            keys, values = layer.past(self.length)
+            layer.keys[:, :, : self.length] = keys[parents]
+            layer.values[:, :, : self.length] = values[parents]
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
+        self.memory_attention_mask = self.memory_attention_mask[sentences]
+        for layer in self.layers:
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+            layer.memory_keys = layer.memory_keys[sentences]
+            layer.memory_values = layer.memory_values[sentences]

@@ -1,0 +1,95 @@
+"""What a person chooses of the model; the defaults are the paper's base model."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from seq2seq.errors import UserError
+
+
+class Positions(Enum):
+    """How a position is told to the model."""
+
+    sinusoidal = "sinusoidal"
+    """Sine and cosine interleaved, as section 3.5 writes them."""
+    concatenated = "concatenated"
+    """All sines, then all cosines: what the authors' code of 2017 ran."""
+    learned = "learned"
+    """A trained vector per position: row (E) of Table 3."""
+
+
+class Start(Enum):
+    """What stands before the first target token, "outputs shifted right" in Figure 1."""
+
+    symbol = "symbol"
+    """The embedding of `<s>`."""
+    zero = "zero"
+    """A vector of zeros, no embedding: what the authors' code of 2017 ran."""
+
+
+@dataclass(kw_only=True)
+class TransformerConfig:
+    """The hyperparameters of Table 3, and the details on which the paper and its code differ."""
+
+    num_layers: int = 6
+    """Layers of the encoder, and of the decoder (N in the paper)."""
+    d_model: int = 512
+    """Width of the embeddings and of every sublayer's output."""
+    d_ff: int = 2048
+    """Inner width of the feed-forward sublayer."""
+    num_heads: int = 8
+    """Attention heads (h in the paper)."""
+    d_k: int | None = None
+    """Width of a head's queries and keys; d_model / num_heads if not given."""
+    d_v: int | None = None
+    """Width of a head's values; d_model / num_heads if not given."""
+    dropout: float = 0.1
+    """Dropout on each sublayer's output and on the sums of embedding and position (5.4)."""
+    attention_dropout: float = 0.0
+    """Dropout on the attention weights; not in the paper."""
+    relu_dropout: float = 0.0
+    """Dropout after the ReLU; not in the paper."""
+    attention_bias: bool = False
+    """Biases on the attention projections; the formulas of 3.2.2 have none, the code had them."""
+    layer_norm_epsilon: float = 1e-6
+    """Added to the variance inside the root; the paper is silent, this is the authors' value."""
+    positions: Positions = Positions.sinusoidal
+    start: Start = Start.symbol
+    max_learned_positions: int = 512
+    """Longest sequence, in tokens, that `positions: learned` can represent."""
+
+    @property
+    def key_width(self) -> int:
+        """d_k, given or derived."""
+        return self.d_k if self.d_k is not None else self.d_model // self.num_heads
+
+    @property
+    def value_width(self) -> int:
+        """d_v, given or derived."""
+        return self.d_v if self.d_v is not None else self.d_model // self.num_heads
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that make no model.
+
+        Raises:
+            UserError: a size is below 1, d_model is odd or can't be split into heads, or a
+                dropout rate is outside [0, 1).
+        """
+        sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
+        for name in (*sizes, "d_k", "d_v"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise UserError(f"model.{name}={size}: must be at least 1")
+        if self.d_model % 2:
+            raise UserError(f"model.d_model={self.d_model}: must be even, a sine and a cosine each")
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
+            raise UserError(
+                f"model.d_model={self.d_model} does not divide into {self.num_heads} heads:"
+                " choose another number of heads, or give model.d_k and model.d_v"
+            )
+        for name in ("dropout", "attention_dropout", "relu_dropout"):
+            rate = getattr(self, name)
+            if not 0.0 <= rate < 1.0:
+                raise UserError(f"model.{name}={rate}: must be at least 0 and below 1")
+        if not 0 < self.layer_norm_epsilon < math.inf:
+            raise UserError(f"model.layer_norm_epsilon={self.layer_norm_epsilon}: must be positive")

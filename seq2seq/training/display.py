@@ -1,0 +1,148 @@
+"""What a person sees while a model trains: a bar on a terminal, lines in a log elsewhere."""
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from seq2seq.training.progress import Progress
+
+logger = logging.getLogger("seq2seq")
+
+
+class StepFigures(NamedTuple):
+    """The figures of one update."""
+
+    smoothed: float
+    """Label-smoothed loss, summed over the target tokens."""
+    cross_entropy: float
+    """The same without smoothing."""
+    source_tokens: int
+    """Without padding."""
+    target_tokens: int
+    """Without padding."""
+    gradient_norm: float
+    learning_rate: float
+
+
+@dataclass
+class Window:
+    """The updates since the last record."""
+
+    steps: list[StepFigures] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, step: StepFigures) -> None:
+        """Take in an update."""
+        self.steps.append(step)
+
+    def restart_clock(self) -> None:
+        """Leave the time until now (a validation's) out of the speed."""
+        self.started = time.perf_counter()
+
+    def figures(self) -> dict[str, float]:
+        """Means per target token (losses), per step (tokens) and per second."""
+        source = sum(step.source_tokens for step in self.steps)
+        target = sum(step.target_tokens for step in self.steps)
+        cross_entropy = sum(step.cross_entropy for step in self.steps) / target
+        return {
+            "train/loss": sum(step.smoothed for step in self.steps) / target,
+            "train/perplexity": math.exp(min(cross_entropy, 700.0)),
+            "train/gradient_norm": sum(s.gradient_norm for s in self.steps) / len(self.steps),
+            "train/learning_rate": self.steps[-1].learning_rate,
+            "train/source_tokens": source / len(self.steps),
+            "train/target_tokens": target / len(self.steps),
+            "train/tokens_per_second": (source + target) / (time.perf_counter() - self.started),
+        }
+
+
+class Display:
+    """Shows a training's progress.
+
+    Args:
+        progress: where it starts.
+        max_steps: where it ends, if by steps.
+        max_minutes: when it ends, if by the clock.
+    """
+
+    def __init__(
+        self, progress: Progress, max_steps: int | None, max_minutes: float | None
+    ) -> None:
+        self.max_steps = max_steps
+        self.max_minutes = max_minutes
+        self.first_step, self.first_second = progress.step, progress.seconds
+        self.bar = tqdm(
+            total=max_steps,
+            initial=progress.step,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} {postfix}"
+            if max_steps
+            else "step {n_fmt} {postfix}",
+        )
+
+    def show(self, progress: Progress, window: Window) -> None:
+        """Move the bar."""
+        if self.bar.disable:
+            return
+        figures = window.figures()
+        self.bar.n = progress.step
+        self.bar.set_postfix_str(
+            f"epoch {progress.epoch + 1}, {_describe(figures)}, {self._left(progress)}",
+            refresh=False,
+        )
+        self.bar.update(0)
+
+    def log(self, progress: Progress, figures: Mapping[str, float]) -> None:
+        """Write a line where there is no bar."""
+        if self.bar.disable:
+            logger.info(
+                f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(figures)},"
+                f" {self._left(progress)}"
+            )
+
+    def checkpoint(self, progress: Progress, figures: Mapping[str, float], best: bool) -> None:
+        """Tell of a validation."""
+        mark = "the best so far" if best else f"best {progress.best_bleu:.2f}"
+        self.bar.clear()
+        logger.info(
+            f"step {progress.step}, {progress.seconds / 60:.1f} min:"
+            f" {describe_validation(figures)} ({mark})"
+        )
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self.bar.close()
+
+    def _left(self, progress: Progress) -> str:
+        """The time left, by steps or by the clock, whichever ends first."""
+        limits = []
+        done = progress.step - self.first_step
+        if self.max_steps is not None and done:
+            pace = (progress.seconds - self.first_second) / done
+            limits.append((self.max_steps - progress.step) * pace)
+        if self.max_minutes is not None:
+            limits.append(60 * self.max_minutes - progress.seconds)
+        if not limits:
+            return "until it stalls"
+        return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
+
+
+def describe_validation(figures: Mapping[str, float]) -> str:
+    """The figures of a validation in words."""
+    return (
+        f"validation loss {figures['valid/loss']:.3f}, perplexity"
+        f" {figures['valid/perplexity']:.2f}, BLEU {figures['valid/bleu']:.2f}"
+    )
+
+
+def _describe(figures: Mapping[str, float]) -> str:
+    return (
+        f"loss {figures['train/loss']:.3f}, rate {figures['train/learning_rate']:.2e},"
+        f" {figures['train/tokens_per_second']:,.0f} tokens/s"
+    )

@@ -1,0 +1,275 @@
+"""The training loop (section 5): updates, checkpoints, and when to stop."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from types import FrameType
+
+import numpy as np
+import torch
+from torch.nn.utils import get_total_norm
+
+from seq2seq.data.batching import Batching, Indices
+from seq2seq.device import autocast
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+from seq2seq.training.display import Display, StepFigures, Window
+from seq2seq.training.loss import projected_loss
+from seq2seq.training.metrics import Metrics
+from seq2seq.training.optimizer import learning_rate, make_adam
+from seq2seq.training.progress import Progress
+
+
+@dataclass(kw_only=True)
+class TrainingConfig:
+    """What a person chooses of the training; the defaults are the paper's base model."""
+
+    source_tokens: int = 25_000
+    """Source tokens of a step, padding not counted, on all devices together."""
+    target_tokens: int = 25_000
+    """Target tokens of a step, padding not counted, on all devices together."""
+    micro_batch_tokens: int = 4096
+    """Most source tokens, and most target tokens, that a device takes at once; a step is made of as
+    many such parts as its tokens need. Padding comes on top of it, at most a quarter."""
+    max_steps: int | None = 100_000
+    """Updates after which training ends."""
+    max_minutes: float | None = None
+    """Minutes, validation included, after which training ends."""
+    patience: int | None = None
+    """Training ends after so many validations without a better BLEU."""
+    warmup_steps: int = 4000
+    """Updates over which the learning rate rises."""
+    learning_rate_scale: float = 1.0
+    """Factor on the paper's learning rate."""
+    label_smoothing: float = 0.1
+    """Probability that the target distribution gives to all other tokens together."""
+    checkpoint_steps: int | None = None
+    """Updates between two checkpoints; each checkpoint is validated."""
+    checkpoint_minutes: float | None = 10.0
+    """Minutes between two checkpoints."""
+    keep_checkpoints: int = 5
+    """Newest checkpoints that are kept, besides the best."""
+    average_checkpoints: int = 5
+    """Newest checkpoints whose mean is the final model; 1: the last one."""
+    log_steps: int = 50
+    """Updates between two records of the training loss."""
+
+    @property
+    def micro_batches(self) -> int:
+        """Parts that make a step."""
+        return math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
+
+    def __post_init__(self) -> None:
+        """Refuse a training that can't be done.
+
+        Raises:
+            UserError: a count below 1, smoothing outside [0, 1), or nothing that ends it.
+        """
+        for name, value in asdict(self).items():
+            if name == "label_smoothing":
+                if not 0.0 <= value < 1.0:
+                    raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
+            elif value is not None and value <= 0:
+                raise UserError(f"training.{name}={value}: must be above 0")
+        if self.max_steps is None and self.max_minutes is None and self.patience is None:
+            raise UserError(
+                "nothing ends the training: give training.max_steps, training.max_minutes or"
+                " training.patience"
+            )
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise UserError(
+                f"training.average_checkpoints={self.average_checkpoints} are more than"
+                f" training.keep_checkpoints={self.keep_checkpoints}"
+            )
+
+
+class Trainer:
+    """Trains a model until its configuration, or a signal, ends it.
+
+    Args:
+        model: on its device.
+        batching: the training pairs; its budgets are those of a micro-batch.
+        config: what a person chooses.
+        device: where the model is.
+        precision: of the matrix products.
+        seed: of dropout; each step's is a function of the seed and the step alone.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        batching: Batching,
+        config: TrainingConfig,
+        *,
+        device: torch.device,
+        precision: torch.dtype,
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.batching = batching
+        self.config = config
+        self.device = device
+        self.precision = precision
+        self.seed = seed
+        self.optimizer = make_adam(model)
+        self.progress = Progress()
+        self.signal: int | None = None
+        """The signal that asked for a stop, if one did."""
+
+    def train(
+        self,
+        metrics: Metrics,
+        display: Display,
+        *,
+        validate: Callable[[], dict[str, float]],
+        save: Callable[[bool], None],
+    ) -> None:
+        """Go on from `progress` until the end or a signal; the last thing done is a save.
+
+        Args:
+            metrics: where figures are recorded.
+            display: shows them.
+            validate: returns the figures of a validation, `valid/bleu` among them.
+            save: writes a checkpoint of model, optimizer and progress; told whether it is the best.
+
+        Raises:
+            UserError: the loss or a gradient is not finite, or a save failed.
+        """
+        progress, config = self.progress, self.config
+        window = Window()
+        started, seconds_before = time.perf_counter(), progress.seconds
+        checkpoint_seconds = progress.seconds
+        self.model.train()
+        with self._catch_signals():
+            for batches in self._steps():
+                window.add(self._update(batches))
+                progress.seconds = seconds_before + time.perf_counter() - started
+                display.show(progress, window)
+                since = progress.seconds - checkpoint_seconds
+                ended = self.limit_reached()
+                check = bool(ended) or self._checkpoint_due(since)
+                if check or self.signal or progress.step % config.log_steps == 0:
+                    metrics.write(progress.step, window.figures())
+                    display.log(progress, window.figures())
+                    window = Window()
+                if check and not self.signal:
+                    figures = validate()
+                    metrics.write(progress.step, figures)
+                    metrics.draw()
+                    best = self._note_validation(figures["valid/bleu"])
+                    progress.seconds = seconds_before + time.perf_counter() - started
+                    display.checkpoint(progress, figures, best)
+                    progress.ended = ended or self.limit_reached()
+                    save(best)
+                    checkpoint_seconds = progress.seconds
+                    window.restart_clock()
+                elif self.signal:
+                    save(False)
+                if progress.ended or self.signal:
+                    return
+
+    def limit_reached(self) -> str:
+        """Why there is nothing more to do, or the empty string."""
+        progress, config = self.progress, self.config
+        if config.max_steps is not None and progress.step >= config.max_steps:
+            return f"at step {progress.step:,} of {config.max_steps:,}"
+        if config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes:
+            return f"{progress.seconds / 60:.1f} of {config.max_minutes:g} minutes are over"
+        if config.patience is not None and progress.checks_without_gain >= config.patience:
+            return f"{progress.checks_without_gain} validations without a better BLEU"
+        return ""
+
+    def _steps(self) -> Iterator[list[Indices]]:
+        """The micro-batches of one step after the other."""
+        stream = self._micro_batches()
+        while True:
+            yield list(islice(stream, self.config.micro_batches))
+
+    def _micro_batches(self) -> Iterator[Indices]:
+        """All batches from the progress on, one epoch after the other."""
+        progress = self.progress
+        while True:
+            for indices in self.batching.epoch(progress.epoch)[progress.batch :]:
+                progress.batch += 1
+                yield indices
+            progress.epoch += 1
+            progress.batch = 0
+
+    def _update(self, batches: list[Indices]) -> StepFigures:
+        """One update from all micro-batches of a step."""
+        step = self.progress.step + 1
+        torch.manual_seed(int(np.random.SeedSequence([self.seed, step]).generate_state(1)[0]))
+        corpus = self.batching.corpus
+        source_tokens = sum(int(corpus.source_lengths[indices].sum()) for indices in batches)
+        target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
+        smoothed = cross_entropy = 0.0
+        for indices in batches:
+            batch = self.batching.collate(indices).to(self.device)
+            with autocast(self.device, self.precision):
+                states = self.model.decode(batch.target_input, self.model.encode(batch.source))
+                loss = projected_loss(
+                    states,
+                    self.model.embedding.weight,
+                    batch.target_output,
+                    smoothing=self.config.label_smoothing,
+                    padding_id=self.model.padding_id,
+                )
+            # Divided by the tokens of the whole step: k micro-batches give the gradient of one.
+            (loss.smoothed / target_tokens).backward()  # type: ignore[no-untyped-call]
+            smoothed += loss.smoothed.item()
+            cross_entropy += loss.cross_entropy.item()
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = get_total_norm(gradients).item()
+        if not math.isfinite(smoothed) or not math.isfinite(norm):
+            raise UserError(
+                f"step {step}: the loss ({smoothed / target_tokens:g}) or the gradient's norm"
+                f" ({norm:g}) is not finite; the weights are not updated. Lower"
+                " training.learning_rate_scale or raise training.warmup_steps, then go on from the"
+                " last checkpoint with resume=true"
+            )
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.progress.step = step
+        return StepFigures(smoothed, cross_entropy, source_tokens, target_tokens, norm, rate)
+
+    def _checkpoint_due(self, seconds_since: float) -> bool:
+        steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
+        by_steps = steps is not None and self.progress.step % steps == 0
+        return by_steps or (minutes is not None and seconds_since >= 60 * minutes)
+
+    def _note_validation(self, bleu: float) -> bool:
+        progress = self.progress
+        if bleu > progress.best_bleu:
+            progress.best_bleu, progress.best_step = bleu, progress.step
+            progress.checks_without_gain = 0
+            return True
+        progress.checks_without_gain += 1
+        return False
+
+    @contextmanager
+    def _catch_signals(self) -> Iterator[None]:
+        """Let SIGTERM and Ctrl-C end the training after a save; a second one ends it at once."""
+
+        def note(number: int, _: FrameType | None) -> None:
+            self.signal = number
+            for caught, handler in before.items():
+                signal.signal(caught, handler)
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

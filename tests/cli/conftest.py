@@ -1,0 +1,95 @@
+"""A toy language and a model of it, trained once through the command."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from seq2seq.cli.main import main
+
+WORDS = "zero one two three four five six seven eight nine".split()
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Corpus(NamedTuple):
+    """Number words, and the same words backwards: a language that needs attention."""
+
+    folder: Path
+
+    def overrides(self) -> list[str]:
+        return [
+            "data=files",
+            *(
+                f"data.{part}.{side}={self.folder / part}.{side}"
+                for part in ("train", "valid")
+                for side in ("source", "target")
+            ),
+            "data.tokenizer.vocab_size=60",
+            f"cache={self.folder / 'cache'}",
+            "model.num_layers=1",
+            "model.d_model=32",
+            "model.d_ff=64",
+            "model.num_heads=4",
+            "training.source_tokens=256",
+            "training.target_tokens=256",
+            "training.warmup_steps=40",
+            "training.checkpoint_minutes=null",
+            "training.log_steps=5",
+            "precision=fp32",
+            "device=cpu",
+        ]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = random.Random(5)
+    for part, count in (("train", 2000), ("valid", 20), ("test", 40)):
+        sources = [generator.choices(WORDS, k=generator.randint(1, 6)) for _ in range(count)]
+        for side, step in (("source", 1), ("target", -1)):
+            lines = "".join(" ".join(words[::step]) + "\n" for words in sources)
+            (folder / f"{part}.{side}").write_text(lines)
+    return Corpus(folder)
+
+
+@pytest.fixture
+def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Run the command in this process."""
+
+    def run(*words: str | Path) -> Result:
+        capfd.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return Result(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder whose model has learned the toy language."""
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    code = main(
+        [
+            "train",
+            *corpus.overrides(),
+            f"run_dir={run_dir}",
+            "training.max_steps=750",
+            "training.checkpoint_steps=250",
+            "training.average_checkpoints=2",
+            "model.d_model=64",
+            "model.dropout=0.0",
+            "training.warmup_steps=100",
+        ]
+    )
+    assert code == 0
+    return run_dir

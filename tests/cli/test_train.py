@@ -1,0 +1,206 @@
+"""`seq2seq train` on a toy language, through the command line."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+
+def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
+    path = run_dir / "checkpoints" / f"step_{step:08d}" / "model.safetensors"
+    return safetensors.torch.load_file(path)
+
+
+def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
+    names = {path.name for path in trained.iterdir()} - {"averaged"}
+    assert names == {
+        "config.yaml",
+        "metrics.jsonl",
+        "train.log",
+        "learning_curve.png",
+        "tensorboard",
+        "checkpoints",
+        "best",
+    }
+    assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == [
+        "step_00000250",
+        "step_00000500",
+        "step_00000750",
+    ]
+
+
+def test_metrics_tell_of_each_checkpoint(trained: Path) -> None:
+    records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    validated = [record for record in records if "valid/bleu" in record]
+    assert [record["step"] for record in validated] == [250, 500, 750]
+    assert validated[-1]["valid/loss"] < validated[0]["valid/loss"]
+    assert all(record["train/tokens_per_second"] > 0 for record in records if record not in validated)
+
+
+def test_the_mean_is_kept_if_it_is_no_worse_than_the_best(trained: Path) -> None:
+    log = (trained / "train.log").read_text()
+    bleu = re.search(r"mean of the last 2 checkpoints: .* BLEU ([\d.]+), (.*)", log)
+    best = max(float(found) for found in re.findall(r"min: .* BLEU ([\d.]+)", log))
+    assert bleu
+    kept = float(bleu[1]) >= best
+    assert kept == (trained / "averaged").is_dir()
+    assert kept == bleu[2].startswith("kept")
+
+
+def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
+    trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mean"
+    assert seq2seq("average", "--model", trained, "--last", "2", "-o", folder).code == 0
+    averaged = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, value in averaged.items():
+        mean = (weights(trained, 500)[name].double() + weights(trained, 750)[name].double()) / 2
+        torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-7)
+
+
+def test_it_learns_to_write_backwards(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    source = corpus.folder / "test.source"
+    assert seq2seq("translate", "--model", trained, "-i", source, "-o", output).code == 0
+    translated = output.read_text().splitlines()
+    expected = (corpus.folder / "test.target").read_text().splitlines()
+    right = sum(a == b for a, b in zip(translated, expected, strict=True))
+    assert right / len(expected) > 0.8
+
+
+@pytest.mark.parametrize("cut", [3, 7])
+def test_a_resumed_run_is_the_uninterrupted_run(
+    corpus, seq2seq: Callable, tmp_path: Path, cut: int
+) -> None:
+    command = ["train", *corpus.overrides(), "training.checkpoint_steps=3", "training.log_steps=1"]
+    # Two micro-batches a step: the cut falls into the middle of an epoch's batches.
+    command += ["training.micro_batch_tokens=128", "training.average_checkpoints=1"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert seq2seq(*command, f"run_dir={whole}", "training.max_steps=10").code == 0
+    assert seq2seq(*command, f"run_dir={parts}", f"training.max_steps={cut}").code == 0
+    resumed = seq2seq(*command, f"run_dir={parts}", "training.max_steps=10", "resume=true")
+    assert resumed.code == 0, resumed.err
+    expected, found = weights(whole, 10), weights(parts, 10)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    optimizers = [
+        (run / "checkpoints" / "step_00000010" / "optimizer.safetensors").read_bytes()
+        for run in (whole, parts)
+    ]
+    assert optimizers[0] == optimizers[1]
+
+    def losses(run: Path) -> list[tuple[int, float]]:
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
+
+    assert losses(whole) == losses(parts)
+
+
+def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callable) -> None:
+    result = seq2seq(
+        "train",
+        *corpus.overrides(),
+        f"run_dir={trained}",
+        "resume=true",
+        "model.d_model=64",
+        "training.max_steps=750",
+    )
+    assert result.code == 0
+    assert "nothing to do: at step 750 of 750" in result.err
+
+
+def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
+    result = seq2seq(
+        "train",
+        *corpus.overrides(),
+        f"run_dir={trained}",
+        "resume=true",
+        "model.d_model=64",
+        f"data.train.source={corpus.folder / 'train.target'}",
+        f"data.train.target={corpus.folder / 'train.source'}",
+    )
+    assert result.code == 1
+    assert "was trained with another data" in result.err.splitlines()[-1]
+
+
+def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Callable) -> None:
+    before = (trained / "config.yaml").read_bytes()
+    result = seq2seq("train", *corpus.overrides(), f"run_dir={trained}", "seed=7")
+    assert result.code == 1
+    assert result.err.strip().endswith(
+        "is there already; choose another run_dir, or add resume=true to go on"
+    )
+    assert (trained / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("trainig.max_steps=3", "no such key: trainig.max_steps; did you mean training.max_steps?"),
+        ("max_steps=3", "did you mean training.max_steps?"),
+        ("model=smal", "no such choice: model=smal; did you mean small?"),
+        ("data=multi30", "did you mean multi30k?"),
+        ("training.max_steps=many", "training.max_steps"),
+        ("model.num_heads=7", "does not divide into 7 heads"),
+        ("training.label_smoothing=1.5", "training.label_smoothing=1.5"),
+        ("device=quantum", "device 'quantum' can't be used here"),
+        ("precision=fp12", "precision 'fp12' is unknown"),
+        ("resume=true", "run_dir"),
+    ],
+)
+def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, says: str) -> None:
+    result = seq2seq("train", word)
+    assert result.code in (1, 2)
+    assert says in result.err
+    assert result.err.count("\n") == 1
+    assert result.out == ""
+
+
+def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) -> None:
+    result = seq2seq(
+        "train",
+        *corpus.overrides(),
+        "training.max_steps=2",
+        "--multirun",
+        "seed=1,2",
+        f"hydra.sweep.dir={tmp_path / 'sweep'}",
+    )
+    assert result.code == 0, result.err
+    runs = [path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]
+    assert len(runs) == 2
+    assert all((run / "checkpoints" / "step_00000002").is_dir() for run in runs)
+
+
+def test_sigterm_saves_and_leaves(corpus, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        metrics = run_dir / "metrics.jsonl"
+        for _ in range(600):
+            if metrics.exists() and metrics.read_text():
+                break
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert b"resume=true" in err
+    assert b"Traceback" not in err
+    assert len(list((run_dir / "checkpoints").iterdir())) == 1
+
+
+def test_the_configuration_is_printed(seq2seq: Callable) -> None:
+    result = seq2seq("train", "--cfg", "job", "model=tiny")
+    assert result.code == 0
+    assert "d_model: 128" in result.out

@@ -1,0 +1,47 @@
+"""What several test files share: a tiny tokenizer, and tiny models with parameters that matter."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from seq2seq.checkpoint import new_transformer
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.model import Transformer, TransformerConfig
+
+MakeModel = Callable[..., Transformer]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    who = ("a man", "the woman", "two small dogs", "a child", "nobody")
+    does = ("sees", "likes", "carries", "paints")
+    what = ("the sea", "a red house", "three old friends", "an apple", "the long road home")
+    return [f"{a} {b} {c}." for a in who for b in does for c in what]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(sentences: list[str]) -> Tokenizer:
+    return Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
+
+
+@pytest.fixture
+def make_model() -> MakeModel:
+    """Tiny float64 models whose biases and norms, too, are random, or they would prove nothing."""
+
+    def make(*, vocab_size: int = 11, seed: int = 1, **choices: object) -> Transformer:
+        sizes = {"num_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0}
+        config = TransformerConfig(**(sizes | choices))  # type: ignore[arg-type]
+        torch.manual_seed(seed)
+        model = new_transformer(config, vocab_size).double().eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        return model
+
+    return make

@@ -1,0 +1,216 @@
+"""Parallel text in: the same pairs from every kind of place, and refusals that name the place."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from seq2seq.data.corpus import (
+    DataConfig,
+    FilterConfig,
+    SentencePair,
+    SplitConfig,
+    fingerprint,
+    read_pairs,
+)
+from seq2seq.errors import UserError
+
+PAIRS = [
+    SentencePair("A house.", "Ein Haus."),
+    SentencePair("no\u2028break \x85 here\v", 'ein "Wort", noch eins'),
+    SentencePair("None", "null"),
+    SentencePair("NA", "nan"),
+    SentencePair("", "blank"),
+    SentencePair("  spaces  stay ", "\ufeffmark in mid-text"),
+]
+EN_DE = DataConfig(source_language="en", target_language="de")
+
+
+def of_files(folder: Path, source: bytes, target: bytes) -> DataConfig:
+    (folder / "text.en").write_bytes(source)
+    (folder / "text.de").write_bytes(target)
+    place = SplitConfig(source=str(folder / "text.en"), target=str(folder / "text.de"))
+    return replace(EN_DE, train=place)
+
+
+def of_pairs(path: Path, text: str) -> DataConfig:
+    path.write_text(text, encoding="utf-8", newline="")
+    return replace(EN_DE, train=SplitConfig(pairs=str(path)))
+
+
+def read(config: DataConfig) -> list[SentencePair]:
+    return list(read_pairs(config, "train"))
+
+
+def refusal(config: DataConfig) -> str:
+    with pytest.raises(UserError) as caught:
+        read(config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def lines_of(side: str) -> bytes:
+    return "".join(getattr(pair, side) + "\n" for pair in PAIRS).encode()
+
+
+def test_two_files(tmp_path: Path) -> None:
+    assert read(of_files(tmp_path, lines_of("source"), lines_of("target"))) == PAIRS
+    windows = lines_of("source").replace(b"\n", b"\r\n")
+    assert read(of_files(tmp_path, b"\xef\xbb\xbf" + windows, lines_of("target"))) == PAIRS
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t\0\ufeff"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(text, text), max_size=8))
+def test_the_same_pairs_from_files_tsv_and_json_lines(
+    tmp_path: Path, pairs: list[tuple[str, str]]
+) -> None:
+    source = "".join(f"{source}\n" for source, _ in pairs).encode()
+    target = "".join(f"{target}\n" for _, target in pairs).encode()
+    tsv = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    rows = [{"de": target, "en": source} for source, target in pairs]
+    jsonl = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    assert read(of_files(tmp_path, source, target)) == pairs
+    assert read(of_pairs(tmp_path / "text.tsv", tsv)) == pairs
+    assert read(of_pairs(tmp_path / "text.jsonl", jsonl)) == pairs
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"en": "a", "de": "b"},
+        {"translation": {"en": "a", "de": "b"}},
+        {"source": "a", "target": "b"},
+        {"id": 7, "target": "b", "source": "a"},
+    ],
+    ids=["languages", "translation", "source and target", "more keys"],
+)
+def test_shapes_of_a_row(tmp_path: Path, row: object) -> None:
+    config = of_pairs(tmp_path / "text.jsonl", json.dumps(row) + "\n\n")
+    assert read(config) == [("a", "b")]
+
+
+def test_the_languages_give_the_direction(tmp_path: Path) -> None:
+    config = of_pairs(tmp_path / "text.jsonl", '{"en": "a", "de": "b"}\n')
+    assert read(replace(config, source_language="de", target_language="en")) == [("b", "a")]
+
+
+def test_compressed_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "text.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\tb\n"))
+    assert read(replace(EN_DE, train=SplitConfig(pairs=str(path)))) == [("a", "b")]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 30), st.integers(0, 30), st.booleans())
+def test_unequal_files_name_both_counts(
+    tmp_path: Path, sources: int, targets: int, ended: bool
+) -> None:
+    source = b"\n".join([b"a"] * sources) + b"\n" * (ended and sources > 0)
+    config = of_files(tmp_path, source, b"b\n" * targets)
+    if sources == targets:
+        assert len(read(config)) == sources
+        return
+    said = refusal(config)
+    assert f"{config.train.source} has {sources} lines" in said
+    assert f"{config.train.target} has {targets} lines" in said
+    assert f"line {min(sources, targets) + 1} is the first" in said
+
+
+def test_pairs_stream(tmp_path: Path) -> None:
+    pairs = read_pairs(of_files(tmp_path, b"a\n" * 100_000, b"b\n" * 99_999), "train")
+    assert isinstance(pairs, Iterator)
+    assert next(pairs) == ("a", "b")
+
+
+@pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", ""])
+def test_a_bad_tsv_line_is_named(tmp_path: Path, line: str) -> None:
+    config = of_pairs(tmp_path / "text.tsv", f"a\tb\n{line}\nc\td\n")
+    assert f"{config.train.pairs}:2: " in refusal(config)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[1]", "is no JSON object but list"),
+        ('{"en": "a"}', "no keys 'en' and 'de'"),
+        ('{"en": "a", "de": 3}', "'de' is no text but int"),
+        (r'{"en": "a\ud800", "de": "b"}', "half a surrogate pair"),
+        (r'{"en": "a\u0000", "de": "b"}', "NUL"),
+    ],
+)
+def test_a_bad_json_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    config = of_pairs(tmp_path / "text.jsonl", f'{{"en": "a", "de": "b"}}\n{line}\n')
+    message = refusal(config)
+    assert f"{config.train.pairs}:2: " in message
+    assert said in message
+
+
+def test_bad_text_is_named(tmp_path: Path) -> None:
+    config = of_files(tmp_path, b"fine\nfine\n", b"fine\nb\xe4d\n")
+    assert f"{config.train.target}:2: " in refusal(config)
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    assert "data.train.source=FILE data.train.target=FILE" in refusal(EN_DE)
+    assert "data.train.split=NAME" in refusal(replace(EN_DE, dataset="name"))
+    both = of_files(tmp_path, b"a\n", b"b\n")
+    source, target = both.train.source, both.train.target
+    assert "data.train.target=FILE" in refusal(replace(EN_DE, train=SplitConfig(source=source)))
+    assert "data.train.split=null" in refusal(
+        replace(EN_DE, train=SplitConfig(source=source, target=target, split="train"))
+    )
+    assert "data.dataset=NAME" in refusal(replace(EN_DE, train=SplitConfig(split="train")))
+    assert "same file" in refusal(replace(EN_DE, train=SplitConfig(source=source, target=source)))
+    absent = str(tmp_path / "absent")
+    assert f"{absent}: no such file" in refusal(
+        replace(EN_DE, train=SplitConfig(source=source, target=absent))
+    )
+    assert ".tsv or .jsonl" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
+
+
+def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    original = of_files(tmp_path, b"a\n", b"b\n")
+    copy = of_files(tmp_path / "copy", b"a\n", b"b\n")
+    assert fingerprint(original, "train") == fingerprint(copy, "train")
+    for source, target in ((b"a\n", b"c\n"), (b"b\n", b"a\n"), (b"a\nb\n", b"")):
+        other = of_files(tmp_path / "copy", source, target)
+        assert fingerprint(original, "train") != fingerprint(other, "train")
+
+
+def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
+    config = replace(EN_DE, dataset="some/name", revision="0" * 40)
+    prints = {
+        fingerprint(replace(config, train=SplitConfig(split=split), revision=revision), "train")
+        for split in ("train", "validation")
+        for revision in ("0" * 40, "1" * 40)
+    }
+    assert len(prints) == 4
+
+
+def test_the_configuration_is_one_that_omegaconf_checks() -> None:
+    config = OmegaConf.structured(DataConfig)
+    merged = OmegaConf.merge(config, {"train": {"source": "a"}, "filter": {"max_tokens": 100}})
+    data = OmegaConf.to_object(merged)
+    assert isinstance(data, DataConfig)
+    assert data.train == SplitConfig(source="a")
+    assert data.filter == FilterConfig(max_tokens=100)
+    with pytest.raises(Exception, match="max_token"):
+        OmegaConf.merge(config, {"filter": {"max_token": 100}})
+
+
+@pytest.mark.parametrize("options", [{"max_tokens": 1}, {"max_length_ratio": 0.5}])
+def test_impossible_filters_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        FilterConfig(**options)  # type: ignore[arg-type]

@@ -1,0 +1,152 @@
+"""Hugging Face datasets in local folders give the pairs that the same text gives in files."""
+
+import json
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq.data.corpus import (
+    DataConfig,
+    SentencePair,
+    SplitConfig,
+    fingerprint,
+    read_pairs,
+)
+from seq2seq.errors import UserError
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import datasets
+
+# The library leaves some of what it opens to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PAIRS = [
+    SentencePair("A house.", "Ein Haus."),
+    SentencePair("no\u2028break \x85 here\v", 'ein "Wort", noch eins'),
+    SentencePair("None", "null"),
+    SentencePair("NA", "nan"),
+    SentencePair("", "blank"),
+    SentencePair("  spaces  stay ", "\ufeffmark in mid-text"),
+]
+EN_DE = DataConfig(source_language="en", target_language="de")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+
+
+def of_folder(folder: Path, split: str = "train") -> DataConfig:
+    return replace(EN_DE, dataset=str(folder), train=SplitConfig(split=split))
+
+
+def flat() -> Any:
+    return datasets.Dataset.from_list([{"en": a, "de": b} for a, b in PAIRS])
+
+
+def nested() -> Any:
+    return datasets.Dataset.from_list(
+        [{"id": 1, "translation": {"en": a, "de": b}} for a, b in PAIRS]
+    )
+
+
+def save(folder: Path, kind: str) -> None:
+    folder.mkdir()
+    if kind == "parquet":
+        flat().to_parquet(folder / "train.parquet")
+    elif kind == "nested parquet":
+        nested().to_parquet(folder / "train-00000-of-00001.parquet")
+    elif kind == "json":
+        rows = [json.dumps({"en": a, "de": b}, ensure_ascii=False) for a, b in PAIRS]
+        (folder / "train.jsonl").write_text("\n".join(rows), encoding="utf-8", newline="")
+    elif kind == "csv":
+        flat().to_csv(folder / "train.csv", index=False)
+    elif kind == "saved dataset":
+        nested().save_to_disk(folder)
+    else:
+        datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
+
+
+KINDS = ["parquet", "nested parquet", "json", "csv", "saved dataset", "saved splits"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_local_folder_equals_the_files(tmp_path: Path, kind: str) -> None:
+    save(tmp_path / "data", kind)
+    place = SplitConfig(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
+    for side in ("source", "target"):
+        lines = "".join(getattr(pair, side) + "\n" for pair in PAIRS)
+        (tmp_path / side).write_text(lines, encoding="utf-8", newline="")
+    files = replace(EN_DE, train=place)
+    config = of_folder(tmp_path / "data")
+    assert list(read_pairs(config, "train")) == list(read_pairs(files, "train")) == PAIRS
+    assert fingerprint(config, "train") == fingerprint(config, "train")
+
+
+def test_a_changed_folder_is_never_served_from_a_copy(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    config = of_folder(folder)
+    prints = set()
+    for word in ("one", "two"):
+        (folder / "train.jsonl").write_text(json.dumps({"en": word, "de": word}) + "\n")
+        os.utime(folder / "train.jsonl", (0, 0))
+        assert list(read_pairs(config, "train")) == [SentencePair(word, word)]
+        prints.add(fingerprint(config, "train"))
+    assert len(prints) == 2
+
+
+def test_many_rows_and_missing_cells(tmp_path: Path) -> None:
+    rows = [{"en": f"a {number}", "de": None if number == 7 else "b"} for number in range(2500)]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    datasets.Dataset.from_list(rows).to_parquet(folder / "train.parquet")
+    pairs = list(read_pairs(of_folder(folder), "train"))
+    assert pairs == [(row["en"], row["de"] or "") for row in rows]
+
+
+def test_a_folder_inside_the_dataset(tmp_path: Path) -> None:
+    for name, rows in (("de-en", flat()), ("fr-en", flat().select([0]))):
+        inner = tmp_path / "data" / name / "train"
+        inner.mkdir(parents=True)
+        rows.to_parquet(inner / "0000.parquet")
+    config = replace(of_folder(tmp_path / "data"), dataset_folder="de-en")
+    assert list(read_pairs(config, "train")) == PAIRS
+
+
+def test_refusals_name_the_dataset(tmp_path: Path) -> None:
+    save(tmp_path / "data", "json")
+    with pytest.raises(UserError, match="split other: can't be loaded"):
+        list(read_pairs(of_folder(tmp_path / "data", "other"), "train"))
+    with pytest.raises(UserError, match="no such folder"):
+        list(read_pairs(of_folder(tmp_path / "absent"), "train"))
+    config = replace(of_folder(tmp_path / "data"), target_language="fr")
+    with pytest.raises(UserError, match=r"row 1: has no keys 'en' and 'fr'"):
+        list(read_pairs(config, "train"))
+
+
+def test_a_dataset_of_the_hub_is_asked_for_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(path: str, name: str | None, **options: Any) -> Any:
+        asked.append((path, name, options))
+        return nested()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    config = replace(
+        EN_DE,
+        dataset="wmt/wmt14",
+        dataset_config="de-en",
+        revision="0" * 40,
+        train=SplitConfig(split="train"),
+    )
+    assert list(read_pairs(config, "train")) == PAIRS
+    options = {"data_dir": None, "split": "train", "revision": "0" * 40}
+    assert asked == [("wmt/wmt14", "de-en", options)]

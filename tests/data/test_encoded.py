@@ -1,0 +1,108 @@
+"""The encoded corpus against the list of lists that it stores."""
+
+import contextlib
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.tokenizer import END_ID
+from seq2seq.errors import UserError
+
+Rows = list[tuple[list[int], list[int]]]
+
+
+def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3, batch: int = 4) -> None:
+    with EncodedCorpusWriter(path, vocab_size, rows_per_batch=batch) as writer:
+        for start in range(0, len(rows), chunk):
+            part = rows[start : start + chunk]
+            writer.write([source for source, _ in part], [target for _, target in part])
+
+
+ids = st.lists(st.integers(0, 99), max_size=6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(ids, ids), max_size=20), st.integers(1, 7), st.integers(1, 7))
+def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, rows, chunk=chunk, batch=batch)
+    corpus = EncodedCorpus(path)
+    assert len(corpus) == len(rows)
+    assert corpus.source_lengths.tolist() == [len(source) + 1 for source, _ in rows]
+    assert corpus.target_lengths.tolist() == [len(target) + 1 for _, target in rows]
+    assert corpus.source_lengths.dtype == corpus.target_lengths.dtype == np.int32
+    for index in reversed(range(len(rows))):
+        source, target = rows[index]
+        assert corpus.source(index).tolist() == [*source, END_ID]
+        assert corpus.target(index).tolist() == [*target, END_ID]
+    for outside in (-1, len(rows)):
+        with pytest.raises(IndexError):
+            corpus.source(outside)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(65_536, np.uint16), (65_537, np.int32)], ids=["16 bit", "32 bit"]
+)
+def test_the_largest_id_fits(tmp_path: Path, vocab_size: int, dtype: type) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, [([vocab_size - 1], [0])], vocab_size=vocab_size)
+    assert EncodedCorpus(path).source(0).tolist() == [vocab_size - 1, END_ID]
+    assert EncodedCorpus(path).source(0).dtype == dtype
+
+
+def test_an_id_outside_the_vocabulary_is_never_wrapped(tmp_path: Path) -> None:
+    with pytest.raises(OverflowError):
+        write(tmp_path / "corpus.arrow", [([65_536], [0])])
+    assert not list(tmp_path.iterdir())
+
+
+def test_reading_copies_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, [([1, 2], [3])] * 10)
+    corpus = EncodedCorpus(path)
+    view = corpus.source(7)
+    assert not view.flags.owndata
+    assert not view.flags.writeable
+    assert np.shares_memory(view, corpus.source(7))
+
+
+def test_a_worker_process_opens_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, [([1, 2], [3])] * 10)
+    pickled = pickle.dumps(EncodedCorpus(path))
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled).target(9).tolist() == [3, END_ID]
+
+
+def test_a_failed_writer_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, [([1], [2])])
+    with contextlib.suppress(KeyboardInterrupt), EncodedCorpusWriter(path, 100) as writer:
+        writer.write([[5]], [[6]])
+        raise KeyboardInterrupt
+    assert EncodedCorpus(path).source(0).tolist() == [1, END_ID]
+    assert os.listdir(tmp_path) == ["corpus.arrow"]
+
+
+@pytest.mark.parametrize("keep", [0, 7, 0.5, -1])
+def test_a_cut_file_is_refused(tmp_path: Path, keep: float) -> None:
+    path = tmp_path / "corpus.arrow"
+    write(path, [([1, 2], [3])] * 50)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * keep) if keep == 0.5 else int(keep)])
+    with pytest.raises(UserError, match=str(path)):
+        EncodedCorpus(path)
+
+
+def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="absent"):
+        EncodedCorpus(tmp_path / "absent")
+    (tmp_path / "text").write_text("no arrow")
+    with pytest.raises(UserError, match="text"):
+        EncodedCorpus(tmp_path / "text")

@@ -1,0 +1,173 @@
+"""What a line is, for every way that text comes in."""
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.data.lines import (
+    count_lines,
+    decode_leniently,
+    iterate_lines,
+    open_binary,
+    read_text_lines,
+)
+from seq2seq.errors import UserError
+
+# Each is a line break to some reader: str.splitlines, csv, universal newlines.
+SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r", "\n\r", "\r\r"]
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda raw: raw,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def split(raw: bytes) -> list[bytes]:
+    return list(iterate_lines(io.BytesIO(raw)))
+
+
+def rule(raw: bytes) -> list[bytes]:
+    """The rule of DESIGN, written over the whole text at once."""
+    lines = raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if raw.endswith(b"\n") or raw == b"":
+        lines.pop()
+    return [line[:-1] if line.endswith(b"\r") else line for line in lines]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("separator", SEPARATORS, ids=ascii)
+def test_only_a_newline_ends_a_line(tmp_path: Path, suffix: str, separator: str) -> None:
+    first, *rest = f"left{separator}right".split("\n")
+    expected = [first, *rest, "second"]
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[suffix]("\n".join(expected).encode() + b"\n"))
+    assert list(read_text_lines(path)) == expected
+    assert count_lines(path) == len(expected)
+
+
+@given(st.lists(st.sampled_from([b"\n", b"\r", b"\r\n", b"\xef\xbb\xbf", b"a", b"\x00", b"\xff"])))
+def test_lines_follow_the_rule(parts: list[bytes]) -> None:
+    raw = b"".join(parts)
+    if raw == b"\xef\xbb\xbf":
+        raw += b"\n"  # a mark alone: whether that is a line is nobody's concern
+    assert split(raw) == rule(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"a", [b"a"]),
+        (b"a\r\nb\r\n", [b"a", b"b"]),
+        (b"a\r\r\n", [b"a\r"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xff\xfe\x00\n", [b"\xff\xfe\x00"]),
+    ],
+)
+def test_endings_and_mark(raw: bytes, lines: list[bytes]) -> None:
+    assert split(raw) == lines
+
+
+@given(st.lists(st.text().filter(lambda line: "\n" not in line and not line.endswith("\r"))))
+def test_written_lines_are_read_back(lines: list[str]) -> None:
+    raw = "".join(line + "\n" for line in lines).encode(errors="replace")
+    expected = [line.encode(errors="replace").decode() for line in lines]
+    if expected:
+        expected[0] = expected[0].removeprefix("\ufeff")
+    assert [line.decode() for line in split(raw)] == expected
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_long_line_is_one_line(tmp_path: Path, suffix: str) -> None:
+    lines = ["short", "x" * 3_000_000, "short again"]
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[suffix]("\n".join(lines).encode()))
+    assert list(read_text_lines(path)) == lines
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize(
+    ("bad", "said"), [(b"b\xffd", "byte 0xff at position 2"), (b"\0", "NUL")], ids=["utf8", "nul"]
+)
+def test_bad_text_names_file_and_line(tmp_path: Path, suffix: str, bad: bytes, said: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](b"fine\n" + bad + b"\nfine\n"))
+    with pytest.raises(UserError) as caught:
+        list(read_text_lines(path))
+    assert f"{path}:2: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+@given(st.binary())
+def test_lenient_decoding_never_fails(raw: bytes) -> None:
+    text, replaced = decode_leniently(raw)
+    assert "\0" not in text
+    try:
+        sound = "\0" not in raw.decode()
+    except UnicodeDecodeError:
+        sound = False
+    assert replaced is not sound
+    if sound:
+        assert text.encode() == raw
+    else:
+        assert "\ufffd" in text
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
+@pytest.mark.parametrize("keep", [0, 1, 10, 0.5, -1])
+def test_a_cut_archive_is_noticed(tmp_path: Path, suffix: str, keep: float) -> None:
+    whole = COMPRESSORS[suffix](b"".join(b"line %d\n" % number for number in range(5000)))
+    size = int(len(whole) * keep) if keep == 0.5 else int(keep)
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(whole[:size])
+    with pytest.raises(UserError, match=str(path)):
+        list(read_text_lines(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
+def test_an_archive_that_is_none_is_noticed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(b"plain text under a wrong name\n" * 20)
+    with pytest.raises(UserError, match=str(path)):
+        list(read_text_lines(path))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_concatenated_archives_read_as_one(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](b"one\ntw") + COMPRESSORS[suffix](b"o\nthree\n"))
+    assert list(read_text_lines(path)) == ["one", "two", "three"]
+
+
+def test_a_streaming_zstandard_archive_is_read(tmp_path: Path) -> None:
+    # Written without its content size, as `zstd` does from a pipe.
+    writer = zstandard.ZstdCompressor().compressobj()
+    path = tmp_path / "text.ZST"
+    path.write_bytes(writer.compress(b"one\ntwo\n") + writer.flush())
+    assert list(read_text_lines(path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("absent", "no such file"), (".", "is a folder")])
+def test_unreadable_places_are_named(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        open_binary(tmp_path / name)
+
+
+def test_lines_come_before_the_stream_ends() -> None:
+    def endless() -> Iterable[bytes]:
+        yield b"first\n"
+        raise AssertionError("asked for more than the first line")
+
+    assert next(iterate_lines(endless())) == b"first"  # type: ignore[arg-type]

@@ -1,0 +1,461 @@
+"""Preparation: filters with counts, the cache and its damages, and the misalignment alarm."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from seq2seq.data import preparation
+from seq2seq.data.corpus import DataConfig, FilterConfig, SentencePair, SplitConfig, read_pairs
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.errors import UserError
+
+CHECKOUT = Path(__file__).parents[2]
+REAL_DATA = CHECKOUT.parent / "shared" / "data"
+
+WORDS = ["house", "small", "tree", "green", "river", "stone", "light", "bread", "the", "a"]
+
+
+def sentences(number: int, seed: int) -> list[SentencePair]:
+    generator = random.Random(seed)
+    drawn = [generator.choices(WORDS, k=generator.randint(5, 20)) for _ in range(number)]
+    return [SentencePair(" ".join(words), " ".join(reversed(words)).upper()) for words in drawn]
+
+
+def configure(
+    folder: Path,
+    train: list[SentencePair],
+    valid: list[SentencePair] | None = None,
+    **options: object,
+) -> DataConfig:
+    config = DataConfig(tokenizer=TokenizerConfig(vocab_size=80))
+    for part, pairs in (("train", train), ("valid", valid or sentences(20, seed=99))):
+        paths = {side: str(folder / f"{part}.{side}") for side in ("source", "target")}
+        for side, path in paths.items():
+            lines = "".join(getattr(pair, side) + "\n" for pair in pairs)
+            Path(path).write_text(lines, encoding="utf-8", newline="")
+        setattr(config, part, SplitConfig(**paths))
+    return replace(config, **options)  # type: ignore[arg-type]
+
+
+def contents(corpus: EncodedCorpus) -> list[tuple[list[int], list[int]]]:
+    rows = range(len(corpus))
+    return [(corpus.source(row).tolist(), corpus.target(row).tolist()) for row in rows]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class Log(list[str]):
+    """What was reported."""
+
+    __call__ = list.append
+
+    def __contains__(self, part: object) -> bool:
+        return any(str(part) in line for line in self)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_the_pairs_come_out_as_they_went_in(tmp_path: Path, log: Log) -> None:
+    train, valid = sentences(300, seed=1), sentences(30, seed=2)
+    prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
+    for corpus, pairs in ((prepared.train, train), (prepared.valid, valid)):
+        assert [
+            tuple(prepared.tokenizer.decode([source, target]))
+            for source, target in contents(corpus)
+        ] == pairs
+    assert prepared.valid_pairs == valid
+    assert prepared.tokenizer.vocab_size == 80
+    assert "train: 300 pairs read, 300 kept" in log
+    assert "valid: 30 pairs read, 30 kept" in log
+    assert prepared.warnings == []
+
+
+def test_filters_drop_whole_pairs_and_count_them(tmp_path: Path, log: Log) -> None:
+    good = sentences(300, seed=1)
+    bad = {
+        "blank_source": [
+            SentencePair("", "a"),
+            SentencePair(" \u2003\u200b", "a"),
+            SentencePair("", ""),
+        ],
+        "blank_target": [SentencePair("a", "\t ")],
+        "too_long": [SentencePair("house " * 120, "a"), SentencePair("a", "TREE " * 120)],
+        "length_ratio": [SentencePair("a", "THE " * 30)],
+    }
+    mixed = [*good[:100], *chain.from_iterable(bad.values()), *good[100:]]
+    config = configure(tmp_path, mixed, filter=FilterConfig(max_tokens=100, max_length_ratio=5))
+    prepared = prepare(config, tmp_path / "cache", log)
+    counts = prepared.counts["train"]
+    assert {reason: getattr(counts, reason) for reason in bad} == {
+        reason: len(pairs) for reason, pairs in bad.items()
+    }
+    assert (counts.read, counts.kept) == (len(mixed), 300)
+    expected = [
+        (prepared.tokenizer.encode([source])[0], prepared.tokenizer.encode([target])[0])
+        for source, target in good
+    ]
+    assert [(source[:-1], target[:-1]) for source, target in contents(prepared.train)] == expected
+    assert (
+        f"train: {len(mixed)} pairs read, 300 kept; left out: 3 blank source, 1 blank target,"
+        " 2 too long, 1 length ratio"
+    ) in log
+
+
+@pytest.mark.parametrize("limit", [40, 41, 42])
+def test_the_limits_are_inclusive_and_count_the_end(tmp_path: Path, log: Log, limit: int) -> None:
+    train = sentences(300, seed=1)
+    loose = prepare(configure(tmp_path, train), tmp_path / "cache", log)
+    tight = prepare(
+        configure(tmp_path, train, filter=FilterConfig(max_tokens=limit, max_length_ratio=1)),
+        tmp_path / "cache",
+        log,
+    )
+    expected = [
+        (source, target)
+        for source, target in contents(loose.train)
+        if max(len(source), len(target)) <= limit and len(source) == len(target)
+    ]
+    assert contents(tight.train) == expected
+    assert 0 < len(expected) < len(train)
+
+
+def test_validation_keeps_its_text_and_drops_for_the_loss_only(tmp_path: Path, log: Log) -> None:
+    valid = [
+        SentencePair("", "a"),
+        SentencePair("a  house", "A\u2028B"),
+        SentencePair("a", "TREE " * 12),
+        SentencePair("a", "TREE " * 90),
+    ]
+    limits = FilterConfig(max_tokens=30, max_length_ratio=2)
+    config = configure(tmp_path, sentences(300, seed=1), valid, filter=limits)
+    prepared = prepare(config, tmp_path / "cache", log)
+    assert prepared.valid_pairs == valid
+    assert len(prepared.valid) == 2
+    assert prepared.counts["valid"].length_ratio == 0
+
+
+def test_the_tokenizer_sees_the_training_pairs_alone(tmp_path: Path, log: Log) -> None:
+    train = sentences(300, seed=1)
+    half_blank = [SentencePair("Ω" * 9, ""), SentencePair("", "Ω" * 9)]
+    first = prepare(configure(tmp_path, train), tmp_path / "cache", log)
+    second = prepare(
+        configure(tmp_path, train + half_blank, [SentencePair("Ω", "Ω")]), tmp_path / "cache", log
+    )
+    assert first.tokenizer.model_bytes == second.tokenizer.model_bytes
+    both_sides = [sentence for pair in train for sentence in pair]
+    alone = Tokenizer.train(both_sides, TokenizerConfig(vocab_size=80))
+    assert first.tokenizer.model_bytes == alone.model_bytes
+
+
+def test_the_same_content_is_prepared_once(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = sentences(300, seed=1)
+    cache = tmp_path / "cache"
+    first = prepare(configure(tmp_path, train), cache, log)
+    monkeypatch.setattr(preparation, "read_pairs", None)  # whatever reads the text now fails
+    (tmp_path / "elsewhere").mkdir()
+    copied = configure(tmp_path / "elsewhere", train, name="another name")
+    second = prepare(copied, cache, log)
+    assert f"reusing {first.folder}" in log
+    assert_same(first, second)
+
+
+def assert_same(first: PreparedData, second: PreparedData) -> None:
+    assert first.folder == second.folder
+    assert first.tokenizer.model_bytes == second.tokenizer.model_bytes
+    assert contents(first.train) == contents(second.train)
+    assert contents(first.valid) == contents(second.valid)
+    assert first.valid_pairs == second.valid_pairs
+    assert first.counts == second.counts
+    assert first.warnings == second.warnings
+
+
+def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) -> None:
+    train, valid = sentences(300, seed=1), sentences(20, seed=2)
+    base = configure(tmp_path, train, valid)
+    variants = [
+        base,
+        replace(base, source_language="en"),
+        replace(base, filter=FilterConfig(max_tokens=40)),
+        replace(base, tokenizer=TokenizerConfig(vocab_size=81)),
+        replace(base, tokenizer=TokenizerConfig(vocab_size=80, normalization="identity")),
+    ]
+    folders = {prepare(config, tmp_path / "cache", log).folder for config in variants}
+    for changed in ((train[1:], valid), (train, valid[1:])):
+        folders.add(prepare(configure(tmp_path, *changed), tmp_path / "cache", log).folder)
+    assert len(folders) == 7
+    assert "reusing" not in log
+
+
+def test_preparing_again_gives_the_same_bytes(tmp_path: Path, log: Log) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    first = prepare(config, tmp_path / "one", log)
+    second = prepare(config, tmp_path / "two", log)
+    assert files(first.folder) == files(second.folder)
+
+
+def damages() -> Iterator[tuple[str, str]]:
+    for name in ("tokenizer.model", "train.arrow", "valid.arrow", "valid.jsonl", "report.json"):
+        for damage in ("missing", "cut", "flipped", "empty"):
+            if (name, damage) != ("report.json", "flipped"):
+                yield name, damage
+
+
+@pytest.mark.parametrize(("name", "damage"), list(damages()))
+def test_a_damaged_folder_is_made_again(tmp_path: Path, log: Log, name: str, damage: str) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    prepared = prepare(config, tmp_path / "cache", log)
+    sound = files(prepared.folder)
+    path = prepared.folder / name
+    path.unlink()
+    raw = bytearray(sound[name])
+    if damage == "cut":
+        path.write_bytes(raw[: len(raw) // 2])
+    elif damage == "flipped":
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    elif damage == "empty":
+        path.touch()
+    again = prepare(config, tmp_path / "cache", log)
+    assert "is damaged and is made again" in log
+    assert files(again.folder) == sound
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [again.folder.name]
+
+
+@pytest.mark.parametrize(
+    "report", ["[]", "null", '{"sha256": {}}', '{"sha256": {"x": "y"}}', '{"sha256": 3}']
+)
+def test_a_foreign_report_is_never_trusted(tmp_path: Path, log: Log, report: str) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    prepared = prepare(config, tmp_path / "cache", log)
+    sound = files(prepared.folder)
+    (prepared.folder / "report.json").write_text(report)
+    assert files(prepare(config, tmp_path / "cache", log).folder) == sound
+
+
+def test_a_file_in_the_folder_s_place_is_replaced(tmp_path: Path, log: Log) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    prepared = prepare(config, tmp_path / "cache", log)
+    sound = files(prepared.folder)
+    prepared.folder.rename(tmp_path / "moved")
+    prepared.folder.write_text("in the way")
+    assert files(prepare(config, tmp_path / "cache", log).folder) == sound
+
+
+def test_an_interrupted_preparation_leaves_nothing(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "_publish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(config, tmp_path / "cache", log)
+    assert list((tmp_path / "cache").iterdir()) == []
+    prepare(config, tmp_path / "cache", log)
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path, log: Log) -> None:
+    cache = tmp_path / "cache"
+    old, new, foreign = (
+        cache / f".{'a' * 32}-{'b' * 32}",
+        cache / f".{'c' * 32}-{'d' * 32}",
+        cache / ".my-files",
+    )
+    for folder in (old, new, foreign):
+        folder.mkdir(parents=True)
+    for folder in (old, foreign):
+        os.utime(folder, (0, 0))
+    prepare(configure(tmp_path, sentences(300, seed=1)), cache, log)
+    assert [folder.exists() for folder in (old, new, foreign)] == [False, True, True]
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.preparation import prepare
+from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.errors import UserError
+
+def place(part):
+    return SplitConfig(source=part + ".source", target=part + ".target")
+
+tokenizer = TokenizerConfig(vocab_size=80)
+config = DataConfig(train=place("train"), valid=place("valid"), tokenizer=tokenizer)
+try:
+    print(len(prepare(config, Path("cache"), lambda line: None).train))
+except UserError as error:
+    print(error)
+"""
+
+
+def start(folder: Path, before: str = "") -> subprocess.Popen[str]:
+    """Prepare the corpus of a folder in another process, which prints its size or an error."""
+    return subprocess.Popen(
+        [sys.executable, "-c", before + PREPARE],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_at_once_do_no_harm(tmp_path: Path, log: Log) -> None:
+    config = configure(tmp_path, sentences(2000, seed=1))
+    processes = [start(tmp_path) for _ in range(3)]
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["2000\n"] * 3
+    prepare(config, tmp_path / "cache", log)
+    assert "reusing" in log
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_folder_that_another_process_made_meanwhile_is_kept(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    publish = preparation._publish
+
+    def overtaken(temporary: Path, folder: Path) -> None:
+        shutil.copytree(temporary, folder)
+        (folder / "mark").touch()
+        publish(temporary, folder)
+
+    monkeypatch.setattr(preparation, "_publish", overtaken)
+    prepared = prepare(config, tmp_path / "cache", log)
+    assert (prepared.folder / "mark").exists()
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    configure(tmp_path, sentences(3000, seed=1))
+    for limit in (1_000, 250_000):
+        process = start(
+            tmp_path,
+            "import resource, signal\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n",
+        )
+        said = process.communicate(timeout=60)[0]
+        assert "can't be written" in said
+        assert "File too large" in said
+        assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
+    blank = [SentencePair("", "a"), SentencePair("b", " ")]
+    for train, said in (
+        ([], "is empty"),
+        (blank, "of 2, 1 have a blank source and 1 more a blank target"),
+        (sentences(300, seed=1), "no pair is left after the filters: 300 pairs read, 0 kept"),
+    ):
+        config = configure(tmp_path, train, filter=FilterConfig(max_tokens=2))
+        with pytest.raises(UserError, match=said):
+            prepare(config, tmp_path / "cache", log)
+    (tmp_path / "valid.source").write_text("")
+    (tmp_path / "valid.target").write_text("")
+    with pytest.raises(UserError, match=r"valid\.target: is empty"):
+        prepare(config, tmp_path / "cache", log)
+    with pytest.raises(UserError, match=r"data\.valid\.source=FILE"):
+        prepare(replace(config, valid=SplitConfig()), tmp_path / "cache", log)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_cache_that_can_t_be_written_is_named(tmp_path: Path, log: Log) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UserError, match="cache"):
+        prepare(configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache", log)
+
+
+def test_shared_pairs_are_told(tmp_path: Path, log: Log) -> None:
+    train = sentences(300, seed=1)
+    valid = [*train[:3], train[0], SentencePair("house", "A OTHER")]
+    prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
+    assert "3 of 4 different valid pairs are training pairs too" in log
+    log.clear()
+    config = configure(tmp_path, train, valid)
+    prepare(replace(config, test=config.valid), tmp_path / "cache", log)
+    assert prepared.warnings[0] in "\n".join(log)  # told again when the folder is reused
+    prepare(replace(config, test=config.valid), tmp_path / "other", log)
+    assert "3 of 4 different test pairs are training pairs too" in log
+
+
+def shifted(pairs: list[SentencePair], start: int) -> list[SentencePair]:
+    """One target line is missing at ``start``, so that all later ones move up."""
+    targets = [pair.target for pair in pairs]
+    del targets[start]
+    return [SentencePair(pair.source, target) for pair, target in zip(pairs, targets, strict=False)]
+
+
+def test_a_shifted_corpus_raises_the_alarm(tmp_path: Path, log: Log) -> None:
+    pairs = sentences(8000, seed=1)
+    prepare(configure(tmp_path, pairs), tmp_path / "cache", log)
+    assert "warning" not in log
+    config = configure(tmp_path, shifted(pairs, 4000))
+    prepare(config, tmp_path / "cache", log)
+    assert "hardly go together in 4 of 8 stretches" in log
+    assert f"first at {config.train.source}:4001 to 5000" in log
+
+
+def test_extreme_ratios_raise_the_alarm_with_their_lines(tmp_path: Path, log: Log) -> None:
+    pairs = sentences(400, seed=1)
+    extreme = SentencePair("a", "THE " * 60)
+    for line in (11, 12, 200, 300):
+        pairs[line - 1] = SentencePair("", "A")
+    few = [*pairs]
+    for line in (20, 30, 40):
+        few[line - 1] = extreme
+    prepare(configure(tmp_path, few), tmp_path / "cache", log)
+    assert "one side over" not in log
+    for line in (20, 30, 40, 50, 60):
+        pairs[line - 1] = extreme
+    config = configure(tmp_path, pairs)
+    prepare(config, tmp_path / "cache", log)
+    places = ", ".join(f"{config.train.source}:{line}" for line in (20, 30, 40))
+    assert "5 of 396 training pairs have one side over 9 times as long" in log
+    assert f"first {places}: look" in log
+
+
+def test_json_report_counts_and_warns(tmp_path: Path, log: Log) -> None:
+    prepared = prepare(configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache", log)
+    report = json.loads((prepared.folder / "report.json").read_text())
+    assert report["counts"]["train"]["read"] == 300
+    assert set(report["sha256"]) | {"report.json"} == set(files(prepared.folder))
+
+
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="needs the folder shared/data")
+@pytest.mark.parametrize("shift", [False, True], ids=["aligned", "shifted"])
+def test_real_captions(tmp_path: Path, log: Log, shift: bool) -> None:
+    folder = REAL_DATA / "multi30k"
+    place = SplitConfig(source=str(folder / "val.en.gz"), target=str(folder / "val.de.gz"))
+    real = DataConfig(train=place)
+    pairs = list(read_pairs(real, "train"))
+    assert len(pairs) == 1014
+    config = configure(
+        tmp_path,
+        shifted(pairs, 0) if shift else pairs,
+        tokenizer=TokenizerConfig(vocab_size=1000),
+    )
+    prepared = prepare(config, tmp_path / "cache", log)
+    assert prepared.counts["train"].kept == len(pairs) - shift
+    assert ("hardly go together" in log) is shift

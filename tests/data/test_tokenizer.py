@@ -1,0 +1,213 @@
+"""The tokenizer: ids, control symbols, odd text, and refusals that say what to do."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.data.tokenizer import (
+    END_ID,
+    LONGEST_TRAINING_LINE,
+    PADDING_ID,
+    START_ID,
+    UNKNOWN_ID,
+    Tokenizer,
+    TokenizerConfig,
+)
+from seq2seq.errors import UserError
+
+CONTROL_IDS = {PADDING_ID, START_ID, END_ID}
+
+
+def corpus(lines: int = 400, seed: int = 0) -> list[str]:
+    generator = random.Random(seed)
+    words = [
+        "the",
+        "house",
+        "is",
+        "small",
+        "das",
+        "Haus",
+        "ist",
+        "klein",
+        "<",
+        "s>",
+        "pad",
+        "/",
+        "1",
+    ]
+    return [" ".join(generator.choices(words, k=8)) for _ in range(lines)]
+
+
+def train(**options: object) -> Tokenizer:
+    config = TokenizerConfig(**{"vocab_size": 60, **options})  # type: ignore[arg-type]
+    return Tokenizer.train(corpus(), config)
+
+
+TOKENIZER = train()
+BYTE_TOKENIZER = train(vocab_size=320, byte_fallback=True)
+IDENTITY_BYTE_TOKENIZER = train(vocab_size=320, byte_fallback=True, normalization="identity")
+
+
+def test_control_symbols_have_their_ids() -> None:
+    ids = [PADDING_ID, UNKNOWN_ID, START_ID, END_ID]
+    assert TOKENIZER.pieces(ids) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert TOKENIZER.vocab_size == 60
+
+
+def test_text_of_the_corpus_survives_a_round_trip() -> None:
+    lines = corpus(seed=1)
+    encoded = TOKENIZER.encode(lines)
+    assert TOKENIZER.decode(encoded) == lines
+    assert encoded == [TOKENIZER.encode([line])[0] for line in lines]
+    assert all(not CONTROL_IDS & set(ids) for ids in encoded)
+    assert ["".join(TOKENIZER.pieces(ids)) for ids in encoded] == [
+        "▁" + line.replace(" ", "▁") for line in lines
+    ]
+
+
+def test_decoding_drops_control_symbols() -> None:
+    ids = TOKENIZER.encode(["the house"])[0]
+    padded = [START_ID, *ids, END_ID, PADDING_ID, PADDING_ID]
+    assert TOKENIZER.decode([padded, [END_ID], []]) == ["the house", "", ""]
+
+
+@pytest.mark.parametrize("typed", ["<s>", "</s>", "<pad>", "<unk>", "▁", "<0x41>"])
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, BYTE_TOKENIZER], ids=["plain", "bytes"])
+def test_typed_symbols_are_ordinary_text(tokenizer: Tokenizer, typed: str) -> None:
+    for text in (typed, f"the {typed} house", f"the{typed}house", typed * 3):
+        (ids,) = tokenizer.encode([text])
+        assert not CONTROL_IDS & set(ids)
+        if tokenizer is BYTE_TOKENIZER:
+            assert UNKNOWN_ID not in ids
+            # The space mark itself reads as a space; SentencePiece has no other way to write it.
+            spaced = " ".join(text.replace("▁", " ").split())
+            assert tokenizer.decode([ids]) == [spaced]
+
+
+def test_a_corpus_full_of_control_symbols_trains_ordinary_pieces() -> None:
+    tokenizer = Tokenizer.train(
+        ["a<s>b </s> <pad> c", *corpus()] * 50, TokenizerConfig(vocab_size=60)
+    )
+    (ids,) = tokenizer.encode(["a<s>b </s> <pad> c"])
+    assert not CONTROL_IDS & set(ids)
+
+
+@given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
+def test_any_text_encodes(texts: list[str]) -> None:
+    for tokenizer in (TOKENIZER, BYTE_TOKENIZER):
+        encoded = tokenizer.encode(texts)
+        assert len(encoded) == len(texts)
+        assert all(not CONTROL_IDS & set(ids) for ids in encoded)
+        assert len(tokenizer.decode(encoded)) == len(texts)
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs", "Zs", "Cc"], blacklist_characters="▁")))
+def test_byte_fallback_loses_nothing(text: str) -> None:
+    encoded = IDENTITY_BYTE_TOKENIZER.encode([text])
+    assert UNKNOWN_ID not in encoded[0]
+    assert IDENTITY_BYTE_TOKENIZER.decode(encoded) == [text]
+
+
+def test_without_byte_fallback_a_strange_character_is_unknown() -> None:
+    assert UNKNOWN_ID in TOKENIZER.encode(["漢"])[0]
+    assert UNKNOWN_ID not in BYTE_TOKENIZER.encode(["漢"])[0]
+
+
+def test_lone_surrogates_read_as_replacement_characters() -> None:
+    texts = ["the \ud800 house", "small \udfff", "\ud83d\ude00"]
+    assert IDENTITY_BYTE_TOKENIZER.decode(IDENTITY_BYTE_TOKENIZER.encode(texts)) == [
+        "the \ufffd house",
+        "small \ufffd",
+        "\U0001f600",
+    ]
+
+
+def test_training_is_deterministic() -> None:
+    assert train().model_bytes == TOKENIZER.model_bytes
+
+
+def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    train()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
+    lines = corpus(2000)
+    config = TokenizerConfig(vocab_size=60, max_training_sentences=100)
+    said: list[str] = []
+    sampled = Tokenizer.train(iter(lines), config, said.append)
+    assert said == ["the tokenizer learns from a sample of 100 of 2,000 sentences"]
+    assert sampled.model_bytes == Tokenizer.train(lines, config).model_bytes
+    assert sampled.model_bytes != Tokenizer.train(lines[:100], config).model_bytes
+
+
+def test_over_long_lines_are_counted() -> None:
+    said: list[str] = []
+    fits, longer = "ä" * (LONGEST_TRAINING_LINE // 2), "ä" * (LONGEST_TRAINING_LINE // 2) + "a"
+    config = TokenizerConfig(vocab_size=60, max_training_sentences=len(corpus()) + 1)
+    tokenizer = Tokenizer.train([*corpus(), fits, longer, longer], config, said.append)
+    assert said == ["2 lines over 4,192 bytes were left out of the tokenizer's training"]
+    assert UNKNOWN_ID not in tokenizer.encode(["ä"])[0]
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_a_refused_size_names_one_that_works(byte_fallback: bool) -> None:
+    with pytest.raises(UserError, match="largest possible number is") as caught:
+        train(vocab_size=100_000, byte_fallback=byte_fallback)
+    largest = int(re.findall(r"number is (\d+)", str(caught.value))[0])
+    assert train(vocab_size=largest, byte_fallback=byte_fallback).vocab_size == largest
+    with pytest.raises(UserError):
+        train(vocab_size=largest + 1, byte_fallback=byte_fallback)
+
+    with pytest.raises(UserError, match=r"alone need \d+ pieces") as caught:
+        train(vocab_size=6, byte_fallback=byte_fallback)
+    smallest = int(re.findall(r"alone need (\d+)", str(caught.value))[0])
+    assert train(vocab_size=smallest, byte_fallback=byte_fallback).vocab_size == smallest
+
+
+@pytest.mark.parametrize("sentences", [[], [""], ["x" * 5000]], ids=["none", "blank", "long"])
+def test_no_text_is_refused(sentences: list[str]) -> None:
+    with pytest.raises(UserError, match="no text"):
+        Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"vocab_size": 4}, {"character_coverage": 0.0}, {"normalization": "NFC"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        TokenizerConfig(**options)  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_is_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(TOKENIZER.model_bytes)
+    lines = corpus(20)
+    for copy in (Tokenizer.load(path), Tokenizer.from_bytes(TOKENIZER.model_bytes)):
+        assert copy.model_bytes == TOKENIZER.model_bytes
+        assert copy.encode(lines) == TOKENIZER.encode(lines)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"",
+        lambda raw: b"no model",
+        lambda raw: raw[:100],
+        lambda raw: raw[:-1],
+        lambda raw: raw.replace(b"<pad>", b"<PAD>"),
+    ],
+)
+def test_a_malformed_file_is_refused(tmp_path: Path, damage: object) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(damage(TOKENIZER.model_bytes))  # type: ignore[operator]
+    with pytest.raises(UserError, match=str(path)):
+        Tokenizer.load(path)
+    with pytest.raises(UserError, match="absent"):
+        Tokenizer.load(tmp_path / "absent")

@@ -1,0 +1,302 @@
+"""Beam search over a lookup table against brute force and against a search in plain Python."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search, length_penalty
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+
+START, END = 0, 1
+Ids = tuple[int, ...]
+Outcome = list[tuple[Ids, float]]
+ALPHAS = [0.0, 0.6, 1.0, 2.5]
+
+
+class Table:
+    """Each sentence's random logits after each prefix of tokens."""
+
+    def __init__(self, seed: int, vocab_size: int, sharpness: float = 2.0, end: float = 0.0) -> None:
+        self.vocab_size = vocab_size
+
+        @cache
+        def logits(sentence: int, prefix: Ids) -> list[float]:
+            random = np.random.default_rng([seed, sentence, *prefix])
+            row = random.normal(size=vocab_size) * sharpness
+            row[END] += end
+            return row.tolist()
+
+        self.logits = logits
+
+    @cache  # noqa: B019  a table lives as long as its test
+    def log_probabilities(self, sentence: int, prefix: Ids) -> list[float]:
+        row = self.logits(sentence, prefix)
+        total = math.log(sum(map(math.exp, row)))
+        return [logit - total for logit in row]
+
+    def step(self, tokens: Tensor, state: "Prefixes") -> Tensor:
+        state.rows = [
+            (s, (*prefix, token))
+            for (s, prefix), token in zip(state.rows, tokens.tolist(), strict=True)
+        ]
+        rows = [self.logits(s, prefix[1:]) for s, prefix in state.rows]
+        return torch.tensor(rows, dtype=torch.float64)
+
+
+class Prefixes:
+    """What each row has read, the start symbol included."""
+
+    def __init__(self, sentences: Sequence[int], beam_size: int) -> None:
+        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences for _ in range(beam_size)]
+
+    def reorder(self, parents: Tensor) -> None:
+        before = self.rows
+        self.rows = [before[parent] for parent in parents.tolist()]
+        assert [s for s, _ in self.rows] == [s for s, _ in before], "a row has changed its sentence"
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        present = list(dict.fromkeys(s for s, _ in self.rows))
+        self.rows = [self.rows[row] for row in rows.tolist()]
+        kept = list(dict.fromkeys(s for s, _ in self.rows))
+        assert kept == [present[i] for i in sentences.tolist()]
+
+
+def search(
+    table: Table, max_lengths: Sequence[int], never: Ids = (), first: int = 0, **choices: Any
+) -> list[list[Hypothesis]]:
+    config = SearchConfig(**choices)
+    sentences = range(first, first + len(max_lengths))
+    state = Prefixes(sentences, config.beam_size)
+    lengths = torch.tensor(max_lengths)
+    return beam_search(
+        table.step, state, lengths, config, start_id=START, end_id=END, never=never
+    )
+
+
+def penalised(score: float, tokens: int, alpha: float) -> float:
+    return score / ((5 + tokens + 1) / 6) ** alpha  # the end symbol counts
+
+
+def brute_force(
+    table: Table, sentence: int, max_length: int, alpha: float, never: Ids = ()
+) -> Outcome:
+    """Every output there is, the best first."""
+    tokens = [t for t in range(table.vocab_size) if t != END and t not in never]
+    found = []
+    for length in range(max_length + 1):
+        for ids in itertools.product(tokens, repeat=length):
+            following = (*ids, END)
+            score = sum(
+                table.log_probabilities(sentence, ids[:i])[token]
+                for i, token in enumerate(following)
+            )
+            found.append((ids, penalised(score, length, alpha)))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def plain_beam_search(
+    table: Table, sentence: int, max_length: int, alpha: float, beam: int, never: Ids = ()
+) -> Outcome:
+    """The best 2 x beam continuations of each step; goes on to the end, whatever has finished."""
+    live: Outcome = [((), 0.0)]
+    finished: Outcome = []
+    for length in range(max_length + 1):
+        allowed = [
+            t
+            for t in range(table.vocab_size)
+            if t not in never and (t == END or length < max_length)
+        ]
+        candidates = [
+            ((*ids, token), score + table.log_probabilities(sentence, ids)[token])
+            for ids, score in live
+            for token in allowed
+        ]
+        candidates.sort(key=lambda pair: -pair[1])
+        candidates = candidates[: 2 * beam if beam > 1 else 1]
+        finished += [
+            (ids[:-1], penalised(score, length, alpha)) for ids, score in candidates if ids[-1] == END
+        ]
+        live = [pair for pair in candidates if pair[0][-1] != END][:beam]
+    return sorted(finished, key=lambda pair: -pair[1])
+
+
+def assert_same(found: list[Hypothesis], expected: Outcome) -> None:
+    assert [tuple(hypothesis.token_ids) for hypothesis in found] == [ids for ids, _ in expected]
+    scores = [score for _, score in expected]
+    assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("nbest", [1, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_finds_what_brute_force_finds(alpha: float, nbest: int, seed: int) -> None:
+    table = Table(seed, vocab_size=4, end=-1.0 if seed % 2 else 0.0)
+    found = search(table, [4], beam_size=81, alpha=alpha, nbest=nbest)
+    assert_same(found[0], brute_force(table, 0, 4, alpha)[:nbest])
+
+
+def test_a_wide_beam_finds_every_output_there_is() -> None:
+    table = Table(7, vocab_size=4)
+    found = search(table, [3], beam_size=60, alpha=0.6, nbest=60)
+    assert_same(found[0], brute_force(table, 0, 3, 0.6))  # 1 + 3 + 9 + 27 of them
+
+
+tables = st.builds(
+    Table,
+    seed=st.integers(0, 2**32 - 1),
+    vocab_size=st.integers(2, 5),
+    sharpness=st.floats(0.3, 5),
+    end=st.floats(-4, 4),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables, st.integers(1, 6), st.floats(0, 3), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.data())  # fmt: skip
+def test_stopping_early_never_changes_the_result(
+    table: Table, beam: int, alpha: float, max_lengths: list[int], data: st.DataObject
+) -> None:
+    nbest = data.draw(st.integers(1, beam), label="nbest")
+    found = search(table, max_lengths, beam_size=beam, alpha=alpha, nbest=nbest)
+    for sentence, max_length in enumerate(max_lengths):
+        expected = plain_beam_search(table, sentence, max_length, alpha, beam)
+        assert_same(found[sentence], expected[:nbest])
+
+
+def test_the_search_does_stop_early() -> None:
+    table = Table(1, vocab_size=4, sharpness=0.5, end=6.0)
+    lengths: set[int] = set()
+
+    def step(tokens: Tensor, state: Prefixes) -> Tensor:
+        logits = table.step(tokens, state)
+        lengths.add(len(state.rows[0][1]))
+        return logits
+
+    beam_search(
+        step, Prefixes([0], 4), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
+    )
+    assert max(lengths) < 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> None:
+    table = Table(seed, vocab_size=5)
+    ids: Ids = ()
+    score = 0.0
+    while True:
+        row = table.log_probabilities(0, ids)
+        token = max(range(5), key=row.__getitem__) if len(ids) < 6 else END
+        score += row[token]
+        if token == END:
+            break
+        ids = (*ids, token)
+    found = search(table, [6], beam_size=1, alpha=0.6)
+    assert_same(found[0], [(ids, penalised(score, len(ids), 0.6))])
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_a_sentence_does_not_care_for_its_company(beam: int) -> None:
+    table = Table(3, vocab_size=5, end=-1.0)
+    max_lengths = [3, 9, 1, 6, 6]
+    together = search(table, max_lengths, beam_size=beam, nbest=beam)
+    for sentence, max_length in enumerate(max_lengths):
+        alone = search(table, [max_length], first=sentence, beam_size=beam, nbest=beam)
+        assert together[sentence] == alone[0]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_tokens_that_are_no_output_never_come_out(alpha: float) -> None:
+    never = (START, 3)
+    table = Table(5, vocab_size=5)
+    found = search(table, [4], never=never, beam_size=20, alpha=alpha, nbest=20)
+    assert_same(found[0], brute_force(table, 0, 4, alpha, never)[:20])
+    for beam in (1, 2, 3):
+        found = search(table, [4], never=never, beam_size=beam, alpha=alpha, nbest=beam)
+        assert_same(found[0], plain_beam_search(table, 0, 4, alpha, beam, never)[:beam])
+
+
+def test_what_reached_the_greatest_length_is_marked_as_cut() -> None:
+    endless, short = Table(1, vocab_size=4, end=-20.0), Table(1, vocab_size=4, end=20.0)
+    for max_length in (1, 5):
+        (hypothesis,) = search(endless, [max_length])[0]
+        assert len(hypothesis.token_ids) == max_length
+        assert hypothesis.cut
+        (hypothesis,) = search(short, [max_length])[0]
+        assert (hypothesis.token_ids, hypothesis.cut) == ([], False)
+
+
+def test_there_are_never_more_hypotheses_than_outputs() -> None:
+    table = Table(1, vocab_size=2)  # nothing but the start symbol, or the end
+    found = search(table, [1], beam_size=6, alpha=0.6, nbest=6)
+    assert_same(found[0], brute_force(table, 0, 1, 0.6))
+
+
+def test_the_length_penalty_is_that_of_wu_et_al() -> None:
+    assert length_penalty(1, 0.6) == 1
+    assert length_penalty(7, 0.6) == pytest.approx(2**0.6)
+    assert length_penalty(7, 1.0) == 2
+    assert length_penalty(50, 0.0) == 1
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> None:
+    def step(tokens: Tensor, state: Prefixes) -> Tensor:
+        return torch.full((len(tokens), 5), math.nan)
+
+    config = SearchConfig(beam_size=beam)
+    state, lengths = Prefixes([0, 1], beam), torch.tensor([3, 5])
+    with pytest.raises(UserError, match="NaN"):
+        beam_search(step, state, lengths, config, start_id=START, end_id=END)
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"beam_size": 0}, "beam_size=0"),
+        ({"nbest": 0}, "nbest=0"),
+        ({"nbest": 5}, "nbest=5"),
+        ({"max_extra_tokens": 0}, "max_extra_tokens=0"),
+        ({"alpha": -0.1}, "alpha=-0.1"),
+        ({"alpha": math.nan}, "alpha=nan"),
+        ({"alpha": math.inf}, "alpha=inf"),
+    ],
+    ids=str,
+)
+def test_a_search_that_cannot_be_done_is_refused(choices: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        SearchConfig(**choices)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.no_grad()
+def test_scores_of_a_transformer_are_those_of_forced_decoding(
+    make_model: Callable[..., Transformer], beam: int
+) -> None:
+    model = make_model(vocab_size=9)
+    source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    found = beam_search(
+        model.step,
+        model.start(model.encode(source), beam),
+        torch.tensor([20, 3, 18]),
+        SearchConfig(beam_size=beam, nbest=beam),
+        start_id=2,
+        end_id=3,
+        never=(0, 2),
+    )
+    for row, hypotheses in zip(source, found, strict=True):
+        assert len(hypotheses) == beam
+        for hypothesis in hypotheses:
+            ids = hypothesis.token_ids
+            logits = model(row.unsqueeze(0), torch.tensor([[2, *ids]]))[0]
+            gold = logits.log_softmax(-1).gather(1, torch.tensor([*ids, 3]).unsqueeze(1))
+            expected = penalised(gold.sum().item(), len(ids), 0.6)
+            assert hypothesis.score == pytest.approx(expected, abs=1e-9)

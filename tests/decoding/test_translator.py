@@ -1,0 +1,198 @@
+"""Text in, text out: order, blank lines, batches and limits, with a tiny random model."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from seq2seq.checkpoint import TrainedModel
+from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.translator import Translation, Translator
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+
+MakeTranslator = Callable[..., Translator]
+
+
+@pytest.fixture
+def make_translator(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> MakeTranslator:
+    def make(batch_tokens: int = 64, **choices: object) -> Translator:
+        model = make_model(vocab_size=tokenizer.vocab_size).float()
+        search = SearchConfig(**({"max_extra_tokens": 4} | choices))
+        trained = TrainedModel(model, tokenizer, "a", "b")
+        return Translator(trained, search, device="cpu", batch_tokens=batch_tokens)
+
+    return make
+
+
+@pytest.fixture
+def lines(sentences: list[str]) -> list[str]:
+    """Of many lengths, some of them blank."""
+    chosen = random.Random(1).sample(sentences, 12)
+    texts = [" ".join(chosen[: 1 + i % 4])[: 7 * i + 3] for i in range(12)]
+    return ["", *texts[:5], "   ", *texts[5:], "\t", ""]
+
+
+def texts_of(translations: list[Translation]) -> list[str]:
+    return [translation.text for translation in translations]
+
+
+def test_each_line_has_its_translation_in_its_place(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    translator = make_translator()
+    together = texts_of(translator.translate(lines))
+    assert together == [translator.translate([line])[0].text for line in lines]
+    assert len(set(together)) > 8, "the model says the same of all lines, which proves nothing"
+
+
+def test_blank_lines_stay_blank(make_translator: MakeTranslator, lines: list[str]) -> None:
+    for line, translation in zip(lines, make_translator().translate(lines), strict=True):
+        assert bool(translation.candidates) == bool(line.strip())
+        if not line.strip():
+            assert (translation.text, translation.score, translation.source_cut) == ("", 0.0, False)
+    assert make_translator().translate([]) == []
+    assert texts_of(make_translator().translate(["", " "])) == ["", ""]
+
+
+def test_the_text_does_not_depend_on_the_batch(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    expected = make_translator(batch_tokens=1).translate(lines)
+    for batch_tokens in (8, 64, 1024):
+        found = make_translator(batch_tokens=batch_tokens).translate(lines)
+        assert texts_of(found) == texts_of(expected)
+        scores = [translation.score for translation in expected]
+        assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_batches_keep_to_their_budget(
+    make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = make_translator(batch_tokens=64)
+    shapes = []
+    encode = translator.model.encode
+
+    def spy(source: torch.Tensor) -> object:
+        shapes.append(tuple(source.shape))
+        return encode(source)
+
+    monkeypatch.setattr(translator.model, "encode", spy)
+    translator.translate(lines)
+    assert any(rows > 1 for rows, _ in shapes)
+    assert all(rows == 1 or rows * longest <= 64 for rows, longest in shapes)
+
+
+def test_the_order_of_the_lines_does_not_matter(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    translator = make_translator()
+    expected = texts_of(translator.translate(lines))
+    order = list(range(len(lines)))
+    random.Random(2).shuffle(order)
+    assert texts_of(translator.translate([lines[i] for i in order])) == [expected[i] for i in order]
+
+
+def test_a_stream_is_translated_as_a_list_is(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    translator = make_translator()
+    expected = texts_of(translator.translate(lines))
+    for chunk in (1, 5, len(lines), 100):
+        assert texts_of(list(translator.translate_stream(iter(lines), chunk))) == expected
+
+
+def test_a_line_that_is_too_long_is_cut_and_marked(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.translator.MAX_SOURCE_TOKENS", 12)
+    translator = make_translator(batch_tokens=1)
+    given = []
+    encode = translator.model.encode
+
+    def spy(source: torch.Tensor) -> object:
+        given.append(source[0].tolist())
+        return encode(source)
+
+    monkeypatch.setattr(translator.model, "encode", spy)
+    line = "the long road home likes the sea"
+    ids = tokenizer.encode([line])[0]
+    fits = tokenizer.decode([ids[:11]])[0]
+    assert tokenizer.encode([fits])[0] == ids[:11]
+    first, second = translator.translate([line, fits])
+    assert (first.source_cut, second.source_cut) == (True, False)
+    assert given == [[*ids[:11], END_ID]] * 2
+    assert first.candidates == second.candidates
+
+
+def test_nbest_candidates_come_the_best_first(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    best = make_translator().translate(sentences[:5])
+    for one, many in zip(best, make_translator(nbest=4).translate(sentences[:5]), strict=True):
+        assert len(many.candidates) == 4
+        scores = [candidate.score for candidate in many.candidates]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(candidate.pieces) for candidate in many.candidates}) == 4
+        assert many.text == one.text
+        for candidate in many.candidates:
+            assert "".join(candidate.pieces).replace("▁", " ").strip() == candidate.text.strip()
+
+
+def test_an_output_of_the_greatest_length_is_marked_as_cut(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    for translation, ids in zip(
+        make_translator(nbest=4).translate(sentences[:8]),
+        tokenizer.encode(sentences[:8]),
+        strict=True,
+    ):
+        for candidate in translation.candidates:
+            assert len(candidate.pieces) <= len(ids) + 4
+            assert candidate.cut == (len(candidate.pieces) == len(ids) + 4)
+
+
+def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: list[str]) -> None:
+    translator = make_translator()
+    first = translator.translate(lines)
+    translator.translate(lines[::-1])
+    assert translator.translate(lines) == first
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_in_the_mode_it_was_in(
+    make_translator: MakeTranslator, lines: list[str], training: bool
+) -> None:
+    translator = make_translator()
+    translator.model.train(training)
+    for module in translator.model.modules():
+        if hasattr(module, "rate"):
+            module.rate = 0.5  # would change the text if it were active
+    assert texts_of(translator.translate(lines)) == texts_of(make_translator().translate(lines))
+    assert all(module.training == training for module in translator.model.modules())
+
+
+def test_training_goes_on_after_a_translation(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    model = make_translator().model
+    make_translator().translate(lines)
+    translator = make_translator()
+    translator.translate(lines)
+    for trained in (model, translator.model):
+        trained(torch.tensor([[5, 3]]), torch.tensor([[2, 6]])).sum().backward()
+    for one, other in zip(model.parameters(), translator.model.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("choice", [{"device": "nonesuch"}, {"precision": "fp17"}])
+def test_a_choice_that_cannot_be_met_is_refused(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, choice: dict[str, str]
+) -> None:
+    trained = TrainedModel(make_translator().model, tokenizer, "a", "b")
+    with pytest.raises(UserError, match=next(iter(choice.values()))):
+        Translator(trained, **choice)

@@ -1,0 +1,96 @@
+"""Positions against their formulas, term by term; embeddings against section 3.4."""
+
+import math
+
+import pytest
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Positions, Start
+from seq2seq.model.embedding import Embedding, concatenated_sinusoids, sinusoids
+
+
+@pytest.mark.parametrize("d_model", [2, 6, 512])
+def test_sinusoids_are_those_of_section_3_5(d_model: int) -> None:
+    table = sinusoids(70, d_model)
+    assert table.shape == (70, d_model)
+    for position in (0, 1, 2, 33, 69):
+        for i in range(d_model // 2):
+            angle = position / math.pow(10000, 2 * i / d_model)
+            assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-13)
+            assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-13)
+
+
+@pytest.mark.parametrize("d_model", [2, 6, 512])
+def test_concatenated_sinusoids_are_those_of_the_authors_code(d_model: int) -> None:
+    table = concatenated_sinusoids(70, d_model)
+    half = d_model // 2
+    increment = math.log(10000) / max(half - 1, 1)
+    for position in (0, 1, 2, 33, 69):
+        for i in range(half):
+            angle = position * math.exp(-increment * i)
+            assert table[position, i].item() == pytest.approx(math.sin(angle), abs=1e-11)
+            assert table[position, half + i].item() == pytest.approx(math.cos(angle), abs=1e-11)
+
+
+@pytest.mark.parametrize("offset", [1, 7, 40])
+def test_a_shifted_position_is_a_linear_function_of_the_position(offset: int) -> None:
+    d_model = 16
+    table = sinusoids(100, d_model)
+    shift = torch.zeros(d_model, d_model, dtype=torch.float64)
+    for i in range(0, d_model, 2):  # a rotation of each pair, the same for every position
+        angle = offset / 10000 ** (i / d_model)
+        sine, cosine = math.sin(angle), math.cos(angle)
+        rotation = torch.tensor([[cosine, sine], [-sine, cosine]], dtype=torch.float64)
+        shift[i : i + 2, i : i + 2] = rotation
+    torch.testing.assert_close(
+        table[offset:], table[: 100 - offset] @ shift.T, rtol=0, atol=1e-12
+    )
+
+
+def embedding(d_model: int = 16, **choices: object) -> Embedding:
+    config = TransformerConfig(d_model=d_model, num_heads=2, dropout=0.0, **choices)
+    made = Embedding(config, vocab_size=9, start_id=2).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    return made
+
+
+def test_embeddings_are_multiplied_by_the_root_of_d_model() -> None:
+    made = embedding()
+    token_ids = torch.tensor([[4, 8, 4], [1, 3, 7]])
+    expected = made.weight[token_ids] * 4 + sinusoids(3, 16)
+    torch.testing.assert_close(made(token_ids), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(made.project(expected), expected @ made.weight.T)
+
+
+@pytest.mark.parametrize("positions", list(Positions))
+def test_a_later_part_gets_the_positions_that_it_stands_at(positions: Positions) -> None:
+    token_ids = torch.arange(400).remainder(9).unsqueeze(0)
+    whole = embedding(positions=positions)(token_ids)
+    made = embedding(positions=positions)  # its table grows on the way
+    for first in (0, 1, 200, 255, 256, 399):
+        part = made(token_ids[:, first:], first_position=first)
+        torch.testing.assert_close(part, whole[:, first:], rtol=0, atol=0)
+
+
+def test_the_zero_start_has_a_position_but_no_embedding() -> None:
+    token_ids = torch.tensor([[2, 5, 6]])
+    zero, symbol = embedding(start=Start.zero)(token_ids), embedding(start=Start.symbol)(token_ids)
+    torch.testing.assert_close(zero[0, 0], sinusoids(1, 16)[0], rtol=0, atol=0)
+    assert not torch.equal(zero[0, 0], symbol[0, 0])
+    torch.testing.assert_close(zero[0, 1:], symbol[0, 1:], rtol=0, atol=0)
+
+
+def test_learned_positions_are_added_and_end_where_they_end() -> None:
+    made = embedding(positions=Positions.learned, max_learned_positions=5)
+    token_ids = torch.tensor([[4, 8, 4, 4, 4]])
+    expected = made.weight[token_ids] * 4 + made.positions.weight
+    torch.testing.assert_close(made(token_ids), expected)
+    made(token_ids[:, :1], first_position=4)
+    with pytest.raises(UserError, match="sequence of 6 tokens.*up to 5"):
+        made(token_ids[:, :1], first_position=5)
+    with pytest.raises(UserError, match="sequence of 6 tokens.*up to 5"):
+        made(torch.zeros(1, 6, dtype=torch.long))

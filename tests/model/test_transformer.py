@@ -1,0 +1,388 @@
+"""The whole model against the paper's equations in NumPy, and against its own step-by-step form."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.attention import MultiHeadAttention
+from seq2seq.model.config import Positions, Start
+
+Array = NDArray[np.float64]
+MakeModel = Callable[..., Transformer]
+PADDING, START, END = 0, 2, 3
+
+SOURCE = torch.tensor([[4, 5, 6, 7, END], [8, 9, END, 0, 0], [END, 0, 0, 0, 0]])
+TARGET = torch.tensor([[START, 9, 8, 7], [START, 10, 2, 0], [START, 1, 4, 4]])
+
+
+class Paper:
+    """Sections 3.1 to 3.5 in NumPy, one sentence at a time, so that there is no padding.
+
+    `kept` is what dropout does to the numbers it applies to; the sections that name no dropout
+    have their own factors.
+    """
+
+    def __init__(
+        self, model: Transformer, kept: float = 1.0, kept_weights: float = 1.0, kept_relu: float = 1.0
+    ) -> None:
+        self.config = model.config
+        self.p = {name: value.numpy() for name, value in model.state_dict().items()}
+        self.kept, self.kept_weights, self.kept_relu = kept, kept_weights, kept_relu
+
+    def position(self, pos: int, dim: int) -> float:
+        d = self.config.d_model
+        if self.config.positions is Positions.learned:
+            return float(self.p["embedding.positions.weight"][pos, dim])
+        if self.config.positions is Positions.concatenated:
+            angle = pos * math.exp(-math.log(10000) / (d // 2 - 1) * (dim % (d // 2)))
+            return math.sin(angle) if dim < d // 2 else math.cos(angle)
+        angle = pos / 10000 ** ((dim - dim % 2) / d)
+        return math.cos(angle) if dim % 2 else math.sin(angle)
+
+    def embed(self, ids: list[int]) -> Array:
+        d = self.config.d_model
+        rows = self.p["embedding.weight"][ids] * math.sqrt(d)
+        if self.config.start is Start.zero:
+            rows[[i for i, token in enumerate(ids) if token == START]] = 0
+        positions = [[self.position(pos, dim) for dim in range(d)] for pos in range(len(ids))]
+        return self.kept * (rows + np.array(positions))
+
+    def attention(self, name: str, x: Array, seen: Array, causal: bool) -> Array:
+        c = self.config
+        k = c.d_k or c.d_model // c.num_heads
+        v = c.d_v or c.d_model // c.num_heads
+        h = c.num_heads
+        w_q, w_k, w_v = np.split(self.p[f"{name}.projection.weight"], [h * k, 2 * h * k])
+        bias = self.p.get(f"{name}.projection.bias", np.zeros(2 * h * k + h * v))
+        b_q, b_k, b_v = np.split(bias, [h * k, 2 * h * k])
+        heads = []
+        for i in range(h):
+            q, v_ = slice(i * k, (i + 1) * k), slice(i * v, (i + 1) * v)
+            query, key = x @ w_q[q].T + b_q[q], seen @ w_k[q].T + b_k[q]
+            scores = query @ key.T / math.sqrt(k)
+            if causal:
+                scores[np.triu_indices(len(x), 1)] = -math.inf
+            weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+            heads.append(self.kept_weights * weights @ (seen @ w_v[v_].T + b_v[v_]))
+        output_bias = self.p.get(f"{name}.output.bias", 0)
+        return np.concatenate(heads, axis=1) @ self.p[f"{name}.output.weight"].T + output_bias
+
+    def feed_forward(self, name: str, x: Array) -> Array:
+        w_1, w_2 = (self.p[f"{name}.{part}.weight"].T for part in ("inner", "outer"))
+        b_1, b_2 = (self.p[f"{name}.{part}.bias"] for part in ("inner", "outer"))
+        return self.kept_relu * np.maximum(0, x @ w_1 + b_1) @ w_2 + b_2
+
+    def add_and_norm(self, name: str, x: Array, sublayer: Array) -> Array:
+        x = x + self.kept * sublayer
+        mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
+        x = (x - mean) / np.sqrt(variance + self.config.layer_norm_epsilon)
+        return x * self.p[f"{name}.norm.weight"] + self.p[f"{name}.norm.bias"]
+
+    def layer(self, name: str, x: Array, memory: Array | None) -> Array:
+        attended = self.attention(f"{name}.self_attention", x, x, memory is not None)
+        x = self.add_and_norm(f"{name}.after_self_attention", x, attended)
+        if memory is not None:
+            attended = self.attention(f"{name}.memory_attention", x, memory, False)
+            x = self.add_and_norm(f"{name}.after_memory_attention", x, attended)
+        return self.add_and_norm(
+            f"{name}.after_feed_forward", x, self.feed_forward(f"{name}.feed_forward", x)
+        )
+
+    def logits(self, source: list[int], target_input: list[int]) -> Array:
+        memory, x = self.embed(source), self.embed(target_input)
+        for i in range(self.config.num_layers):
+            memory = self.layer(f"encoder.{i}", memory, None)
+        for i in range(self.config.num_layers):
+            x = self.layer(f"decoder.{i}", x, memory)
+        return x @ self.p["embedding.weight"].T
+
+
+def assert_is_the_paper(model: Transformer, paper: Paper) -> None:
+    with torch.no_grad():
+        logits = model(SOURCE, TARGET).numpy()
+    for row, source, target in zip(logits, SOURCE.tolist(), TARGET.tolist(), strict=True):
+        expected = paper.logits([t for t in source if t], [t for t in target if t])
+        np.testing.assert_allclose(row[: len(expected)], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"attention_bias": True, "num_layers": 3},
+        {"d_k": 3, "d_v": 5, "attention_bias": True},
+        {"num_heads": 1, "layer_norm_epsilon": 0.1},
+        {"positions": Positions.concatenated, "start": Start.zero},
+        {"positions": Positions.learned, "max_learned_positions": 5},
+    ],
+    ids=str,
+)
+def test_forward_is_the_papers_equations(make_model: MakeModel, choices: dict[str, Any]) -> None:
+    model = make_model(**choices)
+    assert_is_the_paper(model, Paper(model))
+
+
+@pytest.mark.parametrize(
+    ("choices", "factors"),
+    [
+        ({"dropout": 0.1}, {"kept": 0.5}),
+        ({"attention_dropout": 0.1}, {"kept_weights": 0.5}),
+        ({"relu_dropout": 0.1}, {"kept_relu": 0.5}),
+        ({"dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1},
+         {"kept": 0.5, "kept_weights": 0.5, "kept_relu": 0.5}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
+    make_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    choices: dict[str, float],
+    factors: dict[str, float],
+) -> None:
+    def halves(x: Tensor, rate: float) -> Tensor:
+        return torch.full_like(x, 0.5)
+
+    monkeypatch.setattr("seq2seq.model.dropout.random_keep_mask", halves)
+    model = make_model(**choices)
+    assert_is_the_paper(model, Paper(model))
+    assert_is_the_paper(model.train(), Paper(model, **factors))
+
+
+def test_the_default_has_no_dropout_but_the_papers() -> None:
+    config = TransformerConfig()
+    assert (config.dropout, config.attention_dropout, config.relu_dropout) == (0.1, 0, 0)
+
+
+@torch.no_grad()
+def test_future_target_tokens_change_nothing_before(make_model: MakeModel) -> None:
+    model = make_model()
+    before = model(SOURCE, TARGET)
+    for position in range(1, TARGET.size(1)):
+        changed = TARGET.clone()
+        changed[:, position:] = 5
+        after = model(SOURCE, changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], rtol=0, atol=1e-12)
+        assert (after[:, position] - before[:, position]).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_padding_and_company_change_nothing(make_model: MakeModel) -> None:
+    model = make_model()
+    together = model(SOURCE, TARGET)
+    for row in range(len(SOURCE)):
+        length = int((SOURCE[row] != PADDING).sum())
+        alone = model(SOURCE[row : row + 1, :length], TARGET[row : row + 1])
+        padded = nn.functional.pad(SOURCE[row : row + 1], (0, 7), value=PADDING)
+        for logits in (alone, model(padded, TARGET[row : row + 1])):
+            torch.testing.assert_close(logits[0], together[row], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"d_k": 3, "d_v": 5, "attention_bias": True, "start": Start.zero},
+        {"positions": Positions.learned, "max_learned_positions": 40},
+    ],
+    ids=str,
+)
+def test_step_by_step_equals_all_at_once(make_model: MakeModel, choices: dict[str, Any]) -> None:
+    """With beams, reordered parents, sentences that leave, and more steps than the cache holds."""
+    model, random = make_model(**choices), np.random.default_rng(1)
+    beam, sources = 3, SOURCE
+    cache = model.start(model.encode(sources), beam)
+    rows = [[START] for _ in range(len(sources) * beam)]  # what each row has read
+    for length in range(1, 40):
+        stepped = model.step(torch.tensor([row[-1] for row in rows]), cache)
+        whole = model(sources.repeat_interleave(beam, dim=0), torch.tensor(rows))[:, -1]
+        torch.testing.assert_close(stepped, whole, rtol=0, atol=1e-10)
+        parents = [
+            int(sentence * beam + parent)
+            for sentence in range(len(sources))
+            for parent in random.integers(beam, size=beam)
+        ]
+        if length in (7, 20):  # the second, then the first sentence is done
+            stay = torch.tensor([0, 2] if length == 7 else [1])
+            sources = sources[stay]
+            parents = [parents[i] for s in stay.tolist() for i in range(s * beam, (s + 1) * beam)]
+            cache.keep(stay, torch.tensor(parents))
+        else:
+            cache.reorder(torch.tensor(parents))
+        rows = [[*rows[parent], int(random.integers(1, 11))] for parent in parents]
+
+
+@torch.no_grad()
+def test_one_matrix_serves_source_target_and_output(make_model: MakeModel) -> None:
+    model = make_model(start=Start.symbol)
+    matrices = [n for n, p in model.named_parameters() if p.shape == (model.vocab_size, 8)]
+    assert matrices == ["embedding.weight"]
+    source, target = torch.tensor([[4, END]]), torch.tensor([[START, 5]])
+    memory = model.encode(source)
+    logits = model(source, target)
+    for token, place in ((4, "source"), (5, "target"), (6, "output")):
+        changed = make_model()
+        changed.embedding.weight[token] += 1
+        moved = (changed(source, target) - logits).abs().amax(dim=(0, 1)) > 1e-6
+        same_memory = torch.equal(changed.encode(source).states, memory.states)
+        assert moved[token], place
+        assert same_memory == (place != "source")
+        assert moved.sum() == (1 if place == "output" else model.vocab_size)
+
+
+@torch.no_grad()
+def test_nothing_follows_the_last_layers_norm(make_model: MakeModel) -> None:
+    model = make_model()
+    memory = model.encode(SOURCE)
+    states = model.decode(TARGET, memory)
+    for layer in (model.encoder[-1], model.decoder[-1]):
+        layer.after_feed_forward.norm.weight.mul_(3)
+        layer.after_feed_forward.norm.bias.mul_(3)
+    torch.testing.assert_close(model.encode(SOURCE).states, 3 * memory.states)
+    torch.testing.assert_close(model.decode(TARGET, memory), 3 * states)
+
+
+def fresh(**choices: Any) -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"num_layers": 2, "d_model": 64, "d_ff": 160, "num_heads": 4, "d_k": 24, "d_v": 8}
+    config = TransformerConfig(**(sizes | choices))
+    return Transformer(config, vocab_size=300, padding_id=PADDING, start_id=START)
+
+
+def assert_glorot(matrix: Tensor, fan_in: int, fan_out: int) -> None:
+    assert matrix.shape == (fan_out, fan_in)
+    bound = math.sqrt(6 / (fan_in + fan_out))
+    assert 0.98 * bound < matrix.abs().max().item() <= bound
+    assert matrix.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    assert abs(matrix.mean().item()) < 5 * bound / math.sqrt(3 * matrix.numel())
+
+
+def test_each_matrix_starts_glorot_uniform() -> None:
+    model = fresh()
+    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    assert len(attentions) == 2 + 2 * 2
+    for attention in attentions:
+        w_q, w_k, w_v = attention.projection.weight.detach().split([96, 96, 32])
+        assert_glorot(w_q, 64, 96)
+        assert_glorot(w_k, 64, 96)
+        assert_glorot(w_v, 64, 32)
+        assert_glorot(attention.output.weight.detach(), 32, 64)
+    for layer in (*model.encoder, *model.decoder):
+        assert_glorot(layer.feed_forward.inner.weight.detach(), 64, 160)
+        assert_glorot(layer.feed_forward.outer.weight.detach(), 160, 64)
+
+
+def test_embeddings_biases_and_norms_start_as_the_authors_had_them() -> None:
+    model = fresh(attention_bias=True, positions=Positions.learned)
+    for matrix in (model.embedding.weight, model.embedding.positions.weight):
+        assert matrix.std().item() == pytest.approx(64**-0.5, rel=0.03)
+        assert abs(matrix.mean().item()) < 5 / 8 / math.sqrt(matrix.numel())
+        assert matrix.abs().max() > 3 * 64**-0.5  # normal, not uniform
+    biases = {n: p for n, p in model.named_parameters() if n.endswith("bias")}
+    assert len(biases) == 2 * (2 + 2 + 2) + 2 * (4 + 2 + 3)
+    assert all((bias == 0).all() for bias in biases.values())
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 2 * (2 + 3)
+    assert all((norm.weight == 1).all() and norm.eps == 1e-6 for norm in norms)
+
+
+T2T_ROWS = 40_960  # of the authors' shared matrix
+
+
+def count(**choices: Any) -> int:
+    """Parameters of the model itself, with the vocabulary and the biases of the authors' code."""
+    config = TransformerConfig(attention_bias=True, **choices)
+    with torch.device("meta"):
+        model = Transformer(config, vocab_size=T2T_ROWS, padding_id=PADDING, start_id=START)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def formula(n: int = 6, d: int = 512, f: int = 2048, h: int = 8, k: int = 64, v: int = 64) -> int:
+    """The same from the sizes alone."""
+    attention = 2 * (d + 1) * h * k + (d + 1) * h * v + (h * v + 1) * d
+    feed_forward = (d + 1) * f + (f + 1) * d
+    encoder_layer = attention + feed_forward + 2 * 2 * d
+    decoder_layer = 2 * attention + feed_forward + 3 * 2 * d
+    return T2T_ROWS * d + n * (encoder_layer + decoder_layer)
+
+
+def test_the_counts_of_base_and_big() -> None:
+    assert count() == formula() == 65_110_016
+    assert count(d_ff=1024) == formula(f=1024) == 52_514_816
+    big = count(d_model=1024, d_ff=4096, num_heads=16)
+    assert big == formula(d=1024, f=4096, h=16) == 218_300_416
+
+
+# The changes of Table 3 that change the model's size, and the millions that it prints.
+TABLE_3 = [
+    ({}, {}, 65),
+    ({"num_heads": 1}, {"h": 1, "k": 512, "v": 512}, 65),
+    ({"num_heads": 4}, {"h": 4, "k": 128, "v": 128}, 65),
+    ({"num_heads": 16}, {"h": 16, "k": 32, "v": 32}, 65),
+    ({"num_heads": 32}, {"h": 32, "k": 16, "v": 16}, 65),
+    ({"d_k": 16}, {"k": 16}, 58),
+    ({"d_k": 32}, {"k": 32}, 60),
+    ({"num_layers": 2}, {"n": 2}, 36),
+    ({"num_layers": 4}, {"n": 4}, 50),
+    ({"num_layers": 8}, {"n": 8}, 80),
+    ({"d_model": 256, "d_k": 32, "d_v": 32}, {"d": 256, "k": 32, "v": 32}, 28),
+    ({"d_model": 1024, "d_k": 128, "d_v": 128}, {"d": 1024, "k": 128, "v": 128}, 168),
+    ({"d_ff": 1024}, {"f": 1024}, 53),
+    ({"d_ff": 4096}, {"f": 4096}, 90),
+]
+
+
+@pytest.mark.parametrize(("choices", "sizes", "printed"), TABLE_3, ids=str)
+def test_the_counts_of_table_3(
+    choices: dict[str, int], sizes: dict[str, int], printed: int
+) -> None:
+    assert count(**choices) == formula(**sizes)
+    assert round(formula(**sizes) / 1e6) == printed
+
+
+def test_the_count_of_big_is_not_the_one_that_table_3_prints() -> None:
+    assert round(formula(d=1024, f=4096, h=16) / 1e6) == 218  # the paper: 213, unexplained
+
+
+def test_learned_positions_add_their_vectors() -> None:
+    assert count(positions=Positions.learned) == formula() + 512 * 512
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"d_ff": -1}, "d_ff=-1"),
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"d_k": 0}, "d_k=0"),
+        ({"d_v": -3}, "d_v=-3"),
+        ({"max_learned_positions": 0}, "max_learned_positions=0"),
+        ({"d_model": 7, "num_heads": 7}, "d_model=7: must be even"),
+        ({"num_heads": 5}, "512 does not divide into 5 heads"),
+        ({"num_heads": 5, "d_k": 64}, "512 does not divide into 5 heads"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"attention_dropout": -0.1}, "attention_dropout=-0.1"),
+        ({"relu_dropout": math.nan}, "relu_dropout=nan"),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon=0.0"),
+        ({"layer_norm_epsilon": math.nan}, "layer_norm_epsilon=nan"),
+    ],
+    ids=str,
+)
+def test_a_configuration_that_makes_no_model_is_refused(
+    choices: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint) as error:
+        count(**choices)
+    assert "\n" not in str(error.value)
+
+
+def test_heads_need_not_divide_d_model_where_their_widths_are_given() -> None:
+    assert count(num_heads=5, d_k=64, d_v=64) == formula(h=5)
