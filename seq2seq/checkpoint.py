@@ -68,9 +68,12 @@ def load_model(folder: Path) -> TrainedModel:
     weights = _read_tensors(folder / _WEIGHTS, files[_WEIGHTS])
     if config.num_layers > len(weights):
         raise UserError(f"{folder / _WEIGHTS}: holds no {config.num_layers} layers")
-    # Without memory or random numbers at first: the file's own tensors take the places.
-    with torch.device("meta"):
-        model = new_transformer(config, tokenizer.vocab_size)
+    try:
+        # Without memory or random numbers at first: the file's own tensors take the places.
+        with torch.device("meta"):
+            model = new_transformer(config, tokenizer.vocab_size)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(f"{folder / _CONFIG}: sizes too large to make a model") from error
     _check_tensors(folder / _WEIGHTS, weights, model.state_dict())
     model.load_state_dict(weights, assign=True)
     return TrainedModel(model.eval(), tokenizer, *languages)
@@ -205,7 +208,7 @@ def _read_config(path: Path, content: bytes) -> tuple[TransformerConfig, tuple[s
             )
         languages = (str(saved["source_language"]), str(saved["target_language"]))
         config = _parse_config(path, saved["model"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not a configuration of this program: {error!r}") from error
     return config, languages
 
@@ -238,7 +241,7 @@ def _parse_value(path: Path, name: str, kind: Any, value: object) -> object:
 def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: of a type that torch has not
         raise UserError(f"{path}: not a safetensors file: {error}") from error
 
 

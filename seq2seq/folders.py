@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from seq2seq.errors import UserError
@@ -25,13 +26,14 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"sha256": digests}, indent=2).encode()
     try:
-        for leftover in (fresh, replaced):  # of a process that had this one's number and died
-            shutil.rmtree(leftover, ignore_errors=True)
+        # A process that had this one's number may have died and left its own.
+        shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         for name, content in {**files, MANIFEST: manifest}.items():
             _write_flushed(fresh / name, content)
         _flush_folder(fresh)
         if folder.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
             folder.rename(replaced)
         fresh.rename(folder)
         _flush_folder(folder.parent)
@@ -53,7 +55,7 @@ def read_folder(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
         digests = dict(json.loads((folder / MANIFEST).read_bytes())["sha256"])
     except OSError as error:
         raise UserError(f"{folder}: no readable {MANIFEST} in it: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{folder / MANIFEST}: damaged, no list of sha256 sums") from error
     files = {}
     for name in names:
@@ -79,7 +81,8 @@ def write_file(path: Path, content: bytes) -> None:
         _write_flushed(fresh, content)
         fresh.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink()
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
 
 

@@ -5,14 +5,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from seq2seq.cli.resources import resource_folder
 from seq2seq.data.corpus import DataConfig
 from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.training.trainer import TrainingConfig
 
@@ -45,6 +48,23 @@ def register() -> None:
     OmegaConf.register_new_resolver(
         "embedded", lambda path: str(resource_folder("data") / path), replace=True
     )
+
+
+def read_config(run: Path) -> Config:
+    """The configuration that a run was started with; keys that are newer have their defaults.
+
+    Raises:
+        UserError: there is none, or it is not this program's.
+    """
+    path = run / "config.yaml"
+    try:
+        saved = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path))
+        return cast(Config, OmegaConf.to_object(saved))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; give the run_dir of a training") from error
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not a configuration of this program: {reason}") from error
 
 
 def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:

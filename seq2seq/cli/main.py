@@ -15,6 +15,8 @@ _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
+    "fidelity": "compare a model with the paper, detail by detail, by measuring it",
+    "table3": "set runs beside the rows of the paper's Table 3",
     "average": "average the weights of several checkpoints",
 }
 
@@ -25,6 +27,29 @@ examples:
                 data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq score -i test.out.de -r test.de
+"""
+
+
+_TRAIN_HELP = """\
+usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
+
+Train a model from parallel text; a Hydra application: every choice is KEY=VALUE.
+
+  data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
+  model=tiny|small|base|big             sizes with the schedule that suits them
+  details=paper|authors_2017            where the paper and its authors' code differ
+  experiment=NAME                       a whole experiment, such as table3/B_dk16
+  run_dir=FOLDER  resume=true           where to write; go on where it stopped
+  training.max_steps=N  training.max_minutes=M  training.patience=K
+
+  --cfg job        print the whole configuration, every key that can be overridden
+  --multirun       run each combination of comma-separated values
+  --debug          show a traceback on errors
+  --hydra-help     Hydra's own flags
+
+example:
+  seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
+                data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
 """
 
 
@@ -60,6 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     if words[:1] == ["train"]:
+        if {"-h", "--help"} & set(words):
+            print(_TRAIN_HELP, end="")
+            return 0
         # Hydra reads these words itself.
         from seq2seq.cli.train import train
 

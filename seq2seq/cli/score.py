@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seq2seq.evaluation.scores import Score
+    from seq2seq.evaluation.scores import Score, ScoreConfig
     from seq2seq.evaluation.significance import Comparison
 
 _EXAMPLES = """\
@@ -98,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         test_set=arguments.test_set,
         language_pair=arguments.language_pair,
     )
+    _check_choices(arguments, config)
     first, reference_paths = _find_files(arguments)
     systems = {path: _read(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in reference_paths]
@@ -159,6 +160,18 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             raise UsageError(message)
 
 
+def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None:
+    """Refuse what the scores would refuse, before a model works for them."""
+    from seq2seq.evaluation.paper_bleu import tokenize
+    from seq2seq.evaluation.scores import bleu_metric
+    from seq2seq.evaluation.significance import check_sampling
+
+    bleu_metric(config)
+    if arguments.paper:
+        tokenize("", _target_language(arguments))
+    check_sampling(arguments.samples, arguments.seed)
+
+
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """What is scored or, for a model, translated; and the references."""
     if not arguments.test_set:
@@ -218,6 +231,7 @@ def _as_json(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
 def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
     lines = _align([(s.name, f"{s.value:6.2f}", s.signature, s.detail) for s in scores])
     for system, group in groupby(comparisons, lambda comparison: comparison.system):
+        against = list(group)
         rows = [
             (
                 c.metric,
@@ -227,9 +241,11 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
                 "{:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
                 c.signature,
             )
-            for c in group
+            for c in against
         ]
-        lines += ["", f"{_name(system)} against {_name(comparisons[0].baseline)}", *_align(rows)]
+        baseline, differing = _name(against[0].baseline), against[0].differing_lines
+        heading = f"{_name(system)} against {baseline} ({differing} lines differ)"
+        lines += ["", heading, *_align(rows)]
     return "\n".join(lines)
 
 

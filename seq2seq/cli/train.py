@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,9 +108,9 @@ class Run:
         """
         self.device = choose_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
-        self._open_folder()
-        with self._log_file():
-            keep_freed_memory()
+        self._check_folder()
+        keep_freed_memory()
+        with _remembered_log() as said:
             data = prepare(self.config.data, _cache_folder(self.config), logger.info)
             trainer = self._make_trainer(data)
             if self.config.resume:
@@ -117,6 +118,9 @@ class Run:
             if reason := trainer.limit_reached():
                 logger.info(f"nothing to do: {reason}")
                 return 0
+            # Only now is there anything to keep: a failure so far leaves no folder behind.
+            write_file(self.folder / "config.yaml", self.yaml.encode())
+            said.write_to(self.folder / "train.log")
             self._describe(trainer, data)
             self._train(trainer, data)
             if trainer.signal is not None:
@@ -144,19 +148,7 @@ class Run:
             display.close()
             metrics.close()
 
-    @contextmanager
-    def _log_file(self) -> Iterator[None]:
-        """Write what is logged into the run folder as well."""
-        handler = logging.FileHandler(self.folder / "train.log")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logger.addHandler(handler)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            handler.close()
-
-    def _open_folder(self) -> None:
+    def _check_folder(self) -> None:
         folder = self.folder
         if self.config.resume:
             if not checkpoints(folder):
@@ -165,19 +157,12 @@ class Run:
             raise UserError(
                 f"{folder}: is there already; choose another run_dir, or add resume=true to go on"
             )
-        write_file(folder / "config.yaml", self.yaml.encode())
 
     def _make_trainer(self, data: PreparedData) -> Trainer:
         config = self.config
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, data.tokenizer.vocab_size).to(self.device)
-        parts = config.training.micro_batches
-        batching = Batching(
-            data.train,
-            source_tokens=-(-config.training.source_tokens // parts),
-            target_tokens=-(-config.training.target_tokens // parts),
-            seed=config.seed,
-        )
+        batching = config.training.batching(data.train, seed=config.seed)
         return Trainer(
             model,
             batching,
@@ -195,6 +180,7 @@ class Run:
             f" {torch.get_num_threads()} threads"
         )
         statistics = trainer.batching.statistics(trainer.batching.epoch(0))
+        trainer.config.check_budget(statistics)
         parts = trainer.config.micro_batches
         logger.info(
             f"a step: {parts} micro-batch{'es' if parts > 1 else ''}, on average"
@@ -283,6 +269,36 @@ class Run:
             else:
                 logger.info(f"{result}, below the best: not kept")
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+
+class _Log(MemoryHandler):
+    """Keeps what is said until there is a file for it."""
+
+    def __init__(self) -> None:
+        super().__init__(capacity=1, flushLevel=logging.CRITICAL + 1)
+
+    def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802
+        return self.target is not None
+
+    def write_to(self, path: Path) -> None:
+        """Write all so far, and from now on each line, at the end of a file."""
+        file = logging.FileHandler(path)
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self.setTarget(file)
+        self.flush()
+
+
+@contextmanager
+def _remembered_log() -> Iterator[_Log]:
+    log = _Log()
+    logger.addHandler(log)
+    try:
+        yield log
+    finally:
+        logger.removeHandler(log)
+        if log.target is not None:
+            log.target.close()
+        log.close()
 
 
 def _validation_batches(data: PreparedData) -> Batching:

@@ -66,13 +66,21 @@ class Batching:
         target_tokens: target tokens of a batch, about, padding not counted; the two budgets
             together are never exceeded.
         seed: of the order.
+        longer_side: count each pair by its longer side instead, padding included, and let neither
+            budget be exceeded: the rule of the authors' code.
 
     Raises:
         UserError: a pair is longer than the budget.
     """
 
     def __init__(
-        self, corpus: EncodedCorpus, *, source_tokens: int, target_tokens: int, seed: int
+        self,
+        corpus: EncodedCorpus,
+        *,
+        source_tokens: int,
+        target_tokens: int,
+        seed: int,
+        longer_side: bool = False,
     ) -> None:
         longest_source = int(corpus.source_lengths.max())
         longest_target = int(corpus.target_lengths.max())
@@ -86,6 +94,7 @@ class Batching:
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
         self.seed = seed
+        self.longer_side = longer_side
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch, in order, each the indices of its pairs."""
@@ -135,16 +144,21 @@ class Batching:
         self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]
     ) -> Iterator[Indices]:
         # Shares of the budgets: a batch is full when the two sides together come to two.
-        shares = source / self.source_tokens + target / self.target_tokens
+        source_share, target_share = source / self.source_tokens, target / self.target_tokens
+        shares = source_share + target_share
+        most_padding = _MOST_PADDING
+        if self.longer_side:
+            shares = 2.0 * np.maximum(source_share, target_share)
+            most_padding = 0.0
         sums = np.concatenate(([0.0], np.cumsum(shares)))
         start = 0
         while start < len(order):
             end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
             rows = np.arange(1, end - start + 1)
             padded = np.maximum.accumulate(source[start:end]) * rows
-            fits = padded <= (1.0 + _MOST_PADDING) * self.source_tokens
+            fits = padded <= (1.0 + most_padding) * self.source_tokens
             padded = np.maximum.accumulate(target[start:end]) * rows
-            fits &= padded <= (1.0 + _MOST_PADDING) * self.target_tokens
+            fits &= padded <= (1.0 + most_padding) * self.target_tokens
             count = len(rows) if fits.all() else int(fits.argmin())
             yield order[start : start + count]
             start += count

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from operator import ne
 
 from sacrebleu.significance import PairedTest, Result
 
@@ -42,9 +43,14 @@ class Comparison:
     difference: float
     """The system's value minus the baseline's."""
     p_value: float
-    """How likely a difference of this size is if the systems are alike."""
+    """How likely a difference of this size is if the systems are alike; 1 for equal texts."""
     interval: tuple[float, float] | None
     """95 % of the resampled values of the system; bootstrap only."""
+    differing_lines: int
+    """Lines in which the two differ: where they are few, the p-value is too small.
+
+    sacreBLEU counts the resamplings that exceed the difference, and not those that equal it.
+    """
     signature: str
 
 
@@ -73,11 +79,7 @@ def compare(
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
-    if samples is not None and samples < 1:
-        raise UsageError(f"{samples} samples: must be at least 1")
-    # sacreBLEU takes 0 to mean "not seeded".
-    if seed < 1:
-        raise UsageError(f"seed {seed}: must be at least 1")
+    check_sampling(samples, seed)
     for hypotheses in systems.values():
         check_lines(hypotheses, references)
     config = config or ScoreConfig()
@@ -94,23 +96,35 @@ def compare(
     (baseline, baseline_lines), *others = systems.items()
     comparisons = []
     for i, (system, lines) in enumerate(others, start=1):
+        differing = sum(map(ne, lines, baseline_lines))
         for metric in facts:
             of_baseline, of_system = _result(results[metric][0]), _result(results[metric][i])
-            # For equal texts no resampling exceeds the difference, and sacreBLEU's formula, which
-            # counts those that do, gives its smallest value.
-            alike = list(lines) == list(baseline_lines)
             comparison = Comparison(
                 system=system,
                 baseline=baseline,
                 metric=metric,
                 value=float(of_system.score),
                 difference=float(of_system.score - of_baseline.score),
-                p_value=1.0 if alike else float(of_system.p_value or 0.0),
+                p_value=float(of_system.p_value or 0.0) if differing else 1.0,
                 interval=_interval(of_system),
+                differing_lines=differing,
                 signature=signature(facts[metric], config),
             )
             comparisons.append(comparison)
     return comparisons
+
+
+def check_sampling(samples: int | None, seed: int) -> None:
+    """Refuse what `compare` can't sample with.
+
+    Raises:
+        UsageError: a number of samples or a seed below 1.
+    """
+    if samples is not None and samples < 1:
+        raise UsageError(f"--samples {samples}: must be at least 1")
+    # sacreBLEU takes 0 to mean "not seeded".
+    if seed < 1:
+        raise UsageError(f"--seed {seed}: must be at least 1")
 
 
 def _result(cell: str | Result) -> Result:

@@ -88,10 +88,10 @@ def _token_ids(model: Transformer) -> Tensor:
 
 
 def residual_norm_dropout(subject: Subject) -> Finding:
-    """Row 1: each norm's input is x + Dropout(Sublayer(x)), each sublayer's the last norm's output."""
+    """Row 1: each norm's input is x + Dropout(Sublayer(x)), x being the output of the last norm."""
     try:
         rates = measured_dropout(subject.model)
-    except _Odd as odd:
+    except OddModelError as odd:
         return Finding(str(odd), False, False)
     if len(rates) > 1:
         return Finding(f"dropout at unequal rates: {_numbers(rates)}", False, False)
@@ -104,7 +104,7 @@ def residual_norm_dropout(subject: Subject) -> Finding:
     )
 
 
-class _Odd(Exception):
+class OddModelError(Exception):
     """The model is not made as in Figure 1."""
 
 
@@ -112,12 +112,10 @@ def measured_dropout(model: Transformer) -> list[float]:
     """The rates that are found on sublayers and embeddings; one, if all is well.
 
     Raises:
-        _Odd: a stack isn't made of LayerNorm(x + Dropout(Sublayer(x))).
+        OddModelError: a stack isn't made of LayerNorm(x + Dropout(Sublayer(x))).
     """
     rates = set()
-    for stack, quiet in zip(
-        trace(model, training=True), trace(model, training=False), strict=True
-    ):
+    for stack, quiet in zip(trace(model, training=True), trace(model, training=False), strict=True):
         for added, whole in [(stack.embedded, quiet.embedded), *_sums(stack)]:
             rates.add(round(_dropout_rate(added, whole), 3))
     return sorted(rates)
@@ -131,17 +129,21 @@ def _sums(stack: Trace) -> Iterator[tuple[Tensor, Tensor]]:
     for event in stack.events:
         if isinstance(event.module, nn.LayerNorm):
             if sublayer is None:
-                raise _Odd("a norm stands before its sublayer: x + Sublayer(LayerNorm(x)), Pre-LN")
+                raise OddModelError(
+                    "a norm stands before its sublayer: x + Sublayer(LayerNorm(x)), Pre-LN"
+                )
             _check_normalised(event)
             yield event.inputs[0] - x, sublayer.output
             x, sublayer = event.output, None
         elif isinstance(event.module, MultiHeadAttention | FeedForward):
             if not torch.equal(event.inputs[0], x):
-                raise _Odd("a sublayer reads something else than the output of the norm before it")
+                raise OddModelError(
+                    "a sublayer reads something else than the output of the norm before it"
+                )
             sublayer = event
         elif _is_layer(event):
             if not torch.equal(event.output, x):
-                raise _Odd("a layer does not end with a norm")
+                raise OddModelError("a layer does not end with a norm")
             layers_to_go -= 1
             if not layers_to_go:
                 return
@@ -159,7 +161,7 @@ def _check_normalised(event: Event) -> None:
     if len(gain) == plain.size(-1) and (
         plain.mean(-1).abs().max() > 1e-3 or (plain.var(-1, correction=0) - 1).abs().max() > 1e-2
     ):
-        raise _Odd("a norm's output has not mean 0 and variance 1")
+        raise OddModelError("a norm's output has not mean 0 and variance 1")
 
 
 def _dropout_rate(added: Tensor, whole: Tensor) -> float:
@@ -171,7 +173,7 @@ def _dropout_rate(added: Tensor, whole: Tensor) -> float:
     rate, zeros = 1.0 - 1.0 / factor, 1.0 - len(kept) / len(ratio)
     strays = (kept - factor).abs().max() if len(kept) else torch.tensor(1.0)
     if strays > 2e-2 * factor or abs(rate - zeros) > 0.04 or not -1e-3 < rate < 1:
-        raise _Odd("a norm's input is not x + Dropout(Sublayer(x))")
+        raise OddModelError("a norm's input is not x + Dropout(Sublayer(x))")
     return abs(rate)
 
 
@@ -236,7 +238,8 @@ def positions(subject: Subject) -> Finding:
     """Row 5: what the embedding adds to a token's vector at some positions."""
     model = subject.model
     size = model.config.d_model
-    found = {p: _position_vector(model, p) for p in _POSITIONS}
+    scale = _scale(model)
+    found = {p: _position_vector(model, p, scale) for p in _POSITIONS}
     half = size // 2
     interleaved = {
         p: [
@@ -256,12 +259,11 @@ def positions(subject: Subject) -> Finding:
     return Finding(f"{layout}: {shown}", paper, authors)
 
 
-def _position_vector(model: Transformer, position: int) -> Tensor:
+def _position_vector(model: Transformer, position: int, scale: float) -> Tensor:
+    """What is left of an embedded token, (D,), without the token."""
     with _mode(model, training=False):
-        token_ids = torch.tensor([[_FIRST_WORD, _FIRST_WORD + 1]])
-        # The first token is sent through its own position; what is left beside it is the position.
-        embedded = model.embedding(token_ids[:, :1], position)[0, 0]
-        return embedded - _scale(model) * model.embedding.weight[_FIRST_WORD]
+        embedded: Tensor = model.embedding(torch.tensor([[_FIRST_WORD]]), position)[0, 0]
+        return embedded - scale * model.embedding.weight[_FIRST_WORD]
 
 
 def _near(found: dict[int, Tensor], table: dict[int, list[float]]) -> bool:
@@ -497,8 +499,9 @@ def decoder_start(subject: Subject) -> Finding:
     model = subject.model
     with _mode(model, training=False):
         embedded = model.embedding(torch.tensor([[model.start_id]]))[0, 0]
-        row = _scale(model) * model.embedding.weight[model.start_id]
-        start = embedded - _position_vector(model, 0)
+        scale = _scale(model)
+        row = scale * model.embedding.weight[model.start_id]
+        start = embedded - _position_vector(model, 0, scale)
         zero = torch.allclose(start, torch.zeros_like(start), atol=1e-4)
         symbol = torch.allclose(start, row, atol=1e-4)
     shifted = is_shifted(model.start_id)

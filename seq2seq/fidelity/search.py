@@ -63,11 +63,10 @@ def beam(subject: Subject) -> Finding:
     """Row 21: how many hypotheses the search asks about, and how many candidates it looks at."""
     config = subject.search
     _, state = _search(config, lambda step: 0.01, longest=6)
-    # Every hypothesis of the second step prefers to end. If only beam_size candidates were looked
-    # at, none would stay alive to become the longer, better output.
-    wide = replace(config, alpha=0.0, nbest=config.beam_size)
-    outputs, _ = _search(wide, lambda step: {1: _UNLIKELY, 2: 0.6}.get(step, 0.999), longest=6)
-    twice = len({len(output.token_ids) for output in outputs}) > 1
+    # At the second step `</s>` is every hypothesis' best continuation, yet a longer output may win
+    # by the penalty. Of beam_size candidates none would stay alive, and the search would end.
+    _, longer = _search(replace(config, alpha=2.0), lambda step: {2: 0.6}.get(step, 1e-3), 6)
+    twice = longer.step > 2
     candidates = "2 x beam candidates a step" if twice else "fewer than 2 x beam candidates a step"
     alpha = _alpha(config)
     right = state.rows == 4 and math.isclose(alpha, 0.6, abs_tol=1e-6)
@@ -130,7 +129,7 @@ class _Endless(Transformer):
 
 
 def longest_output(subject: Subject) -> Finding:
-    """Row 23: what the translator makes of a model that never ends, and of one that ends at once."""
+    """Row 23: what the translator makes of a model that never ends, the search of one that does."""
     tokenizer = made_up_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

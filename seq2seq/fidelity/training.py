@@ -63,7 +63,9 @@ class Rehearsal:
         self.at_states: list[tuple[Tensor, Tensor]] = []
         """For each micro-batch the decoder's states and the loss' gradient there, (B, T, D)."""
         for parameter in self.model.parameters():
-            parameter.register_post_accumulate_grad_hook(self._note_gradient)
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._note_gradient
+            )
         self.model.decoder[-1].register_forward_hook(self._note_states)
 
     def update(self, step: int) -> dict[str, float]:
@@ -88,7 +90,9 @@ class Rehearsal:
         self.gradients[parameter] = parameter.grad.clone()
 
     def _note_states(self, module: nn.Module, inputs: object, states: Tensor) -> None:
-        states.register_hook(lambda gradient: self.at_states.append((states.detach(), gradient)))
+        states.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: self.at_states.append((states.detach(), gradient))
+        )
 
 
 @dataclass(frozen=True)

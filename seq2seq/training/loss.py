@@ -4,6 +4,7 @@ The target distribution gives the reference token 1 - eps and each of the other 
 eps / (V - 1), as the authors' code does (PyTorch's own smoothing spreads eps over all V).
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,14 @@ class Loss(NamedTuple):
     """What training minimises; a gradient flows through this one alone."""
     cross_entropy: Tensor
     """Without smoothing: its mean's exponential is the perplexity."""
+
+
+def least_loss(smoothing: float, vocab_size: int) -> float:
+    """The entropy of the target distribution, in nats: no smoothed loss of a token is below it."""
+    if smoothing == 0.0:
+        return 0.0
+    other = smoothing / (vocab_size - 1)
+    return -(1.0 - smoothing) * math.log(1.0 - smoothing) - smoothing * math.log(other)
 
 
 def label_smoothed_loss(
@@ -94,7 +103,7 @@ class _ProjectedLoss(Function):
             gold = log_probabilities.gather(1, target)
             cross_entropy -= gold.sum()
             smoothed -= (1.0 - smoothing - other) * gold.sum() + other * log_probabilities.sum()
-            if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
+            if any(ctx.needs_input_grad):  # type: ignore[attr-defined]
                 # softmax - target distribution
                 gradient = log_probabilities.exp_().sub_(other)
                 gold_gradient = gradient.new_full(target.shape, -(1.0 - smoothing - other))

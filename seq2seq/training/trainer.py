@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch.nn.utils import get_total_norm
 
-from seq2seq.data.batching import Batching, Indices
+from seq2seq.data.batching import Batching, BatchStatistics, Indices
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.device import autocast
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.training.display import Display, StepFigures, Window
-from seq2seq.training.loss import projected_loss
+from seq2seq.training.loss import least_loss, projected_loss
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -35,6 +36,9 @@ class TrainingConfig:
     micro_batch_tokens: int = 4096
     """Most source tokens, and most target tokens, that a device takes at once; a step is made of as
     many such parts as its tokens need. Padding comes on top of it, at most a quarter."""
+    longer_side: bool = False
+    """Fill a micro-batch until its longer side, padding counted, is full, as the authors' code did;
+    otherwise until both sides together are."""
     max_steps: int | None = 100_000
     """Updates after which training ends."""
     max_minutes: float | None = None
@@ -47,6 +51,9 @@ class TrainingConfig:
     """Factor on the paper's learning rate."""
     label_smoothing: float = 0.1
     """Probability that the target distribution gives to all other tokens together."""
+    loss_above_least: bool = False
+    """Record the loss less the least that smoothing allows, as the authors' code did; training is
+    the same."""
     checkpoint_steps: int | None = None
     """Updates between two checkpoints; each checkpoint is validated."""
     checkpoint_minutes: float | None = 10.0
@@ -63,6 +70,39 @@ class TrainingConfig:
         """Parts that make a step."""
         return math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
 
+    def batching(self, corpus: EncodedCorpus, *, seed: int) -> Batching:
+        """The corpus cut into micro-batches.
+
+        Raises:
+            UserError: a pair is longer than a micro-batch.
+        """
+        parts = self.micro_batches
+        return Batching(
+            corpus,
+            source_tokens=-(-self.source_tokens // parts),
+            target_tokens=-(-self.target_tokens // parts),
+            seed=seed,
+            longer_side=self.longer_side,
+        )
+
+    def check_budget(self, statistics: BatchStatistics) -> None:
+        """Refuse a corpus too small for the tokens of a step.
+
+        Raises:
+            UserError: its batches hold less than four fifths of what was asked for.
+        """
+        source = self.micro_batches * statistics.source_tokens
+        target = self.micro_batches * statistics.target_tokens
+        # Counted by the longer side, pads and the shorter side take their share.
+        least = 0.5 if self.longer_side else 0.8
+        if source / self.source_tokens + target / self.target_tokens < 2 * least:
+            raise UserError(
+                f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
+                f" can't be met: {self.micro_batches} micro-batches of this corpus hold"
+                f" {source:,.0f} and {target:,.0f}; lower training.source_tokens,"
+                " training.target_tokens or training.micro_batch_tokens, or give more text"
+            )
+
     def __post_init__(self) -> None:
         """Refuse a training that can't be done.
 
@@ -73,7 +113,7 @@ class TrainingConfig:
             if name == "label_smoothing":
                 if not 0.0 <= value < 1.0:
                     raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
-            elif value is not None and value <= 0:
+            elif value is not None and not isinstance(value, bool) and value <= 0:
                 raise UserError(f"training.{name}={value}: must be above 0")
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
             raise UserError(
@@ -140,6 +180,7 @@ class Trainer:
             UserError: the loss or a gradient is not finite, or a save failed.
         """
         progress, config = self.progress, self.config
+        progress.ended = ""  # a training that had ended may be given more steps
         window = Window()
         started, seconds_before = time.perf_counter(), progress.seconds
         checkpoint_seconds = progress.seconds
@@ -167,9 +208,10 @@ class Trainer:
                     save(best)
                     checkpoint_seconds = progress.seconds
                     window.restart_clock()
+                    if progress.ended or self.signal:
+                        return
                 elif self.signal:
                     save(False)
-                if progress.ended or self.signal:
                     return
 
     def limit_reached(self) -> str:
@@ -242,6 +284,9 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step = step
+        if self.config.loss_above_least:
+            least = least_loss(self.config.label_smoothing, self.model.vocab_size)
+            smoothed -= target_tokens * least
         return StepFigures(smoothed, cross_entropy, source_tokens, target_tokens, norm, rate)
 
     def _checkpoint_due(self, seconds_since: float) -> bool:

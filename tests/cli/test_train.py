@@ -44,7 +44,9 @@ def test_metrics_tell_of_each_checkpoint(trained: Path) -> None:
     validated = [record for record in records if "valid/bleu" in record]
     assert [record["step"] for record in validated] == [250, 500, 750]
     assert validated[-1]["valid/loss"] < validated[0]["valid/loss"]
-    assert all(record["train/tokens_per_second"] > 0 for record in records if record not in validated)
+    assert all(
+        record["train/tokens_per_second"] > 0 for record in records if record not in validated
+    )
 
 
 def test_the_mean_is_kept_if_it_is_no_worse_than_the_best(trained: Path) -> None:

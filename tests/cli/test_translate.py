@@ -55,8 +55,7 @@ def test_nbest_has_k_lines_each_the_best_first(
 ) -> None:
     best = translate(seq2seq, trained, tmp_path, source, "--scores")
     rows = [
-        line.split("\t")
-        for line in translate(seq2seq, trained, tmp_path, source, "--nbest", "3")
+        line.split("\t") for line in translate(seq2seq, trained, tmp_path, source, "--nbest", "3")
     ]
     assert [int(number) for number, _, _ in rows] == [i for i in range(len(source)) for _ in "123"]
     for i, line in enumerate(best):

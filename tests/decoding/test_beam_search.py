@@ -26,7 +26,9 @@ ALPHAS = [0.0, 0.6, 1.0, 2.5]
 class Table:
     """Each sentence's random logits after each prefix of tokens."""
 
-    def __init__(self, seed: int, vocab_size: int, sharpness: float = 2.0, end: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, vocab_size: int, sharpness: float = 2.0, end: float = 0.0
+    ) -> None:
         self.vocab_size = vocab_size
 
         @cache
@@ -78,9 +80,7 @@ def search(
     sentences = range(first, first + len(max_lengths))
     state = Prefixes(sentences, config.beam_size)
     lengths = torch.tensor(max_lengths)
-    return beam_search(
-        table.step, state, lengths, config, start_id=START, end_id=END, never=never
-    )
+    return beam_search(table.step, state, lengths, config, start_id=START, end_id=END, never=never)
 
 
 def penalised(score: float, tokens: int, alpha: float) -> float:
@@ -124,7 +124,9 @@ def plain_beam_search(
         candidates.sort(key=lambda pair: -pair[1])
         candidates = candidates[: 2 * beam if beam > 1 else 1]
         finished += [
-            (ids[:-1], penalised(score, length, alpha)) for ids, score in candidates if ids[-1] == END
+            (ids[:-1], penalised(score, length, alpha))
+            for ids, score in candidates
+            if ids[-1] == END
         ]
         live = [pair for pair in candidates if pair[0][-1] != END][:beam]
     return sorted(finished, key=lambda pair: -pair[1])

@@ -17,9 +17,7 @@ MakeTranslator = Callable[..., Translator]
 
 
 @pytest.fixture
-def make_translator(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
-) -> MakeTranslator:
+def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTranslator:
     def make(batch_tokens: int = 64, **choices: object) -> Translator:
         model = make_model(vocab_size=tokenizer.vocab_size).float()
         search = SearchConfig(**({"max_extra_tokens": 4} | choices))

@@ -60,7 +60,9 @@ def test_attention_weights_are_distributions_over_what_may_be_seen() -> None:
 
 
 def test_causal_mask_lets_a_position_see_itself_and_what_is_before() -> None:
-    assert causal_mask(5, torch.device("cpu")).tolist() == [[s <= t for s in range(5)] for t in range(5)]
+    assert causal_mask(5, torch.device("cpu")).tolist() == [
+        [s <= t for s in range(5)] for t in range(5)
+    ]
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -44,9 +44,7 @@ def test_a_shifted_position_is_a_linear_function_of_the_position(offset: int) ->
         sine, cosine = math.sin(angle), math.cos(angle)
         rotation = torch.tensor([[cosine, sine], [-sine, cosine]], dtype=torch.float64)
         shift[i : i + 2, i : i + 2] = rotation
-    torch.testing.assert_close(
-        table[offset:], table[: 100 - offset] @ shift.T, rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(table[offset:], table[: 100 - offset] @ shift.T, rtol=0, atol=1e-12)
 
 
 def embedding(d_model: int = 16, **choices: object) -> Embedding:

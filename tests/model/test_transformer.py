@@ -31,7 +31,11 @@ class Paper:
     """
 
     def __init__(
-        self, model: Transformer, kept: float = 1.0, kept_weights: float = 1.0, kept_relu: float = 1.0
+        self,
+        model: Transformer,
+        kept: float = 1.0,
+        kept_weights: float = 1.0,
+        kept_relu: float = 1.0,
     ) -> None:
         self.config = model.config
         self.p = {name: value.numpy() for name, value in model.state_dict().items()}

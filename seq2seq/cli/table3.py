@@ -1,0 +1,61 @@
+"""`seq2seq table3`: runs beside the rows of the paper's Table 3."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.fidelity.table3 import TableRun
+
+_EXAMPLE = """\
+A run is known by its configuration, not by its folder's name: by what it changes of base, the run
+that the others differ from least. Its figures are those of its last validation.
+
+example:
+  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k model=small
+  seq2seq table3 runs/multirun-*/*
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq table3`."""
+    parser.epilog = _EXAMPLE
+    parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, base among them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table.
+
+    Raises:
+        UserError: a folder is no run, or was never validated.
+    """
+    from seq2seq.fidelity.table3 import as_json, as_text, compare
+
+    lines = compare([_read_run(Path(folder)) for folder in arguments.runs])
+    print(as_json(lines) if arguments.json else as_text(lines))
+    return 0
+
+
+def _read_run(folder: Path) -> "TableRun":
+    from seq2seq.cli.config import read_config
+    from seq2seq.errors import UserError
+    from seq2seq.fidelity.cost import count_parameters
+    from seq2seq.fidelity.table3 import TableRun, table_settings
+    from seq2seq.training.metrics import read_metrics
+
+    config = read_config(folder)
+    path = folder / "metrics.jsonl"
+    records = read_metrics(path) if path.is_file() else []
+    validated = [record for record in records if "valid/bleu" in record]
+    if not validated:
+        raise UserError(f"{path}: no validation in it; let the run reach a checkpoint first")
+    last = validated[-1]
+    return TableRun(
+        name=str(folder),
+        settings=table_settings(config.model, config.training.label_smoothing),
+        step=int(last["step"]),
+        perplexity=float(last["valid/perplexity"]),
+        bleu=float(last["valid/bleu"]),
+        parameters=count_parameters(config.model, config.data.tokenizer.vocab_size),
+    )

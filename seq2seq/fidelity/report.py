@@ -1,0 +1,133 @@
+"""The report: every detail, what the paper and its code say of it, and what is here."""
+
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+
+from seq2seq.fidelity import architecture, recipe, search, training
+from seq2seq.fidelity.paper import DETAILS, Detail
+from seq2seq.fidelity.subject import Finding, Subject
+
+_MEASURES: tuple[Callable[[Subject], Finding], ...] = (
+    architecture.residual_norm_dropout,
+    architecture.norm_after_the_last_layer,
+    architecture.inner_dropout,
+    architecture.norm_epsilon,
+    architecture.positions,
+    architecture.embedding_scale,
+    architecture.shared_matrix,
+    architecture.decoder_start,
+    architecture.attention_biases,
+    architecture.attention_formula,
+    architecture.feed_forward_formula,
+    architecture.initialisation,
+    training.label_smoothing,
+    training.loss_normalisation,
+    training.adam,
+    training.learning_rates,
+    recipe.batch,
+    recipe.steps,
+    recipe.dropout_rate,
+    recipe.averaging,
+    search.beam,
+    search.length_penalties,
+    search.longest_output,
+    recipe.vocabulary,
+    recipe.evaluation_sets,
+    recipe.bleu_variants,
+    recipe.cost,
+)
+
+_TITLES = ("#", "detail", "the paper", "its code of 2017", "here, measured", "verdict")
+_WIDTHS = (2, 16, 22, 22, 34, 13)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report."""
+
+    number: int
+    detail: Detail
+    finding: Finding
+
+
+def examine(subject: Subject) -> list[Row]:
+    """Measure every detail."""
+    threads = torch.get_num_threads()
+    # So little is computed at a time that threads would only wait for each other.
+    torch.set_num_threads(1)
+    try:
+        findings = [measure(subject) for measure in _MEASURES]
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        Row(number, detail, finding)
+        for number, (detail, finding) in enumerate(zip(DETAILS, findings, strict=True), start=1)
+    ]
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """A table of at most 120 columns, and how many details are whose."""
+    lines = [_line(_TITLES), "-+-".join("-" * width for width in _WIDTHS)]
+    for row in rows:
+        cells = [
+            textwrap.wrap(cell, width) or [""]
+            for cell, width in zip(_cells(row), _WIDTHS, strict=True)
+        ]
+        lines.extend(map(_line, zip_longest(*cells, fillvalue="")))
+    return "\n".join([*lines, "", summary(rows)])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    detail, finding = row.detail, row.finding
+    return (
+        str(row.number),
+        detail.name,
+        detail.paper,
+        detail.authors,
+        finding.here,
+        finding.verdict,
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+    return " | ".join(padded).rstrip()
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many details are as the paper, as its code, or neither."""
+    paper = sum(bool(row.finding.paper) for row in rows)
+    silent = sum(row.finding.paper is None and not row.finding.differs for row in rows)
+    authors = sum(row.finding.paper is False and not row.finding.differs for row in rows)
+    odd = [str(row.number) for row in rows if row.finding.differs]
+    return (
+        f"{len(rows)} details: {paper} as the paper, {silent} as the authors' code where the paper"
+        f" is silent, {authors} as the authors' code against the paper, {len(odd)} differ"
+        + (f" ({', '.join(odd)})" if odd else "")
+    )
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """The same for programs: a list of objects."""
+    return json.dumps(
+        [
+            {
+                "number": row.number,
+                "detail": row.detail.name,
+                "paper": row.detail.paper,
+                "authors_2017": row.detail.authors,
+                "here": row.finding.here,
+                "as_the_paper": row.finding.paper,
+                "as_the_authors": row.finding.authors,
+                "verdict": row.finding.verdict,
+            }
+            for row in rows
+        ],
+        indent=2,
+        ensure_ascii=False,
+    )

@@ -1,0 +1,268 @@
+"""`seq2seq score` with real files."""
+
+import argparse
+import gzip
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seq2seq.cli import score
+from seq2seq.errors import UsageError, UserError
+from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all
+
+REFERENCES = ["Der Nord-Süd-Dialog, bitte.", "Ein Hund läuft im tiefen Schnee.", "Gut\u2028so."]
+HYPOTHESES = ["Der Nord-Süd-Dialog bitte.", "Ein Hund rennt im tiefen Schnee.", "Gut\u2028so."]
+OTHER = ["Der Dialog bitte.", "Ein Hund rennt im Schnee.", "so gut"]
+SOURCES = ["one", "two", "three"]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with out.de, other.de, test.de, test.de.gz and test.en."""
+    texts = {"out.de": HYPOTHESES, "other.de": OTHER, "test.de": REFERENCES, "test.en": SOURCES}
+    for name, lines in texts.items():
+        write(tmp_path / name, lines)
+    (tmp_path / "test.de.gz").write_bytes(gzip.compress((tmp_path / "test.de").read_bytes()))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    score.add_arguments(parser)
+    return score.run(parser.parse_args(words))
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run(*words, "--json") == 0
+    results: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return results
+
+
+def values(results: dict[str, Any]) -> dict[str, float]:
+    return {result["name"]: result["value"] for result in results["scores"]}
+
+
+def expected(references: list[list[str]], config: ScoreConfig | None = None) -> dict[str, float]:
+    return {s.name: s.value for s in score_all(HYPOTHESES, references, config)}
+
+
+def test_a_line_for_each_metric_with_value_and_signature(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("-i", "out.de", "-r", "test.de") == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    wanted = score_all(HYPOTHESES, [REFERENCES])
+    lines = printed.out.splitlines()
+    assert [s.name for s in wanted] == ["BLEU", "chrF2", "TER", "exact match"]
+    for line, s in zip(lines, wanted, strict=True):
+        assert re.split(r" {2,}", line)[:3] == [s.name, f"{s.value:.2f}", s.signature]
+    # Aligned: the signatures start in one column.
+    assert len({line.index("nrefs:") for line in lines}) == 1
+
+
+def test_json_holds_name_value_and_signature(capsys: pytest.CaptureFixture[str]) -> None:
+    results = run_json(capsys, "-i", "out.de", "-r", "test.de")
+    found = [(s["name"], s["value"], s["signature"]) for s in results["scores"]]
+    wanted = score_all(HYPOTHESES, [REFERENCES])
+    assert found == [(s.name, s.value, s.signature) for s in wanted]
+    assert "comparisons" not in results
+
+
+def test_every_file_may_be_compressed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "out.de.gz").write_bytes(gzip.compress((files / "out.de").read_bytes()))
+    results = run_json(capsys, "-i", "out.de.gz", "-r", "test.de.gz")
+    assert values(results) == expected([REFERENCES])
+
+
+def test_crlf_and_a_byte_order_mark_are_no_part_of_a_line(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = (files / "test.de").read_bytes()
+    (files / "windows.de").write_bytes(b"\xef\xbb\xbf" + raw.replace(b"\n", b"\r\n"))
+    assert values(run_json(capsys, "-i", "windows.de", "-r", "test.de"))["exact match"] == 100.0
+
+
+def test_translations_may_come_from_standard_input(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = (files / "out.de").read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+    assert values(run_json(capsys, "-i", "-", "-r", "test.de")) == expected([REFERENCES])
+
+
+def test_several_references_and_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-i", "out.de", "-r", "test.de", "-r", "other.de", "--tokenize", "intl", "--lowercase"]
+    config = ScoreConfig(tokenize="intl", lowercase=True)
+    results = run_json(capsys, *words)
+    assert values(results) == expected([REFERENCES, OTHER], config)
+    assert "nrefs:2|case:lc" in results["scores"][0]["signature"]
+
+
+def test_the_paper_s_bleu_has_its_own_line_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-i", "out.de", "-r", "test.de", "--paper") == 0
+    printed = capsys.readouterr()
+    wanted = paper_bleu(HYPOTHESES, [REFERENCES])
+    last = re.split(r" {2,}", printed.out.splitlines()[-1])
+    assert last[:3] == ["paper BLEU", f"{wanted.value:.2f}", wanted.signature]
+    assert printed.err == f"seq2seq: {WHY_IT_DIFFERS}\n"
+
+
+def test_the_paper_s_bleu_follows_the_language(capsys: pytest.CaptureFixture[str]) -> None:
+    results = run_json(capsys, "-i", "out.de", "-r", "test.de", "--paper", "--language", "fr")
+    assert results["scores"][-1]["value"] == paper_bleu(HYPOTHESES, [REFERENCES], "fr").value
+    assert "|lang:fr|hyphens:kept|" in results["scores"][-1]["signature"]
+
+
+@pytest.mark.parametrize("resampling", ["bootstrap", "randomization"])
+def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-i", "out.de", "-r", "test.de", "--compare", "other.de", "test.de.gz"]
+    words += ["--resampling", resampling, "--samples", "20", "--seed", "3"]
+    comparisons = run_json(capsys, *words)["comparisons"]
+    named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
+    systems = ["other.de", "test.de.gz"]
+    assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "TER")]
+    assert comparisons[0]["difference"] < 0 < comparisons[3]["difference"]
+    assert "|seed:3|" in comparisons[0]["signature"]
+
+    assert run(*words) == 0
+    printed = capsys.readouterr().out
+    assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
+    assert "\ntest.de.gz against out.de (2 lines differ)\nBLEU " in printed
+    assert f"p = {comparisons[0]['p_value']:.4f}" in printed
+
+
+def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace the model by one that knows the hypotheses; returns what it was loaded with."""
+    loaded: list[dict[str, Any]] = []
+
+    class Translator:
+        @classmethod
+        def load(cls, run: str, search: Any, **options: Any) -> "Translator":
+            loaded.append({"run": run, "beam": search.beam_size, "alpha": search.alpha, **options})
+            return cls()
+
+        def translate(self, lines: list[str]) -> list[SimpleNamespace]:
+            assert lines == SOURCES
+            return [SimpleNamespace(text=text) for text in HYPOTHESES]
+
+    monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
+    return loaded
+
+
+def test_a_model_is_scored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = fake_translator(monkeypatch)
+    words = ["--model", "runs/mine", "-s", "test.en", "-r", "test.de", "--beam", "2"]
+    results = run_json(capsys, *words, "--compare", "other.de", "--samples", "5")
+    assert values(results) == expected([REFERENCES])
+    assert results["comparisons"][0]["baseline"] == "runs/mine"
+    wanted = {"run": "runs/mine", "beam": 2, "alpha": 0.6, "device": "auto", "precision": "fp32"}
+    assert loaded == [wanted]
+
+
+def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = fake_translator(monkeypatch)
+    write(files / "test.en", SOURCES[:2])
+    with pytest.raises(UserError, match=r"test\.en has 2 lines, test\.de has 3"):
+        run("--model", "runs/mine", "-s", "test.en", "-r", "test.de")
+    assert loaded == []
+
+
+@pytest.mark.parametrize(
+    "words", ["--tokenize 13b", "--paper --language german", "--samples 0", "--seed 0"]
+)
+def test_a_model_isn_t_run_for_a_choice_that_can_t_be_met(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = fake_translator(monkeypatch)
+    with pytest.raises(UsageError, match=f"--{words.rpartition('--')[2]}"):
+        run("--model", "runs/mine", "-s", "test.en", "-r", "test.de", *words.split())
+    assert loaded == []
+
+
+def test_a_named_test_set_brings_source_references_and_language(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def local(name: str, pair: str) -> NamedTestSet:
+        assert (name, pair) == ("wmt14", "en-fr")
+        return NamedTestSet(files / "test.en", [files / "test.de"])
+
+    monkeypatch.setattr("seq2seq.evaluation.scores.named_test_set", local)
+    fake_translator(monkeypatch)
+    wanted = expected([REFERENCES])
+    for words in (["-i", "out.de"], ["--model", "runs/mine"]):
+        results = run_json(capsys, *words, "-t", "wmt14", "-l", "en-fr", "--paper")
+        paper = results["scores"].pop()
+        assert values(results) == wanted
+        assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]
+        assert "|test:wmt14|case:mixed|" in paper["signature"]
+        assert "|lang:fr|" in paper["signature"]
+
+
+def test_unequal_counts_name_files_and_counts(files: Path) -> None:
+    write(files / "short.de", HYPOTHESES[:2])
+    with pytest.raises(UserError, match=r"short\.de has 2 lines, test\.de has 3"):
+        run("-i", "short.de", "-r", "test.de")
+    with pytest.raises(UserError, match=r"out\.de has 3 lines, short\.de has 2"):
+        run("-i", "out.de", "-r", "test.de", "--compare", "short.de")
+
+
+def test_files_that_aren_t_there_or_are_empty_are_named(files: Path) -> None:
+    with pytest.raises(UserError, match=r"missing\.de: no such file"):
+        run("-i", "out.de", "-r", "missing.de")
+    with pytest.raises(UserError, match=r"missing\.de: no such file"):
+        run("-i", "missing.de", "-r", "test.de")
+    write(files / "empty.de", [])
+    with pytest.raises(UserError, match=r"empty\.de: no lines"):
+        run("-i", "empty.de", "-r", "empty.de")
+
+
+def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "damaged.de").write_bytes(b"a\n\xff\nc\n")
+    assert run("-i", "damaged.de", "-r", "test.de") == 0
+    assert "damaged.de: 1 lines were not valid UTF-8" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"damaged\.de:2: .*not UTF-8"):
+        run("-i", "out.de", "-r", "damaged.de")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-r test.de", "-i"),
+        ("-i out.de --model runs/mine -s test.en -r test.de", "--model"),
+        ("-i out.de", "-r"),
+        ("-i out.de -r test.de -t wmt14 -l en-de", "-t"),
+        ("-i out.de -t wmt14", "-t and -l"),
+        ("-i out.de -s test.en -r test.de", "-s"),
+        ("--model runs/mine -r test.de", "give -s"),
+        ("--model runs/mine -t wmt14 -l en-de -s test.en", "leave out -s"),
+        ("-i out.de -r test.de --compare out.de", "named once"),
+        ("-i out.de -r test.de --paper --lowercase", "cased"),
+        ("-i out.de -r test.de --language de", "--paper"),
+        ("-i out.de -r test.de --tokenize 13b", "--tokenize 13b"),
+        ("-i out.de -r test.de --paper --language german", "--language german"),
+        ("-i out.de -t wmt141 -l en-de", "no such test set"),
+    ],
+)
+def test_what_doesn_t_go_together_is_refused(words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        run(*words.split())
+    assert "\n" not in str(error.value)

@@ -1,0 +1,152 @@
+"""Batches against what a token budget, an epoch and a shifted target are."""
+
+import gzip
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.data.batching import Batching, pad
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.errors import UserError
+
+REAL_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "multi30k"
+Lengths = list[tuple[int, int]]
+
+
+def batching(lengths: Lengths, source: int, target: int, seed: int = 1) -> Batching:
+    corpus = SimpleNamespace(
+        source_lengths=np.array([s for s, _ in lengths], dtype=np.int32),
+        target_lengths=np.array([t for _, t in lengths], dtype=np.int32),
+    )
+    return Batching(corpus, source_tokens=source, target_tokens=target, seed=seed)  # type: ignore[arg-type]
+
+
+def chance_lengths(count: int, longest: int = 60) -> Lengths:
+    chance = random.Random(3)
+    sources = [chance.randint(1, longest) for _ in range(count)]
+    return [(s, max(1, min(longest, round(s * chance.uniform(0.7, 1.4))))) for s in sources]
+
+
+def as_lists(batches: list) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+def assert_a_fair_epoch(made: Batching, batches: list, lengths: Lengths) -> None:
+    assert sorted(i for batch in as_lists(batches) for i in batch) == list(range(len(lengths)))
+    for batch in as_lists(batches):
+        sources, targets = zip(*(lengths[i] for i in batch), strict=True)
+        shares = sum(sources) / made.source_tokens + sum(targets) / made.target_tokens
+        assert shares <= 2 + 1e-9
+        assert len(batch) * max(sources) <= 1.25 * made.source_tokens
+        assert len(batch) * max(targets) <= 1.25 * made.target_tokens
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80),
+    st.integers(30, 200),
+    st.integers(30, 200),
+    st.integers(0, 5),
+)
+def test_every_pair_comes_once_an_epoch_within_the_budgets(
+    lengths: Lengths, source: int, target: int, epoch: int
+) -> None:
+    made = batching(lengths, source, target)
+    assert_a_fair_epoch(made, made.epoch(epoch), lengths)
+    assert_a_fair_epoch(made, made.in_order(), lengths)
+
+
+def test_batches_are_full() -> None:
+    lengths = chance_lengths(3000)
+    made = batching(lengths, 1000, 1200)
+    statistics = made.statistics(made.epoch(0))
+    share = statistics.source_tokens / 1000 + statistics.target_tokens / 1200
+    assert 1.8 < share <= 2
+
+
+def test_an_epoch_is_a_function_of_the_seed_and_its_number_alone() -> None:
+    lengths = chance_lengths(500)
+    made = batching(lengths, 300, 300)
+    first = as_lists(made.epoch(3))
+    np.random.seed(7)
+    made.epoch(0)
+    assert as_lists(made.epoch(3)) == first
+    assert as_lists(batching(lengths, 300, 300).epoch(3)) == first
+    assert as_lists(batching(lengths, 300, 300, seed=2).epoch(3)) != first
+
+
+def test_epochs_differ_in_their_order_and_in_who_is_together() -> None:
+    made = batching(chance_lengths(500), 300, 300)
+    one, other = as_lists(made.epoch(0)), as_lists(made.epoch(1))
+    assert one != other
+    companies = [{frozenset(batch) for batch in epoch if len(batch) > 1} for epoch in (one, other)]
+    assert len(companies[0] & companies[1]) < len(companies[0]) / 10
+
+
+def test_long_and_short_batches_are_mixed_in_time() -> None:
+    lengths = chance_lengths(2000)
+    means = [
+        np.mean([lengths[i][1] for i in batch]) for batch in batching(lengths, 300, 300).epoch(0)
+    ]
+    assert abs(np.corrcoef(np.arange(len(means)), means)[0, 1]) < 0.25
+
+
+def test_validation_comes_shortest_first_and_without_chance() -> None:
+    lengths = chance_lengths(300)
+    order = [i for batch in batching(lengths, 200, 200).in_order() for i in batch.tolist()]
+    assert order == sorted(range(300), key=lambda i: (lengths[i][1], lengths[i][0]))
+    again = [i for batch in batching(lengths, 200, 200, seed=9).in_order() for i in batch.tolist()]
+    assert order == again
+
+
+def test_statistics_are_what_they_say() -> None:
+    made = batching([(2, 3), (4, 1), (5, 5)], 100, 100)
+    statistics = made.statistics([np.array([0, 1]), np.array([2])])
+    assert (statistics.batches, statistics.sentences) == (2, 1.5)
+    assert (statistics.source_tokens, statistics.target_tokens) == (11 / 2, 9 / 2)
+    assert statistics.padding == pytest.approx(1 - 20 / (2 * 4 + 2 * 3 + 5 + 5))
+
+
+@pytest.mark.parametrize("lengths", [[(31, 3), (1, 1)], [(3, 31), (1, 1)]])
+def test_a_pair_longer_than_the_budget_is_refused(lengths: Lengths) -> None:
+    with pytest.raises(UserError, match="31 .*does not fit"):
+        batching(lengths, 30, 30)
+
+
+def test_the_decoder_reads_what_it_is_to_say_one_token_earlier(tmp_path: Path) -> None:
+    sources = [[7, 8], [9], [4, 5, 6, 7]]
+    targets = [[10, 11, 12], [], [13]]
+    with EncodedCorpusWriter(tmp_path / "corpus", 20) as writer:
+        writer.write(sources, targets)
+    made = Batching(EncodedCorpus(tmp_path / "corpus"), source_tokens=50, target_tokens=50, seed=1)
+    batch = made.collate(np.array([2, 0, 1]))
+    p, s, e = PADDING_ID, START_ID, END_ID
+    assert batch.source.tolist() == [[4, 5, 6, 7, e], [7, 8, e, p, p], [9, e, p, p, p]]
+    assert batch.target_output.tolist() == [[13, e, p, p], [10, 11, 12, e], [e, p, p, p]]
+    assert batch.target_input.tolist() == [[s, 13, p, p], [s, 10, 11, 12], [s, p, p, p]]
+    assert {t.dtype for t in vars(batch).values()} == {torch.int64}
+
+
+def test_padding_is_on_the_right() -> None:
+    rows = [np.array([5, 6, 7], dtype=np.uint16), np.array([8], dtype=np.uint16)]
+    assert pad(rows).tolist() == [[5, 6, 7], [8, PADDING_ID, PADDING_ID]]
+
+
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="needs the folder shared/data")
+def test_little_of_a_real_corpus_is_padding() -> None:
+    sides = []
+    for language in ("en", "de"):
+        with gzip.open(REAL_DATA / f"train.lc.norm.tok.{language}.gz", "rb") as file:
+            sides.append([len(line.split()) + 1 for line in file])
+    made = batching(list(zip(*sides, strict=True)), 4096, 4096)
+    for epoch in (0, 1):
+        statistics = made.statistics(made.epoch(epoch))
+        assert statistics.padding < 0.08
+        assert statistics.source_tokens + statistics.target_tokens > 0.95 * 2 * 4096

@@ -1,0 +1,210 @@
+"""BLEU, chrF, TER and exact match, against sacreBLEU's own command and by hand."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.errors import UsageError, UserError
+from seq2seq.evaluation import scores
+from seq2seq.evaluation.scores import (
+    Score,
+    ScoreConfig,
+    bleu,
+    check_counts,
+    chrf,
+    exact_match,
+    named_test_set,
+    score_all,
+    ter,
+)
+
+REFERENCES = [
+    "Der Hund läuft durch den tiefen Schnee.",
+    'Sie sagte: "Es kostet 3,5 Mio. Euro."',
+    "Das ist gut.",
+    "Zwei Kinder spielen am Ufer des Sees.",
+]
+OTHER_REFERENCES = [
+    "Ein Hund rennt durch tiefen Schnee.",
+    "Sie sagte, es koste 3,5 Mio. Euro.",
+    "Das ist schön.",
+    "Am Ufer des Sees spielen zwei Kinder.",
+]
+HYPOTHESES = [
+    "Ein Hund läuft durch den tiefen Schnee.",
+    'Sie sagte: "das kostet 3,5 Mio. Euro."',
+    "Das ist gut.",
+    "zwei Kinder spielen an dem Ufer des Sees",
+]
+
+Metric = Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig | None], Score]
+METRICS: list[Metric] = [bleu, chrf, ter, exact_match]
+WORDS = st.lists(st.sampled_from(["ein", "Hund", "läuft", "im", "Schnee", ",", "3,5"]), max_size=9)
+LINES = st.lists(WORDS.map(" ".join), min_size=1, max_size=6)
+
+
+def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) -> dict[str, Any]:
+    """What `python -m sacrebleu` says of `HYPOTHESES`, by metric."""
+    files = []
+    for i, lines in enumerate([HYPOTHESES, *references]):
+        files.append(folder / f"{i}.txt")
+        files[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", *map(str, files[1:]), "-i", str(files[0])]
+    command += ["-m", "bleu", "chrf", "ter", "--width", "12", *options]
+    output = subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
+    return {result["name"]: result for result in json.loads(output)}
+
+
+@pytest.mark.parametrize(
+    ("references", "config", "options"),
+    [
+        ([REFERENCES], ScoreConfig(), []),
+        ([REFERENCES, OTHER_REFERENCES], ScoreConfig(), []),
+        (
+            [REFERENCES],
+            ScoreConfig(tokenize="intl", lowercase=True),
+            ["--tokenize", "intl", "--lowercase", "--chrf-lowercase"],
+        ),
+        ([REFERENCES], ScoreConfig(tokenize="char"), ["--tokenize", "char"]),
+    ],
+)
+def test_scores_and_signatures_are_those_of_sacrebleus_command(
+    tmp_path: Path, references: list[list[str]], config: ScoreConfig, options: list[str]
+) -> None:
+    expected = sacrebleu_command(tmp_path, references, *options)
+    found = {score.name: score for score in score_all(HYPOTHESES, references, config)[:3]}
+    assert set(found) == set(expected) == {"BLEU", "chrF2", "TER"}
+    for name, score in found.items():
+        assert score.value == pytest.approx(expected[name]["score"], abs=1e-10)
+        assert score.signature == expected[name]["signature"]
+
+
+def test_bleu_is_papineni_s_definition_where_nothing_is_smoothed() -> None:
+    # By hand: 5 of 6 words, 3 of 5 pairs, 2 of 4 triples, 1 of 3 quadruples; 6 tokens against 7.
+    hypothesis, reference = "a b c d x e", "a b c d e f g"
+    precisions = [5 / 6, 3 / 5, 2 / 4, 1 / 3]
+    expected = 100 * math.exp(1 - 7 / 6) * math.prod(precisions) ** 0.25
+    score = bleu([hypothesis], [[reference]], ScoreConfig(tokenize="none"))
+    assert score.value == pytest.approx(expected, abs=1e-9)
+    assert "83.3/60.0/50.0/33.3" in score.detail
+    assert f"brevity penalty {math.exp(1 - 7 / 6):.3f}" in score.detail
+
+
+def test_identical_texts_are_perfect() -> None:
+    values = [score.value for score in score_all(REFERENCES, [REFERENCES])]
+    assert values == pytest.approx([100.0, 100.0, 0.0, 100.0])
+
+
+@settings(deadline=None, max_examples=20)
+@given(LINES, st.randoms(), st.data())
+def test_the_order_of_the_lines_is_of_no_account(lines: list[str], random: Any, data: Any) -> None:
+    references = data.draw(st.lists(WORDS.map(" ".join), min_size=len(lines), max_size=len(lines)))
+    order = random.sample(range(len(lines)), len(lines))
+    shuffled = [lines[i] for i in order], [references[i] for i in order]
+    for metric in METRICS:
+        value = metric(lines, [references], None).value
+        assert metric(shuffled[0], [shuffled[1]], None).value == pytest.approx(value, abs=1e-9)
+
+
+def test_exact_match_counts_lines_that_equal_any_reference() -> None:
+    hypotheses = ["a", " b ", "c", "D"]
+    references = [["a", "x", "x", "d"], ["x", "b", "x", "x"]]
+    assert exact_match(hypotheses, references[:1]).value == 25.0
+    assert exact_match(hypotheses, references).value == 50.0
+    lowercase = exact_match(hypotheses, references, ScoreConfig(lowercase=True))
+    assert lowercase.value == 75.0
+    assert lowercase.signature == "nrefs:2|case:lc"
+    assert lowercase.detail == "3 of 4 lines"
+
+
+def test_signatures_name_the_test_set() -> None:
+    config = ScoreConfig(test_set="wmt14/full", language_pair="en-de")
+    for score in score_all(HYPOTHESES, [REFERENCES], config):
+        assert "|test:wmt14/full|lang:en-de|" in score.signature
+
+
+def test_a_named_test_set_brings_its_language_s_tokenizer() -> None:
+    config = ScoreConfig(test_set="wmt20", language_pair="en-zh")
+    assert "|tok:zh|" in bleu(["你好世界"], [["你好世界"]], config).signature
+
+
+def test_unknown_tokenizer_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"--tokenize 13b: unknown; choose from .*13a"):
+        bleu(HYPOTHESES, [REFERENCES], ScoreConfig(tokenize="13b"))
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (ScoreConfig(tokenize="ja-mecab"), "ja-mecab"),
+        (ScoreConfig(test_set="wmt20", language_pair="en-ja"), "ja-mecab"),
+    ],
+)
+def test_a_tokenizer_s_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, config: ScoreConfig, name: str
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(UserError, match=rf'--tokenize {name}: .*pip install "sacrebleu\[ja\]"'):
+        bleu(HYPOTHESES, [REFERENCES], config)
+
+
+def test_a_tokenizer_that_can_t_be_downloaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", offline)
+    with pytest.raises(UserError) as error:
+        bleu(HYPOTHESES, [REFERENCES], ScoreConfig(tokenize="flores200"))
+    assert "flores200: its model could not be downloaded (Name or service" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        (["a", "b"], [["a"]], "hypotheses has 2 lines, references 1 has 1"),
+        (["a"], [["a"], ["a", "b"]], "hypotheses has 1 lines, references 2 has 2"),
+        ([], [[]], "hypotheses: no lines"),
+        (["a"], [], "no references"),
+    ],
+)
+def test_texts_that_are_not_parallel_are_refused(
+    metric: Metric, hypotheses: list[str], references: list[list[str]], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        metric(hypotheses, references, None)
+
+
+def test_counts_name_the_texts() -> None:
+    check_counts({"out.de": 3, "test.de": 3})
+    with pytest.raises(UserError, match=r"out\.de has 3 lines, test\.de has 4"):
+        check_counts({"out.de": 3, "test.de": 4})
+
+
+def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"no such test set; did you mean.* wmt14"):
+        named_test_set("wmt141", "en-de")
+    with pytest.raises(UsageError, match=r"-l en-ja: wmt14 has .*en-de"):
+        named_test_set("wmt14", "en-ja")
+
+
+@pytest.mark.parametrize("failure", [OSError("no route"), SystemExit(1), Exception("moved\nx")])
+def test_a_test_set_that_can_t_be_downloaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    def fail(*_: object) -> str:
+        raise failure
+
+    monkeypatch.setattr(scores, "get_source_file", fail)
+    with pytest.raises(UserError, match="-t wmt14: the test set could not be downloaded") as error:
+        named_test_set("wmt14", "en-de")
+    assert "\n" not in str(error.value)

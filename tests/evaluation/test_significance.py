@@ -1,0 +1,144 @@
+"""Paired tests, against sacreBLEU's own command and on systems whose order is known."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2seq.errors import UsageError, UserError
+from seq2seq.evaluation.scores import ScoreConfig
+from seq2seq.evaluation.significance import Comparison, Resampling, compare
+
+
+def damaged(lines: list[str], share: float, seed: int) -> list[str]:
+    """The lines with some of their words replaced."""
+    generator = random.Random(seed)
+    return [
+        " ".join("falsch" if generator.random() < share else word for word in line.split())
+        for line in lines
+    ]
+
+
+GENERATOR = random.Random(1)
+WORDS = [f"wort{i}" for i in range(50)]
+REFERENCES = [" ".join(GENERATOR.choices(WORDS, k=8)) for _ in range(40)]
+SYSTEMS = {
+    "baseline": damaged(REFERENCES, 0.2, seed=2),
+    "worse": damaged(REFERENCES, 0.4, seed=3),
+    "alike": damaged(REFERENCES, 0.2, seed=4),
+}
+
+
+def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
+    return {(c.system, c.metric): c for c in comparisons}
+
+
+@pytest.mark.parametrize(
+    ("resampling", "options", "metrics"),
+    [
+        # The command fails to write a bootstrap of chrF or TER as JSON.
+        (Resampling.bootstrap, ["--paired-bs", "--paired-bs-n", "100"], ["BLEU"]),
+        (
+            Resampling.randomization,
+            ["--paired-ar", "--paired-ar-n", "100"],
+            ["BLEU", "chrF2", "TER"],
+        ),
+    ],
+)
+def test_it_is_what_sacrebleus_command_says(
+    tmp_path: Path, resampling: Resampling, options: list[str], metrics: list[str]
+) -> None:
+    for name, lines in {**SYSTEMS, "references": REFERENCES}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "references", "-i", *SYSTEMS, *options]
+    command += ["-m", *(name.lower().rstrip("2") for name in metrics), "--format", "json"]
+    output = subprocess.run(
+        command,
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        encoding="utf-8",
+        env={**os.environ, "SACREBLEU_SEED": "7"},
+    ).stdout
+    expected = json.loads(output)
+
+    found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=100, seed=7))
+    assert len(found) == 6
+    for row, name in zip(expected[1:], ["worse", "alike"], strict=True):
+        for metric in metrics:
+            ours, theirs = found[name, metric], row[metric]
+            assert ours.value == pytest.approx(theirs["score"], abs=1e-9)
+            assert ours.p_value == pytest.approx(theirs["p_value"], abs=1e-12)
+            baseline = expected[0][metric]["score"]
+            assert ours.difference == pytest.approx(theirs["score"] - baseline, abs=1e-9)
+            if resampling is Resampling.bootstrap:
+                low, high = theirs["mean"] - theirs["ci"], theirs["mean"] + theirs["ci"]
+                assert ours.interval == pytest.approx((low, high), abs=1e-9)
+            else:
+                assert ours.interval is None
+
+
+@pytest.mark.parametrize("resampling", Resampling)
+def test_a_worse_system_is_told_from_one_that_is_alike(resampling: Resampling) -> None:
+    found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=200))
+    assert found["worse", "BLEU"].difference < 0 < found["worse", "TER"].difference
+    for metric in ("BLEU", "chrF2", "TER"):
+        assert found["worse", metric].p_value < 0.01
+        assert found["alike", metric].p_value > 0.05
+        assert found["alike", metric].baseline == "baseline"
+
+
+@pytest.mark.parametrize("resampling", Resampling)
+def test_a_system_does_not_differ_from_itself(resampling: Resampling) -> None:
+    systems = {"one": SYSTEMS["baseline"], "the same": list(SYSTEMS["baseline"])}
+    for comparison in compare(systems, [REFERENCES], resampling=resampling, samples=20):
+        assert (comparison.difference, comparison.p_value) == (0.0, 1.0)
+        assert comparison.differing_lines == 0
+
+
+def test_differing_lines_are_counted() -> None:
+    changed = [*SYSTEMS["baseline"][:-2], "ganz", "anders"]
+    systems = {"one": SYSTEMS["baseline"], "other": changed}
+    assert compare(systems, [REFERENCES], samples=10)[0].differing_lines == 2
+
+
+def test_the_seed_decides_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    one, again, other = (compare(SYSTEMS, [REFERENCES], samples=20, seed=s) for s in (3, 3, 4))
+    assert one == again
+    assert [c.interval for c in one] != [c.interval for c in other]
+    assert "SACREBLEU_SEED" not in os.environ
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    assert compare(SYSTEMS, [REFERENCES], samples=20, seed=3) == one
+    assert os.environ["SACREBLEU_SEED"] == "99"
+
+
+def test_signatures_say_how() -> None:
+    config = ScoreConfig(lowercase=True, test_set="wmt14", language_pair="en-de")
+    found = by_name(compare(SYSTEMS, [REFERENCES], config, samples=20, seed=5))
+    signature = found["worse", "BLEU"].signature
+    assert signature.startswith("nrefs:1|bs:20|seed:5|test:wmt14|lang:en-de|case:lc|")
+
+
+@pytest.mark.parametrize(
+    ("systems", "options", "message"),
+    [
+        ({"one": ["a"]}, {}, "two systems"),
+        ({"one": ["a"], "two": ["b"]}, {"samples": 0}, "--samples 0"),
+        ({"one": ["a"], "two": ["b"]}, {"seed": 0}, "--seed 0"),
+    ],
+)
+def test_what_can_t_be_compared_is_refused(
+    systems: dict[str, list[str]], options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        compare(systems, [["a"]], **options)  # type: ignore[arg-type]
+
+
+def test_unequal_counts_are_refused() -> None:
+    with pytest.raises(UserError, match="hypotheses has 2 lines, references 1 has 1"):
+        compare({"one": ["a"], "two": ["a", "b"]}, [["a"]])
