@@ -204,7 +204,7 @@ def _read_config(path: Path, content: bytes) -> tuple[TransformerConfig, tuple[s
         saved = json.loads(content)
         if saved["format"] != FORMAT:
             raise UserError(
-                f"{path}: written in format {saved['format']}, this version reads format {FORMAT}"
+                f"{path}: written in format {saved['format']!r}, this version reads format {FORMAT}"
             )
         languages = (str(saved["source_language"]), str(saved["target_language"]))
         config = _parse_config(path, saved["model"])
@@ -217,7 +217,7 @@ def _parse_config(path: Path, saved: dict[str, Any]) -> TransformerConfig:
     types = typing.get_type_hints(TransformerConfig)
     expected = {field.name for field in fields(TransformerConfig)}
     if set(saved) != expected:
-        odd = ", ".join(sorted(set(saved) ^ expected))
+        odd = ", ".join(map(repr, sorted(set(saved) ^ expected)))
         raise UserError(f"{path}: unknown or missing keys: {odd}")
     values: dict[str, Any] = {
         name: _parse_value(path, name, types[name], saved[name]) for name in expected

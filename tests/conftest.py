@@ -4,10 +4,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from seq2seq.checkpoint import new_transformer
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer, TransformerConfig
+
+# On a busy machine an example may take long; that is no fault of the code's. The same examples each
+# time, so that a failure can be seen again.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 MakeModel = Callable[..., Transformer]
 

@@ -142,10 +142,12 @@ def rewrite(folder: Path, name: str, content: bytes) -> None:
     "change",
     [
         {"unknown": 1},
+        {"of two\nlines": 1},
         {"d_model": None},
         {"d_model": "8"},
         {"d_model": 8.0},
-        {"d_model": True},
+        {"max_learned_positions": True},
+        {"dropout": False},
         {"d_model": [8]},
         {"d_model": -8},
         {"d_model": 10},

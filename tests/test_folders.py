@@ -69,10 +69,11 @@ def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path
         damaged[position] ^= 1 << position % 8
         (folder / MANIFEST).write_bytes(damaged)
         try:
-            assert read_folder(folder, NAMES) == FILES
-        except UserError as error:
-            assert "\n" not in str(error)
+            found = read_folder(folder, NAMES)
+        except UserError:
             refused += 1
+        else:
+            assert found == FILES
     assert refused > 0.9 * len(content)
 
 
@@ -100,8 +101,9 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, manifest: str) -> None:
     write_folder(tmp_path / "model", FILES)
     (tmp_path / "model" / MANIFEST).write_text(manifest)
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="damaged") as error:
         read_folder(tmp_path / "model", NAMES)
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:

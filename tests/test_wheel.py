@@ -25,9 +25,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     wheel = next(folder.glob("*.whl"))
     install = [sys.executable, "-m", "pip", "--quiet", "--python", folder / "env", "install"]
-    subprocess.run(
-        [*install, "--no-deps", "--no-index", "--ignore-installed", wheel], check=True
-    )
+    subprocess.run([*install, "--no-deps", "--no-index", "--ignore-installed", wheel], check=True)
     return folder / "env" / "bin"
 
 

@@ -104,7 +104,7 @@ def _run(words: list[str]) -> int:
         command = commands.add_parser(
             name,
             help=summary,
-            description=summary.capitalize() + ".",
+            description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if words[:1] == [name]:

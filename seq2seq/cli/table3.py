@@ -13,7 +13,7 @@ that the others differ from least. Its figures are those of its last validation.
 
 example:
   seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k model=small
-  seq2seq table3 runs/multirun-*/*
+  seq2seq table3 runs/multirun-*/*/
 """
 
 

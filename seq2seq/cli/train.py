@@ -3,6 +3,7 @@
 import datetime
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,9 @@ def _run_folder(config: Config) -> Path:
     """The folder as given, or a name made from what was chosen and the date."""
     application = HydraConfig.get()
     if application.mode is RunMode.MULTIRUN:
-        name = application.job.override_dirname.replace("/", "-") or "run"
+        # What all runs share was typed as it is; what differs was typed as a list, or a glob.
+        swept = [item for item in application.overrides.task if item not in sys.argv]
+        name = ",".join(item.lstrip("+").replace("/", "-") for item in swept) or "run"
         return Path(application.sweep.dir) / (config.run_dir or name)
     if config.run_dir is not None:
         return Path(config.run_dir)
@@ -121,6 +124,8 @@ class Run:
             # Only now is there anything to keep: a failure so far leaves no folder behind.
             write_file(self.folder / "config.yaml", self.yaml.encode())
             said.write_to(self.folder / "train.log")
+            # The mean of an earlier end is none of what this run is about to become.
+            shutil.rmtree(self.folder / "averaged", ignore_errors=True)
             self._describe(trainer, data)
             self._train(trainer, data)
             if trainer.signal is not None:
@@ -196,7 +201,9 @@ class Run:
             "progress": asdict(trainer.progress),
             "data": data.folder.name,
             "seed": self.config.seed,
+            "batches": trainer.config.budget,
             "threads": torch.get_num_threads(),
+            "precision": str(self.precision).removeprefix("torch."),
         }
 
     def _resume(self, trainer: Trainer, data: PreparedData) -> None:
@@ -205,17 +212,18 @@ class Run:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
         now = self._state(trainer, data)
-        for name in ("data", "seed"):
+        for name in ("data", "seed", "batches"):
             if saved[name] != now[name]:
                 raise UserError(
-                    f"{newest}: was trained with another {name} ({saved[name]}, now {now[name]}):"
+                    f"{newest}: was trained with other {name} ({saved[name]}, now {now[name]}):"
                     " resume with what it was trained with, or start a new run_dir"
                 )
-        if saved["threads"] != now["threads"]:
-            logger.warning(
-                f"trained with {saved['threads']} threads so far, {now['threads']} now: the"
-                " result will not be bit for bit that of an uninterrupted run"
-            )
+        for name in ("threads", "precision"):
+            if saved[name] != now[name]:
+                logger.warning(
+                    f"{name}: {saved[name]} so far, {now[name]} now; the result will not be bit for"
+                    " bit that of an uninterrupted run"
+                )
         trainer.progress = Progress(**saved["progress"])
         logger.info(f"going on from {newest}, epoch {trainer.progress.epoch + 1}")
 

@@ -65,9 +65,11 @@ class FilterConfig:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 2:
-            raise ValueError(f"max_tokens={self.max_tokens}: must be at least 2")
+            raise UserError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
         if not self.max_length_ratio >= 1:
-            raise ValueError(f"max_length_ratio={self.max_length_ratio}: must be at least 1")
+            raise UserError(
+                f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
+            )
 
 
 @dataclass(kw_only=True)

@@ -54,13 +54,22 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
         if self.vocab_size <= len(_CONTROL_PIECES):
-            raise ValueError(f"vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}")
+            raise UserError(
+                f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}"
+            )
         if not 0 < self.character_coverage <= 1:
-            raise ValueError(f"character_coverage={self.character_coverage}: must be in (0, 1]")
+            raise UserError(
+                f"data.tokenizer.character_coverage={self.character_coverage}: must be in (0, 1]"
+            )
         if self.normalization not in names:
-            raise ValueError(f"normalization={self.normalization}: is none of {', '.join(names)}")
+            raise UserError(
+                f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
+            )
         if self.max_training_sentences < 1:
-            raise ValueError("max_training_sentences: must be at least 1")
+            raise UserError(
+                "data.tokenizer.max_training_sentences="
+                f"{self.max_training_sentences}: must be at least 1"
+            )
 
 
 class Tokenizer:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from seq2seq.evaluation.scores import bleu
 from torch.nn import functional as F
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.device import autocast
+from seq2seq.evaluation.scores import bleu
 from seq2seq.model import Transformer
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from seq2seq.data.corpus import DataConfig, read_pairs
 from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
 from seq2seq.evaluation.scores import bleu
 from seq2seq.fidelity.architecture import OddModelError, measured_dropout
-from seq2seq.fidelity.cost import AUTHORS_ROWS, PAPERS_ESTIMATE, step_flops
+from seq2seq.fidelity.cost import AUTHORS_ROWS, PAPERS_ESTIMATE, count_parameters, step_flops
 from seq2seq.fidelity.stand_in import MadeUpLengths, made_up_tokenizer
 from seq2seq.fidelity.subject import Finding, Subject
 from seq2seq.model import TransformerConfig
@@ -150,11 +151,15 @@ def _average_is_mean() -> bool:
 
 
 def vocabulary(subject: Subject) -> Finding:
-    """Row 24: the rows of the shared matrix."""
+    """Row 24: the rows of the shared matrix, and what they would weigh with the authors'."""
     wanted = _PIECES.get(subject.data.target_language, _PIECES["de"])
-    rows = subject.vocab_size
+    rows, config = subject.vocab_size, subject.model.config
+    sizes = (config.num_layers, config.d_model, config.d_ff)
+    papers = {(6, 512, 2048): "65 million", (6, 1024, 4096): "213, unexplained"}.get(sizes)
+    theirs = count_parameters(replace(config, attention_bias=True), AUTHORS_ROWS)
     return Finding(
-        f"{rows:,} pieces shared by both sides, as many rows",
+        f"{rows:,} rows, shared: {count_parameters(config, rows):,} parameters; with 40,960 rows"
+        f" and biases {theirs:,}" + (f" (the paper: {papers})" if papers else ""),
         math.isclose(rows, wanted, rel_tol=0.02),
         rows == AUTHORS_ROWS,
     )
@@ -236,10 +241,10 @@ def cost(subject: Subject) -> Finding:
     )
     papers = counted(sizes, _PIECES["de"], 25_000, 25_000) * _STEPS[recipe]
     about = 0.8 <= total / papers <= 1.25
-    share = "" if about else f", {total / papers:.2g} of the paper's recipe"
+    share = "" if about else f", {total / papers:.2g} of that"
     return Finding(
-        f"counted {step:.2g} a step, {total:.2g} in all{share}; estimated by time and rate as in"
-        f" the paper: {PAPERS_ESTIMATE[recipe]:.2g} ({recipe}): not the same measure",
+        f"counted {step:.2g} a step, {total:.2g} in all (the paper's {recipe} recipe {papers:.2g}"
+        f"{share}); by the paper's time and rate {PAPERS_ESTIMATE[recipe]:.2g}, another measure",
         about,
         None,
     )

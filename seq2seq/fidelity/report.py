@@ -4,11 +4,11 @@ import json
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import torch
 
 from seq2seq.fidelity import architecture, recipe, search, training
+from seq2seq.fidelity.layout import table
 from seq2seq.fidelity.paper import DETAILS, Detail
 from seq2seq.fidelity.subject import Finding, Subject
 
@@ -43,7 +43,8 @@ _MEASURES: tuple[Callable[[Subject], Finding], ...] = (
 )
 
 _TITLES = ("#", "detail", "the paper", "its code of 2017", "here, measured", "verdict")
-_WIDTHS = (2, 16, 22, 22, 34, 13)
+_WIDTHS = (2, 16, 21, 21, 32, 13)
+_COLUMNS = 120
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,7 @@ def examine(subject: Subject) -> list[Row]:
 
 def as_text(rows: Sequence[Row]) -> str:
     """A table of at most 120 columns, and how many details are whose."""
-    lines = [_line(_TITLES), "-+-".join("-" * width for width in _WIDTHS)]
-    for row in rows:
-        cells = [
-            textwrap.wrap(cell, width) or [""]
-            for cell, width in zip(_cells(row), _WIDTHS, strict=True)
-        ]
-        lines.extend(map(_line, zip_longest(*cells, fillvalue="")))
-    return "\n".join([*lines, "", summary(rows)])
+    return f"{table([_TITLES], map(_cells, rows), _WIDTHS)}\n\n{summary(rows)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -94,22 +88,17 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _line(cells: Sequence[str]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
-    return " | ".join(padded).rstrip()
-
-
 def summary(rows: Sequence[Row]) -> str:
     """How many details are as the paper, as its code, or neither."""
     paper = sum(bool(row.finding.paper) for row in rows)
     silent = sum(row.finding.paper is None and not row.finding.differs for row in rows)
     authors = sum(row.finding.paper is False and not row.finding.differs for row in rows)
     odd = [str(row.number) for row in rows if row.finding.differs]
-    return (
-        f"{len(rows)} details: {paper} as the paper, {silent} as the authors' code where the paper"
-        f" is silent, {authors} as the authors' code against the paper, {len(odd)} differ"
-        + (f" ({', '.join(odd)})" if odd else "")
+    sentence = (
+        f"{len(rows)} details: {paper} as the paper; {silent} as the authors' code, the paper being"
+        f" silent; {authors} as the authors' code against the paper; {len(odd)} differ"
     )
+    return textwrap.fill(sentence + (f" ({', '.join(odd)})" if odd else ""), _COLUMNS)
 
 
 def as_json(rows: Sequence[Row]) -> str:

@@ -1,9 +1,11 @@
 """Table 3 of the paper, and runs of ours beside it."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from seq2seq.fidelity.layout import table
 from seq2seq.model import TransformerConfig
 
 Setting = int | float | str | None
@@ -164,36 +166,30 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
 
 
 _TITLES = (
-    ("", "", "perplexity", "", "BLEU", "", "parameters / 10^6", ""),
+    ("", "", "perplexity", "", "BLEU", "", "million", ""),
     ("row", "change", "ours", "paper", "ours", "paper", "ours", "paper"),
 )
-_WIDTHS = (19, 22, 14, 14, 14, 14, 8, 8)
+_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
+_COLUMNS = 120
 
 
 def as_text(lines: Sequence[Line]) -> str:
     """A table of at most 120 columns; in brackets the differences to base."""
-    base = ROWS[0]
-    rows = [*_TITLES]
-    for line in lines:
-        run, row = line.run, line.row
-        rows.append(
-            (
-                row.name if row else "not in the table",
-                line.change,
-                f"{run.perplexity:.2f} ({line.perplexity:+.2f})",
-                f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
-                f"{run.bleu:.2f} ({line.bleu:+.2f})",
-                f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
-                f"{run.parameters / 1e6:.1f}",
-                str(row.millions) if row and row.millions else "",
-            )
-        )
-    table = [
-        " | ".join(c.ljust(w) for c, w in zip(cells, _WIDTHS, strict=True)).rstrip()
-        for cells in rows
-    ]
-    table.insert(2, "-+-".join("-" * width for width in _WIDTHS))
-    return "\n".join([*table, "", *_orderings(lines)])
+    return "\n".join([table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    run, row, base = line.run, line.row, ROWS[0]
+    return (
+        row.name if row else "not in the table",
+        line.change,
+        f"{run.perplexity:.2f} ({line.perplexity:+.2f})",
+        f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
+        f"{run.bleu:.2f} ({line.bleu:+.2f})",
+        f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
+        f"{run.parameters / 1e6:.1f}",
+        str(row.millions) if row and row.millions else "",
+    )
 
 
 def _orderings(lines: Sequence[Line]) -> list[str]:
@@ -214,10 +210,11 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
                 (same if ours * papers > 0 else other).append(line.row.name)
         if same or other:
             rest = f"; not {', '.join(other)}" if other else ""
-            sentences.append(
+            sentence = (
                 f"{name}: {len(same)} of {len(same) + len(other)} rows are on the paper's side of"
                 f" base{rest}"
             )
+            sentences.append(textwrap.fill(sentence, _COLUMNS))
     return sentences
 
 

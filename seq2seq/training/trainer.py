@@ -70,6 +70,16 @@ class TrainingConfig:
         """Parts that make a step."""
         return math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
 
+    @property
+    def budget(self) -> dict[str, int]:
+        """What decides how a corpus is cut into batches."""
+        return {
+            "source_tokens": self.source_tokens,
+            "target_tokens": self.target_tokens,
+            "micro_batch_tokens": self.micro_batch_tokens,
+            "longer_side": int(self.longer_side),
+        }
+
     def batching(self, corpus: EncodedCorpus, *, seed: int) -> Batching:
         """The corpus cut into micro-batches.
 

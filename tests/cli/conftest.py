@@ -9,7 +9,7 @@ import pytest
 
 from seq2seq.cli.main import main
 
-WORDS = "zero one two three four five six seven eight nine".split()
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 class Result(NamedTuple):

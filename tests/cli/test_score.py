@@ -135,7 +135,8 @@ def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str
     systems = ["other.de", "test.de.gz"]
     assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "TER")]
     assert comparisons[0]["difference"] < 0 < comparisons[3]["difference"]
-    assert "|seed:3|" in comparisons[0]["signature"]
+    trials = {"bootstrap": "bs", "randomization": "ar"}[resampling]
+    assert f"|{trials}:20|seed:3|" in comparisons[0]["signature"]
 
     assert run(*words) == 0
     printed = capsys.readouterr().out

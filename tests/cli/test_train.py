@@ -134,7 +134,22 @@ def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable)
         f"data.train.target={corpus.folder / 'train.source'}",
     )
     assert result.code == 1
-    assert "was trained with another data" in result.err.splitlines()[-1]
+    assert "was trained with other data" in result.err.splitlines()[-1]
+
+
+def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
+    before = (trained / "config.yaml").read_bytes()
+    words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "model.d_model=64"]
+    result = seq2seq("train", *words, "training.source_tokens=300")
+    assert result.code == 1
+    assert "was trained with other batches" in result.err.splitlines()[-1]
+    assert (trained / "config.yaml").read_bytes() == before
+
+
+def test_a_failed_start_leaves_no_folder(corpus, seq2seq: Callable, tmp_path: Path) -> None:
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "data.train.source=missing"]
+    assert seq2seq("train", *words).code == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Callable) -> None:

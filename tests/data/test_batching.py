@@ -116,7 +116,7 @@ def test_statistics_are_what_they_say() -> None:
 
 @pytest.mark.parametrize("lengths", [[(31, 3), (1, 1)], [(3, 31), (1, 1)]])
 def test_a_pair_longer_than_the_budget_is_refused(lengths: Lengths) -> None:
-    with pytest.raises(UserError, match="31 .*does not fit"):
+    with pytest.raises(UserError, match=r"31 .*does not fit"):
         batching(lengths, 30, 30)
 
 

@@ -212,5 +212,5 @@ def test_the_configuration_is_one_that_omegaconf_checks() -> None:
 
 @pytest.mark.parametrize("options", [{"max_tokens": 1}, {"max_length_ratio": 0.5}])
 def test_impossible_filters_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
+    with pytest.raises(UserError, match=next(iter(options))):
         FilterConfig(**options)  # type: ignore[arg-type]

@@ -181,7 +181,7 @@ def test_no_text_is_refused(sentences: list[str]) -> None:
     ids=lambda options: next(iter(options)),
 )
 def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
+    with pytest.raises(UserError, match=next(iter(options))):
         TokenizerConfig(**options)  # type: ignore[arg-type]
 
 

@@ -163,7 +163,13 @@ tables = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(tables, st.integers(1, 6), st.floats(0, 3), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.data())  # fmt: skip
+@given(
+    tables,
+    st.integers(1, 6),
+    st.floats(0, 3),
+    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.data(),
+)
 def test_stopping_early_never_changes_the_result(
     table: Table, beam: int, alpha: float, max_lengths: list[int], data: st.DataObject
 ) -> None:
@@ -172,6 +178,25 @@ def test_stopping_early_never_changes_the_result(
     for sentence, max_length in enumerate(max_lengths):
         expected = plain_beam_search(table, sentence, max_length, alpha, beam)
         assert_same(found[sentence], expected[:nbest])
+
+
+def test_a_long_output_may_still_overtake_a_finished_one() -> None:
+    """Short: 0.7 at once. Long: 0.3, then certainty until the length penalty has made it good."""
+
+    def logits(sentence: int, prefix: Ids) -> list[float]:
+        if not prefix:
+            return [-60.0, math.log(0.7), math.log(0.3)]
+        return [-60.0, 0.0, -60.0] if len(prefix) == 20 else [-60.0, -60.0, 0.0]
+
+    table = Table(1, vocab_size=3)
+    table.logits = logits
+    found = search(table, [20], beam_size=2, alpha=1.0, nbest=2)
+    assert [hypothesis.token_ids for hypothesis in found[0]] == [[2] * 20, []]
+    expected = [math.log(0.3) / (26 / 6), math.log(0.7)]
+    assert [hypothesis.score for hypothesis in found[0]] == pytest.approx(expected)
+    assert_same(found[0], plain_beam_search(table, 0, 20, 1.0, 2)[:2])
+    (best,) = search(table, [20], beam_size=2, alpha=1.0)[0]
+    assert best.token_ids == [2] * 20
 
 
 def test_the_search_does_stop_early() -> None:

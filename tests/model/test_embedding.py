@@ -88,7 +88,7 @@ def test_learned_positions_are_added_and_end_where_they_end() -> None:
     expected = made.weight[token_ids] * 4 + made.positions.weight
     torch.testing.assert_close(made(token_ids), expected)
     made(token_ids[:, :1], first_position=4)
-    with pytest.raises(UserError, match="sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
         made(token_ids[:, :1], first_position=5)
-    with pytest.raises(UserError, match="sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
         made(torch.zeros(1, 6, dtype=torch.long))

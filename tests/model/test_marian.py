@@ -66,8 +66,9 @@ def copied(model: Transformer) -> dict[str, torch.Tensor]:
         weights[f"{name}.bias"] = layer.bias[order]
 
     def attention(name: str, layer: torch.nn.Module) -> None:
-        parts = zip("qkv", layer.projection.weight.chunk(3), layer.projection.bias.chunk(3))
-        for part, weight, bias in parts:
+        projection = layer.projection
+        matrices, biases = projection.weight.chunk(3), projection.bias.chunk(3)
+        for part, weight, bias in zip("qkv", matrices, biases, strict=True):
             weights[f"{name}.{part}_proj.weight"] = weight[:, order]
             weights[f"{name}.{part}_proj.bias"] = bias
         weights[f"{name}.out_proj.weight"] = layer.output.weight[order]

@@ -237,7 +237,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
 
     bad._update = damaged
     saves: list[bool] = []
-    with pytest.raises(UserError, match="step 4: .*not finite") as error:
+    with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
         train(bad, save=saves.append)
     assert "\n" not in str(error.value)
     assert not saves
@@ -250,7 +250,7 @@ def test_a_gradient_that_is_not_finite_stops_as_well(corpus: EncodedCorpus) -> N
     before = weights_of(trainer)
     weight = trainer.model.encoder[0].feed_forward.inner.weight
     weight.register_hook(lambda gradient: gradient * math.inf)
-    with pytest.raises(UserError, match="step 1: .*not finite"):
+    with pytest.raises(UserError, match=r"step 1: .*not finite"):
         train(trainer)
     assert all(torch.equal(before[n], v) for n, v in trainer.model.state_dict().items())
 

@@ -1,0 +1,121 @@
+"""Every choice in conf/ composes into a typed configuration, and that into a model."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from seq2seq.checkpoint import new_transformer
+from seq2seq.cli.config import Config, choices, config_path, register
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.fidelity.table3 import BASE, ROWS, changed, table_settings
+from seq2seq.model import TransformerConfig
+from seq2seq.training.trainer import TrainingConfig
+
+TABLE_3 = {row.name: row for row in ROWS}
+
+
+def composed(*overrides: str) -> Config:
+    register()
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        config = cast(Config, OmegaConf.to_object(compose("train", list(overrides))))
+    with torch.device("meta"):
+        new_transformer(config.model, config.data.tokenizer.vocab_size)
+    return config
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        f"{group}={name}"
+        for group in ("experiment", "model", "data", "details")
+        for name in choices(group)
+    ],
+)
+def test_a_choice_composes(choice: str) -> None:
+    assert isinstance(composed(choice), Config)
+
+
+def test_the_defaults_are_the_packages() -> None:
+    config = composed()
+    assert config == composed("details=paper", "model=base")
+    assert config.model == TransformerConfig()
+    assert config.training == TrainingConfig()
+    assert config.search == SearchConfig()
+
+
+def test_every_row_of_table_3_is_an_experiment() -> None:
+    files = (config_path() / "experiment" / "table3").glob("*.yaml")
+    assert {path.stem for path in files} == set(TABLE_3)
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_an_experiment_changes_what_the_table_says(name: str) -> None:
+    config = composed(f"experiment=table3/{name}")
+    settings = table_settings(config.model, config.training.label_smoothing)
+    assert changed(settings, BASE) == dict(TABLE_3[name].settings)
+    steps = 300_000 if name == "big" else 100_000
+    expected = asdict(TrainingConfig(average_checkpoints=1, max_steps=steps))
+    expected["label_smoothing"] = config.training.label_smoothing
+    assert asdict(config.training) == expected
+    assert config.search == SearchConfig()
+    # As an appended choice, which is how a multirun names it, it is the same.
+    assert composed(f"+experiment/table3={name}") == config
+
+
+def test_a_multirun_finds_all_rows() -> None:
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        found = GlobalHydra.instance().config_loader().get_group_options("experiment/table3")
+    assert set(found) == set(TABLE_3)
+
+
+@pytest.mark.parametrize("name", ["A_h1", "B_dk16", "C_n2", "D_dropout0", "E_learned_positions"])
+def test_a_row_composes_with_data_and_scale(name: str) -> None:
+    scale = ("data=multi30k", "model=small")
+    config, base = composed(f"experiment=table3/{name}", *scale), composed(*scale)
+    ours, plain = (table_settings(c.model, c.training.label_smoothing) for c in (config, base))
+    assert changed(ours, plain) == dict(TABLE_3[name].settings)
+    assert config.data == base.data
+    assert config.training.max_minutes == base.training.max_minutes
+
+
+def test_the_command_line_has_the_last_word() -> None:
+    config = composed("experiment=table3/C_dff1024", "model=small", "model.d_ff=512")
+    assert config.model.d_ff == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "pieces", "steps", "dropout", "averaged"),
+    [
+        ("base_en_de", "de", 37_000, 100_000, 0.1, 5),
+        ("big_en_de", "de", 37_000, 300_000, 0.3, 20),
+        ("base_en_fr", "fr", 32_000, 100_000, 0.1, 5),
+        ("big_en_fr", "fr", 32_000, 300_000, 0.1, 20),
+    ],
+)
+def test_the_papers_recipes(
+    name: str, target: str, pieces: int, steps: int, dropout: float, averaged: int
+) -> None:
+    config = composed(f"experiment=paper/{name}")
+    assert (config.data.source_language, config.data.target_language) == ("en", target)
+    assert config.data.dataset == "wmt/wmt14"
+    assert config.data.tokenizer.vocab_size == pieces
+    assert config.model.dropout == dropout
+    assert config.model.d_model == (1024 if name.startswith("big") else 512)
+    training = config.training
+    assert (training.source_tokens, training.target_tokens) == (25_000, 25_000)
+    assert training.max_steps == steps
+    assert (training.max_minutes, training.patience) == (None, None)
+    assert (training.checkpoint_minutes, training.checkpoint_steps) == (10.0, None)
+    assert training.keep_checkpoints >= training.average_checkpoints == averaged
+    assert (config.search.beam_size, config.search.alpha) == (4, 0.6)
+
+
+def test_the_files_are_all_in_known_groups() -> None:
+    groups = {path.parent.name for path in Path(config_path()).rglob("*.yaml")}
+    assert groups == {"conf", "data", "model", "details", "table3", "paper"}
