@@ -57,13 +57,25 @@ def train(words: list[str]) -> int:
     register()
     # Hydra would print its errors and leave; with this it raises them, and they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    before, sys.argv = sys.argv, ["seq2seq train", *words]
+    # Hydra takes its flags before or after all overrides, not among them.
+    overrides = [word for word in words if not word.startswith("-") and "=" in word]
+    flags = [word for word in words if word not in overrides]
+    before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     exit_codes: list[int] = []
+    errors: list[UserError] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
     def application(chosen: DictConfig) -> None:
-        config = cast(Config, OmegaConf.to_object(chosen))
-        exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
+        if any(code > 128 for code in exit_codes):  # a signal is for all runs of a --multirun
+            return
+        try:
+            config = cast(Config, OmegaConf.to_object(chosen))
+            exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
+        except UserError as error:
+            # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.
+            if errors:
+                logger.error(f"seq2seq: {errors[-1]}")
+            errors.append(error)
 
     try:
         application()
@@ -71,6 +83,8 @@ def train(words: list[str]) -> int:
         raise UsageError(explain(error)) from error
     finally:
         sys.argv = before
+    if errors:
+        raise errors[-1]
     return max(exit_codes, default=0)
 
 

@@ -200,6 +200,16 @@ def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) ->
     assert all((run / "checkpoints" / "step_00000002").is_dir() for run in runs)
 
 
+def test_one_bad_run_of_several_does_not_stop_the_others(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [*corpus.overrides(), "training.max_steps=2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    result = seq2seq("train", *words, "--multirun", "model.num_heads=5,4")
+    assert result.code == 1
+    assert "does not divide into 5 heads" in result.err.splitlines()[-1]
+    assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
+
+
 def test_sigterm_saves_and_leaves(corpus, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]

@@ -20,12 +20,20 @@ REAL_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "multi30k"
 Lengths = list[tuple[int, int]]
 
 
-def batching(lengths: Lengths, source: int, target: int, seed: int = 1) -> Batching:
+def batching(
+    lengths: Lengths, source: int, target: int, seed: int = 1, *, longer_side: bool = False
+) -> Batching:
     corpus = SimpleNamespace(
         source_lengths=np.array([s for s, _ in lengths], dtype=np.int32),
         target_lengths=np.array([t for _, t in lengths], dtype=np.int32),
     )
-    return Batching(corpus, source_tokens=source, target_tokens=target, seed=seed)  # type: ignore[arg-type]
+    return Batching(
+        corpus,  # type: ignore[arg-type]
+        source_tokens=source,
+        target_tokens=target,
+        seed=seed,
+        longer_side=longer_side,
+    )
 
 
 def chance_lengths(count: int, longest: int = 60) -> Lengths:
@@ -44,8 +52,9 @@ def assert_a_fair_epoch(made: Batching, batches: list, lengths: Lengths) -> None
         sources, targets = zip(*(lengths[i] for i in batch), strict=True)
         shares = sum(sources) / made.source_tokens + sum(targets) / made.target_tokens
         assert shares <= 2 + 1e-9
-        assert len(batch) * max(sources) <= 1.25 * made.source_tokens
-        assert len(batch) * max(targets) <= 1.25 * made.target_tokens
+        most = 1.0 if made.longer_side else 1.25
+        assert len(batch) * max(sources) <= most * made.source_tokens
+        assert len(batch) * max(targets) <= most * made.target_tokens
 
 
 @settings(max_examples=200, deadline=None)
@@ -54,18 +63,27 @@ def assert_a_fair_epoch(made: Batching, batches: list, lengths: Lengths) -> None
     st.integers(30, 200),
     st.integers(30, 200),
     st.integers(0, 5),
+    st.booleans(),
 )
 def test_every_pair_comes_once_an_epoch_within_the_budgets(
-    lengths: Lengths, source: int, target: int, epoch: int
+    lengths: Lengths, source: int, target: int, epoch: int, longer_side: bool
 ) -> None:
-    made = batching(lengths, source, target)
+    made = batching(lengths, source, target, longer_side=longer_side)
     assert_a_fair_epoch(made, made.epoch(epoch), lengths)
     assert_a_fair_epoch(made, made.in_order(), lengths)
+
+
+@pytest.mark.parametrize(("longer_side", "pairs"), [(False, 10), (True, 9)])
+def test_a_batch_takes_as_many_pairs_as_its_budgets_allow(longer_side: bool, pairs: int) -> None:
+    # Ten pairs are 380 tokens of 398, but 200 source tokens of 199.
+    made = batching([(20, 18)] * 90, 199, 199, longer_side=longer_side)
+    assert {len(batch) for batch in made.epoch(0)} == {pairs}
 
 
 def test_batches_are_full() -> None:
     lengths = chance_lengths(3000)
     made = batching(lengths, 1000, 1200)
+    assert_a_fair_epoch(made, made.epoch(0), lengths)
     statistics = made.statistics(made.epoch(0))
     share = statistics.source_tokens / 1000 + statistics.target_tokens / 1200
     assert 1.8 < share <= 2
