@@ -11,16 +11,14 @@ else
     .venv/bin/seq2seq train model=tiny run_dir="$run"
 fi
 
-echo
-echo "Three sentences:"
-printf '%s\n' "The old teacher buys a red apple at the market." \
-    "We go to the cinema because the weather is bad." \
-    "She does not want to get up early." | tee "$run/hello.en"
-.venv/bin/seq2seq translate --model "$run" -i "$run/hello.en"
-
 for part in test test_unseen; do
     echo
     echo "$part:"
     .venv/bin/seq2seq translate --model "$run" -i "data/everyday/$part.en" -o "$run/$part.out.de"
     .venv/bin/seq2seq score -i "$run/$part.out.de" -r "data/everyday/$part.de"
 done
+
+echo
+echo "The first sentences of the test set, as translated, and as they should be:"
+paste -d '\n' <(head -n 4 data/everyday/test.en) <(head -n 4 "$run/test.out.de") \
+    <(head -n 4 data/everyday/test.de) <(printf '\n\n\n\n')

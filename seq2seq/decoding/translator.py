@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from seq2seq.checkpoint import TrainedModel, find_model, load_model
@@ -11,6 +12,7 @@ from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
 from seq2seq.device import autocast, choose_device, choose_precision
+from seq2seq.model.config import Positions
 
 DEFAULT_BATCH_TOKENS = 1024
 MAX_SOURCE_TOKENS = 1024
@@ -78,6 +80,12 @@ class Translator:
         self.model = trained.model.to(self.device)
         self.tokenizer = trained.tokenizer
         self.batch_tokens = batch_tokens
+        self.max_source_tokens = MAX_SOURCE_TOKENS
+        config = self.model.config
+        if config.positions is Positions.learned:
+            # Neither the source nor the longest output it allows may leave the learned table.
+            room = config.max_learned_positions - self.search.max_extra_tokens - 1
+            self.max_source_tokens = max(2, min(MAX_SOURCE_TOKENS, room))
 
     @classmethod
     def load(
@@ -101,8 +109,9 @@ class Translator:
         """Translate lines, in their order; blank lines stay blank."""
         sources = self.tokenizer.encode(list(lines))
         translations = [Translation([])] * len(lines)
-        cuts = [len(ids) >= MAX_SOURCE_TOKENS for ids in sources]
-        sources = [[*ids[: MAX_SOURCE_TOKENS - 1], END_ID] for ids in sources]
+        longest = self.max_source_tokens - 1
+        cuts = [len(ids) > longest for ids in sources]
+        sources = [[*ids[:longest], END_ID] for ids in sources]
         blank = [len(ids) == 1 for ids in sources]
         by_length = sorted(
             (i for i in range(len(lines)) if not blank[i]), key=lambda i: len(sources[i])
@@ -138,8 +147,6 @@ class Translator:
 
     @torch.inference_mode()
     def _search(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
-        import numpy as np
-
         source = pad([np.array(ids) for ids in sources]).to(self.device)
         # The paper's "input length": without </s>.
         lengths = (source != PADDING_ID).sum(dim=1) - 1

@@ -12,6 +12,7 @@ from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.translator import Translation, Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
+from seq2seq.model.config import Positions
 
 MakeTranslator = Callable[..., Translator]
 
@@ -125,6 +126,19 @@ def test_a_line_that_is_too_long_is_cut_and_marked(
     assert (first.source_cut, second.source_cut) == (True, False)
     assert given == [[*ids[:11], END_ID]] * 2
     assert first.candidates == second.candidates
+
+
+def test_learned_positions_bound_source_and_output(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    model = make_model(
+        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
+    )
+    trained = TrainedModel(model.float(), tokenizer, "a", "b")
+    translator = Translator(trained, SearchConfig(max_extra_tokens=4), device="cpu")
+    long, short = translator.translate(["the long road home " * 9, "a child"])
+    assert (long.source_cut, short.source_cut) == (True, False)
+    assert len(long.candidates[0].pieces) <= 20
 
 
 def test_nbest_candidates_come_the_best_first(
