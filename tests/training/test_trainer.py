@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -356,6 +356,15 @@ def test_a_signal_during_a_checkpoint_lets_it_be_finished(
     assert trainer.signal == signal.SIGTERM
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_signal_ends_it_at_once(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = signal.getsignal(signal.SIGINT)
