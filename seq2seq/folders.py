@@ -16,8 +16,8 @@ MANIFEST = "manifest.json"
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files and a manifest of their sha256, then move the folder to its name.
 
-    Whoever reads `folder` sees the old content or the new, never a part: the files are flushed to
-    disk under a temporary name first.
+    Whoever reads `folder` never sees a part of it: the files are flushed to disk under a temporary
+    name first. Where it replaces a folder there is a moment, between two renames, without either.
 
     Raises:
         UserError: the disk is full, or the place can't be written; what was there before is left.
