@@ -20,6 +20,12 @@ settings.load_profile("steady")
 MakeModel = Callable[..., Transformer]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full-faults", action="store_true", help="inject every fault as often as it takes"
+    )
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)

@@ -1,0 +1,60 @@
+"""Faults are injected for real, a few in each test run, and in full by scripts/faults.sh."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+
+@dataclass
+class Tally:
+    """How often each fault was tried and survived; an error in a trial fails its test."""
+
+    tried: dict[str, int] = field(default_factory=dict)
+    survived: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def trial(self, fault: str) -> Iterator[None]:
+        """Count one trial; it is survived if the block ends without an error."""
+        started = time.perf_counter()
+        self.tried[fault] = self.tried.get(fault, 0) + 1
+        try:
+            yield
+            self.survived[fault] = self.survived.get(fault, 0) + 1
+        finally:
+            self.seconds[fault] = self.seconds.get(fault, 0.0) + time.perf_counter() - started
+
+
+_tally = pytest.StashKey[Tally]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_tally] = Tally()
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Callable[[str], object]:
+    """`with trial("a flipped bit"): ...`: one line of the table counts these."""
+    return request.config.stash[_tally].trial
+
+
+@pytest.fixture
+def trials(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """`trials(few, all)`: how often to try in a run of the tests, and in `faults.sh --full`."""
+    full = request.config.getoption("--full-faults")
+    return lambda few, all_of_them: all_of_them if full else few
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    tally = terminalreporter.config.stash[_tally]
+    if not terminalreporter.config.getoption("--full-faults") or not tally.tried:
+        return
+    terminalreporter.section("faults")
+    width = max(map(len, tally.tried))
+    terminalreporter.write_line(f"{'fault':<{width}}  tried  survived  minutes")
+    for fault, tried in tally.tried.items():
+        survived, minutes = tally.survived.get(fault, 0), tally.seconds[fault] / 60
+        terminalreporter.write_line(f"{fault:<{width}}  {tried:5}  {survived:8}  {minutes:7.1f}")
