@@ -411,22 +411,23 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
     return path
 
 
-def print_table(work: Work, results: dict[str, list[dict[str, float]]]) -> None:
+def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> None:
     """Medians over the rounds, with the range of the speed."""
+    peak = {precision: matmul_peak(work.device, precision) for precision in ("bf16", "fp32")}
     median = {
-        name: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        for name, rounds in results.items()
+        system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        for system, rounds in results.items()
     }
+    alone = {s.precision: figures for s, figures in median.items() if s.make == "products"}
     print(
-        "| | tokens/s | range | seconds a step | peak GiB | efficiency | TFLOP/s |\n"
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilisation |\n"
         "|---|---|---|---|---|---|---|"
     )
     corpus = EncodedCorpus(work.corpus)
     lengths = (float(corpus.source_lengths.mean()), float(corpus.target_lengths.mean()))
-    for name, rounds in results.items():
-        figures = median[name]
+    for system, rounds in results.items():
+        figures, seconds = median[system], median[system]["seconds"]
         speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)
-        alone = median.get(f"products alone, {'fp32' if 'fp32' in name else 'bf16'}")
         flops = step_flops(
             work.config,
             work.vocab_size,
@@ -435,19 +436,30 @@ def print_table(work: Work, results: dict[str, list[dict[str, float]]]) -> None:
             source_length=lengths[0],
             target_length=lengths[1],
         )
-        efficiency = f"{alone['seconds'] / figures['seconds']:.2f}" if alone else ""
+        efficiency = ""
+        if system.precision in alone:
+            efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
         print(
-            f"| {name} | {figures['tokens'] / figures['seconds']:,.0f} |"
-            f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {figures['seconds']:.3f} |"
+            f"| {system.name} | {figures['tokens'] / seconds:,.0f} |"
+            f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.3f} |"
             f" {figures['peak'] / 2**30:.1f} | {efficiency} |"
-            f" {flops / figures['seconds'] / 1e12:.3f} |"
+            f" {flops / seconds / peak[system.precision]:.2f} |"
         )
+    print(
+        f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
+        f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
+        f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the products' time / the"
+        " step's, in the same precision. Utilisation: the products' operations, counted, in the"
+        f" step's time, of the best rate of a large product: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
+        f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
+    )
 
 
-def matmul_peak(device: str) -> float:
-    """The best rate of a large bf16 product, in FLOP/s."""
+def matmul_peak(device: str, precision: str) -> float:
+    """The best rate of a large product, in FLOP/s."""
     size = 8192 if device.startswith("cuda") else 2048
-    a, b = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = math.inf
     for _ in range(10):
         started = time.perf_counter()
@@ -495,20 +507,11 @@ def main() -> None:
             steps=arguments.steps,
             device=arguments.device,
         )
-        results: dict[str, list[dict[str, float]]] = {system.name: [] for system in systems}
+        results: dict[System, list[dict[str, float]]] = {system: [] for system in systems}
         for _ in range(arguments.rounds):
             for system in systems:
-                results[system.name].append(measure_apart(work, system))
+                results[system].append(measure_apart(work, system))
         print_table(work, results)
-        peak = matmul_peak(arguments.device)
-    print(
-        f"\n{arguments.size}, vocabulary {arguments.vocab_size:,},"
-        f" {arguments.tokens:,} + {arguments.tokens:,} tokens a step, {arguments.rounds} rounds of"
-        f" {arguments.steps} steps; torch {torch.__version__}, {arguments.device},"
-        f" {torch.get_num_threads()} threads; a large bf16 product reaches"
-        f" {peak / 1e12:.2f} TFLOP/s.\nEfficiency: the products' time / the step's, in the same"
-        " precision. TFLOP/s: the step's products, counted, by its time."
-    )
 
 
 if __name__ == "__main__":
