@@ -1,23 +1,31 @@
 """The configuration of `seq2seq train`: its schema, and the nearest name to a mistyped one."""
 
 import difflib
+import io
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
+import yaml
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import AliasToken, AnchorToken, TagToken, YAMLError
 
 from seq2seq.cli.resources import resource_folder
 from seq2seq.data.corpus import DataConfig
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.folders import read_regular_file
 from seq2seq.model import TransformerConfig
+from seq2seq.strict_json import MOST_BYTES
 from seq2seq.training.trainer import TrainingConfig
+
+_GROUPS = ("data", "model", "details", "experiment")
 
 
 @dataclass(kw_only=True)
@@ -57,13 +65,21 @@ def read_config(run: Path) -> Config:
         UserError: there is none, or it is not this program's.
     """
     path = run / "config.yaml"
+    if not run.is_dir():
+        raise UserError(f"{run}: no such folder; give the run_dir of a training")
+    if not path.exists():
+        raise UserError(f"{path}: no such file; give the run_dir of a training")
     try:
-        saved = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path))
+        text = read_regular_file(path, MOST_BYTES).decode()
+        # What this program writes has none of these; aliases can make gigabytes of a few lines.
+        if any(isinstance(token, AliasToken | AnchorToken | TagToken) for token in yaml.scan(text)):
+            raise UserError(f"{path}: not a configuration of this program: tags or aliases in it")
+        if "${" in text:
+            raise UserError(f"{path}: not a configuration of this program: ${{...}} in it")
+        saved = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(text))
         return cast(Config, OmegaConf.to_object(saved))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give the run_dir of a training") from error
-    except (OmegaConfBaseException, YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
+    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
 
 
@@ -82,6 +98,30 @@ def choices(group: str) -> list[str]:
     """The configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
     folder = resource_folder("conf") / group
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
+def check_flags(words: list[str]) -> None:
+    """Refuse what Hydra's own command line would, which prints its usage and leaves.
+
+    Raises:
+        UsageError: a flag that Hydra has not, or one without its value.
+    """
+    parser = get_args_parser()
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            parser.parse_args(words)
+    except SystemExit as left:
+        if not left.code:
+            raise
+        reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        flag = next((word for word in words if word.startswith("-")), "")
+        hint = _nearest(flag, [*parser._option_string_actions, "--debug"])
+        raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
+    for word in parser.parse_args(words).overrides:
+        if not word.startswith("~"):
+            near = _nearest(word, [*keys(), *_GROUPS])
+            raise UsageError(f"{word}: not KEY=VALUE{near}; seq2seq train --help shows examples")
 
 
 def explain(error: Exception) -> str:

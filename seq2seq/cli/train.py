@@ -31,7 +31,7 @@ from seq2seq.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from seq2seq.cli.config import Config, config_path, explain, register
+from seq2seq.cli.config import Config, check_flags, config_path, explain, register
 from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import Translator
@@ -39,6 +39,7 @@ from seq2seq.device import choose_device, choose_precision, keep_freed_memory
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.folders import write_file
+from seq2seq.strict_json import check_alike
 from seq2seq.training.display import Display, describe_validation
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.progress import Progress
@@ -60,6 +61,7 @@ def train(words: list[str]) -> int:
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if not word.startswith("-") and "=" in word]
     flags = [word for word in words if word not in overrides]
+    check_flags(flags)
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     exit_codes: list[int] = []
     errors: list[UserError] = []
@@ -226,6 +228,7 @@ class Run:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
         now = self._state(trainer, data)
+        check_alike(newest / "progress.json", saved, now)
         for name in ("data", "seed", "batches"):
             if saved[name] != now[name]:
                 raise UserError(
