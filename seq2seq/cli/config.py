@@ -12,7 +12,7 @@ from typing import Any, cast, get_type_hints
 import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import AliasToken, AnchorToken, TagToken, YAMLError
 
@@ -48,6 +48,15 @@ class Config:
     """auto, cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 where this machine's matrix products gain from it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a seed that the generators can't take.
+
+        Raises:
+            UserError: it is negative or needs more than 63 bits.
+        """
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
 
 
 def register() -> None:
@@ -100,11 +109,11 @@ def choices(group: str) -> list[str]:
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
-def check_flags(words: list[str]) -> None:
+def check_words(words: list[str]) -> None:
     """Refuse what Hydra's own command line would, which prints its usage and leaves.
 
     Raises:
-        UsageError: a flag that Hydra has not, or one without its value.
+        UsageError: a flag that Hydra has not, one without its value, or no override.
     """
     parser = get_args_parser()
     said = io.StringIO()
@@ -115,32 +124,67 @@ def check_flags(words: list[str]) -> None:
         if not left.code:
             raise
         reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        flag = next((word for word in words if word.startswith("-")), "")
-        hint = _nearest(flag, [*parser._option_string_actions, "--debug"])
+        hint = ""
+        if reason.startswith("unrecognized"):
+            hint = _nearest(reason.split()[-1], [*parser._option_string_actions, "--debug"])
         raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
     for word in parser.parse_args(words).overrides:
-        if not word.startswith("~"):
-            near = _nearest(word, [*keys(), *_GROUPS])
-            raise UsageError(f"{word}: not KEY=VALUE{near}; seq2seq train --help shows examples")
+        if word.startswith("=") or ("=" not in word and not word.startswith("~")):
+            raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
+
+
+def to_config(chosen: DictConfig) -> Config:
+    """What was chosen, typed and checked.
+
+    Raises:
+        UsageError: a key was added that this program has not.
+        UserError: a value is out of range.
+    """
+    for key in _dotted(OmegaConf.to_container(chosen)):
+        if key not in keys():
+            raise UsageError(_no_such_key(key))
+    return cast(Config, OmegaConf.to_object(chosen))
 
 
 def explain(error: Exception) -> str:
     """Hydra's complaint about an override in one line, with the nearest valid name."""
     message = " ".join(str(error).split())
-    cause = " ".join(str(error.__cause__ or "").split())
-    if found := re.search(r"Could not override '([^']+)'", message):
+    # What follows names the classes of this program.
+    cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]
+    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
+        return f"no such group: {found[1]}{_nearest(found[1], list(_GROUPS))}"
+    if found := re.search(r"Could not (?:override|delete from config\. Key) '([^']+)'", message):
         key = found[1]
         if key in keys():
             return f"{key}: {cause}"
-        return f"no such key: {key}{_nearest(key, list(keys()))}; --cfg job shows them all"
+        return _no_such_key(key)
+    if found := re.search(r"Could not delete\b[^']*'([^']+)'", message):
+        return _no_such_key(found[1])
+    if found := re.search(r"Error merging override (.+)", message):
+        return f"{found[1]}: {cause}"
     if found := re.search(r"Could not find '([^']+)'", message):
-        group, _, name = found[1].partition("/")
+        group, _, name = found[1].rpartition("/")
+        while group and not choices(group):
+            group, _, above = group.rpartition("/")
+            name = f"{above}/{name}"
         options = choices(group)
         hint = _nearest(name, options) or f"; there are: {', '.join(options)}"
         return f"no such choice: {group}={name}{hint}"
-    if found := re.search(r"Could not override '([^']+)'.*No match in the defaults list", message):
-        return f"no such group: {found[1]}"
-    return f"{message} {cause}".strip()
+    message = re.split(r" See https?://|\s+full_key:", f"{message} {cause}")[0]
+    return message.strip()
+
+
+def _dotted(tree: Any, prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _no_such_key(key: str) -> str:
+    near = _nearest(key, [*keys(), "experiment", "details"])
+    return f"no such key: {key}{near}; --cfg job shows them all"
 
 
 def _nearest(name: str, options: list[str]) -> str:

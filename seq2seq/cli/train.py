@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import hydra
 import torch
@@ -31,7 +31,14 @@ from seq2seq.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from seq2seq.cli.config import Config, check_flags, config_path, explain, register
+from seq2seq.cli.config import (
+    Config,
+    check_words,
+    config_path,
+    explain,
+    register,
+    to_config,
+)
 from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import Translator
@@ -61,19 +68,19 @@ def train(words: list[str]) -> int:
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if not word.startswith("-") and "=" in word]
     flags = [word for word in words if word not in overrides]
-    check_flags(flags)
+    check_words([*flags, *overrides])
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     exit_codes: list[int] = []
-    errors: list[UserError] = []
+    errors: list[Exception] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
     def application(chosen: DictConfig) -> None:
         if any(code > 128 for code in exit_codes):  # a signal is for all runs of a --multirun
             return
         try:
-            config = cast(Config, OmegaConf.to_object(chosen))
+            config = to_config(chosen)
             exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
-        except UserError as error:
+        except Exception as error:
             # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.
             if errors:
                 logger.error(f"seq2seq: {errors[-1]}")
@@ -86,7 +93,11 @@ def train(words: list[str]) -> int:
     finally:
         sys.argv = before
     if errors:
+        if isinstance(errors[-1], OmegaConfBaseException):
+            raise UsageError(explain(errors[-1])) from errors[-1]
         raise errors[-1]
+    if not exit_codes and {"-m", "--multirun"} >= set(flags) and flags:
+        raise UsageError("no combination to run: a list of values, or a glob, is empty")
     return max(exit_codes, default=0)
 
 

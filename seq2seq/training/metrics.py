@@ -67,11 +67,15 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line that was cut off is left out."""
+    """The records of a `metrics.jsonl`; lines that hold none, such as one cut off, are left out."""
     records = []
     for line in path.read_bytes().split(b"\n"):
         try:
-            records.append(json.loads(line))
-        except ValueError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(record, dict) and all(
+            type(value) in (int, float) for value in record.values()
+        ):
+            records.append(record)
     return records
