@@ -14,7 +14,14 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import AliasToken, AnchorToken, TagToken, YAMLError
+from yaml import (
+    AliasToken,
+    AnchorToken,
+    FlowMappingStartToken,
+    FlowSequenceStartToken,
+    TagToken,
+    YAMLError,
+)
 
 from seq2seq.cli.resources import resource_folder
 from seq2seq.data.corpus import DataConfig
@@ -80,16 +87,25 @@ def read_config(run: Path) -> Config:
         raise UserError(f"{path}: no such file; give the run_dir of a training")
     try:
         text = read_regular_file(path, MOST_BYTES).decode()
-        # What this program writes has none of these; aliases can make gigabytes of a few lines.
-        if any(isinstance(token, AliasToken | AnchorToken | TagToken) for token in yaml.scan(text)):
-            raise UserError(f"{path}: not a configuration of this program: tags or aliases in it")
-        if "${" in text:
-            raise UserError(f"{path}: not a configuration of this program: ${{...}} in it")
+        _check_plain(path, text)
         saved = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(text))
         return cast(Config, OmegaConf.to_object(saved))
     except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
+
+
+def _check_plain(path: Path, text: str) -> None:
+    """Refuse what this program never writes, and what makes gigabytes or hours of a few lines."""
+    strange = AliasToken | AnchorToken | TagToken
+    nested = 0
+    for token in yaml.scan(text):
+        nested += isinstance(token, FlowMappingStartToken | FlowSequenceStartToken)
+        if isinstance(token, strange) or nested > 50 or "${" in text:
+            raise UserError(
+                f"{path}: not a configuration of this program: tags, aliases, ${{...}} or nesting"
+                " in it"
+            )
 
 
 def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
