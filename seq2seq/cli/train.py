@@ -185,6 +185,10 @@ class Run:
         if self.config.resume:
             if not checkpoints(folder):
                 raise UserError(f"{folder}: no checkpoint to resume from")
+            for path in folder.iterdir():
+                # What is written here must not end up elsewhere.
+                if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                    raise UserError(f"{path}: a link or a device in the run folder; remove it")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(
                 f"{folder}: is there already; choose another run_dir, or add resume=true to go on"

@@ -297,6 +297,25 @@ def test_a_stranger_s_state_is_not_resumed(
         assert not Path(CANARY).exists()
 
 
+def test_a_link_in_a_stranger_s_run_is_never_written_through(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    words = [word.replace(str(run), str(tmp_path / "copy")) for word in train(run)]
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("train.log", "learning_curve.png", "metrics.jsonl"):
+        path = tmp_path / "copy" / "run" / name
+        content = path.read_bytes()
+        for make in (lambda path: path.symlink_to(mine), os.mkfifo):
+            path.unlink()
+            make(path)
+            refused(capfd, [*words, "resume=true", "training.max_steps=2"], name)
+        path.unlink()
+        path.write_bytes(content)
+    assert mine.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "content",
     [
