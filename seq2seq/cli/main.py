@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logger.propagate = False
     logger.handlers = [logging.StreamHandler(sys.stderr)]
     try:
+        if sys.stdin is None or sys.stdout is None:
+            raise UserError("standard input or output is closed; open it, on /dev/null if need be")
         code = _run(words)
         sys.stdout.flush()
         return code
@@ -91,7 +93,8 @@ def _explain(error: Exception) -> str:
         return str(error)
     message = UserError(error)  # on one line, whatever it holds
     if isinstance(error, OSError) and error.strerror:
-        return str(UserError(f"{error.filename}: {error.strerror}" if error.filename else message))
+        where = error.filename or "reading or writing failed"
+        return str(UserError(f"{where}: {error.strerror}"))
     if isinstance(error, MemoryError):
         return "out of memory; lower what is held at once, or use a larger machine"
     return (
