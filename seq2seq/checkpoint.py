@@ -2,13 +2,16 @@
 
 A model is a folder that stands alone: weights (safetensors), `config.json`, `tokenizer.model`
 and a manifest with each file's sha256. A checkpoint is a model folder with Adam's moments and the
-training's progress beside it. Nothing in either is ever executed.
+training's progress beside it. Nothing in either is ever executed, and each file is read only once
+those before it have told what it must be: the configuration, the tokenizer, then the tensors.
 """
 
 import json
+import os
+import re
 import shutil
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -17,7 +20,6 @@ from typing import Any, Union
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -25,11 +27,16 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.folders import read_folder, remove_leftovers, write_folder
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.strict_json import MOST_BYTES, check_alike, parse_json
+from seq2seq.tensors import most_bytes, parse_tensors
 
 FORMAT = 1
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
+_MOST_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
+_MOST_LAYERS = 1000
+_STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
@@ -62,21 +69,10 @@ def load_model(folder: Path) -> TrainedModel:
     Raises:
         UserError: a file is missing or damaged, or the weights are not those of the configuration.
     """
-    files = read_folder(folder, MODEL_FILES)
-    tokenizer = Tokenizer.from_bytes(files[_TOKENIZER])
-    config, languages = _read_config(folder / _CONFIG, files[_CONFIG])
-    weights = _read_tensors(folder / _WEIGHTS, files[_WEIGHTS])
-    if config.num_layers > len(weights):
-        raise UserError(f"{folder / _WEIGHTS}: holds no {config.num_layers} layers")
-    try:
-        # Without memory or random numbers at first: the file's own tensors take the places.
-        with torch.device("meta"):
-            model = new_transformer(config, tokenizer.vocab_size)
-    except (RuntimeError, TypeError) as error:
-        raise UserError(f"{folder / _CONFIG}: sizes too large to make a model") from error
-    _check_tensors(folder / _WEIGHTS, weights, model.state_dict())
-    model.load_state_dict(weights, assign=True)
-    return TrainedModel(model.eval(), tokenizer, *languages)
+    trained = _read_description(folder)
+    trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
+    trained.model.eval()
+    return trained
 
 
 def find_model(run: Path) -> Path:
@@ -90,7 +86,10 @@ def find_model(run: Path) -> Path:
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
         if (folder / _WEIGHTS).is_file():
             return folder
-    raise UserError(f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints)")
+    raise UserError(
+        f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); models of other"
+        " programs can't be read"
+    )
 
 
 def save_checkpoint(
@@ -123,24 +122,30 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     Raises:
         UserError: a file is missing or damaged, or belongs to another model.
     """
-    files = read_folder(folder, (*MODEL_FILES, _OPTIMIZER, _PROGRESS))
-    weights = _read_tensors(folder / _WEIGHTS, files[_WEIGHTS])
-    _check_tensors(folder / _WEIGHTS, weights, model.state_dict())
+    weights = _read_weights(folder, model)
+    moments = _read_moments(folder, list(model.parameters()))
+    path = folder / _PROGRESS
+    progress = parse_json(path, _read(folder, _PROGRESS, MOST_BYTES))
+    if not isinstance(progress, dict):
+        raise UserError(f"{path}: damaged, no keys and values")
     model.load_state_dict(weights)
-    moments = _read_tensors(folder / _OPTIMIZER, files[_OPTIMIZER])
     state = optimizer.state_dict()
     state["state"] = {}
     for name, value in moments.items():
         index, key = name.split(".", 1)
         state["state"].setdefault(int(index), {})[key] = value
     optimizer.load_state_dict(state)
-    progress: dict[str, Any] = json.loads(files[_PROGRESS])
     return progress
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
-    return sorted((run / "checkpoints").glob("step_*"))
+    """The checkpoints of a run, oldest first; what is not named by its step is none."""
+    steps = {
+        int(found[1]): folder
+        for folder in (run / "checkpoints").glob("step_*")
+        if (found := _STEP_FOLDER.fullmatch(folder.name)) and folder.is_dir()
+    }
+    return [steps[step] for step in sorted(steps)]
 
 
 def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
@@ -148,7 +153,10 @@ def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
     remove_leftovers(run / "checkpoints")
     for folder in reversed(checkpoints(run)):
         try:
-            read_folder(folder, (*MODEL_FILES, _OPTIMIZER, _PROGRESS))
+            model = _read_description(folder).model
+            _read(folder, _WEIGHTS, most_bytes(model.state_dict()))
+            _read(folder, _OPTIMIZER, most_bytes(_moments(list(model.parameters()))))
+            _read(folder, _PROGRESS, MOST_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
         else:
@@ -199,18 +207,73 @@ def _model_files(trained: TrainedModel) -> dict[str, bytes]:
     }
 
 
-def _read_config(path: Path, content: bytes) -> tuple[TransformerConfig, tuple[str, str]]:
+def _read(folder: Path, name: str, most: int) -> bytes:
+    return read_folder(folder, (name,), most_bytes=most)[name]
+
+
+def _read_description(folder: Path) -> TrainedModel:
+    """Configuration, tokenizer and a model of them without weights, on the meta device."""
+    path = folder / _CONFIG
+    config, languages = _parse_description(path, _read(folder, _CONFIG, MOST_BYTES))
+    if config.num_layers > _MOST_LAYERS:
+        raise UserError(
+            f"{path}: {config.num_layers:,} layers are too many: {_MOST_LAYERS} at most"
+        )
+    tokenizer = Tokenizer.from_bytes(
+        _read(folder, _TOKENIZER, _MOST_TOKENIZER_BYTES), str(folder / _TOKENIZER)
+    )
     try:
-        saved = json.loads(content)
-        if saved["format"] != FORMAT:
-            raise UserError(
-                f"{path}: written in format {saved['format']!r}, this version reads format {FORMAT}"
-            )
-        languages = (str(saved["source_language"]), str(saved["target_language"]))
-        config = _parse_config(path, saved["model"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not a configuration of this program: {error!r}") from error
-    return config, languages
+        # Without memory or random numbers: the file's own tensors will take the places.
+        with torch.device("meta"):
+            model = new_transformer(config, tokenizer.vocab_size)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(f"{path}: sizes too large to make a model") from error
+    if most_bytes(model.state_dict()) > _memory_bytes():
+        raise UserError(f"{path}: a model too large for this machine's memory")
+    return TrainedModel(model, tokenizer, *languages)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    expected = model.state_dict()
+    content = _read(folder, _WEIGHTS, most_bytes(expected))
+    return parse_tensors(folder / _WEIGHTS, content, expected)
+
+
+def _moments(parameters: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What Adam keeps of each parameter, by the names in a checkpoint, without its values."""
+    moments: dict[str, Tensor] = {}
+    for index, parameter in enumerate(parameters):
+        moments[f"{index}.step"] = torch.empty((), dtype=torch.float32, device="meta")
+        for name in ("exp_avg", "exp_avg_sq"):
+            moments[f"{index}.{name}"] = torch.empty_like(parameter, device="meta")
+    return moments
+
+
+def _read_moments(folder: Path, parameters: Sequence[Tensor]) -> dict[str, Tensor]:
+    path, expected = folder / _OPTIMIZER, _moments(parameters)
+    content = _read(folder, _OPTIMIZER, most_bytes(expected))
+    moments = parse_tensors(path, content, expected, "moments")
+    for name, value in moments.items():
+        if not name.endswith(".exp_avg") and (value < 0).any():
+            raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
+    return moments
+
+
+def _parse_description(path: Path, content: bytes) -> tuple[TransformerConfig, tuple[str, str]]:
+    saved = parse_json(path, content)
+    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
+        written = repr(saved["format"])[:100]
+        raise UserError(f"{path}: written in format {written}, this version reads format {FORMAT}")
+    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
+    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
+        raise UserError(f"{path}: not a configuration of this program")
+    check_alike(path, saved | {"model": {}}, example)
+    languages = (saved["source_language"], saved["target_language"])
+    return _parse_config(path, saved["model"]), languages
 
 
 def _parse_config(path: Path, saved: dict[str, Any]) -> TransformerConfig:
@@ -218,11 +281,14 @@ def _parse_config(path: Path, saved: dict[str, Any]) -> TransformerConfig:
     expected = {field.name for field in fields(TransformerConfig)}
     if set(saved) != expected:
         odd = ", ".join(map(repr, sorted(set(saved) ^ expected)))
-        raise UserError(f"{path}: unknown or missing keys: {odd}")
+        raise UserError(f"{path}: unknown or missing keys: {odd[:200]}")
     values: dict[str, Any] = {
         name: _parse_value(path, name, types[name], saved[name]) for name in expected
     }
-    return TransformerConfig(**values)
+    try:
+        return TransformerConfig(**values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _parse_value(path: Path, name: str, kind: Any, value: object) -> object:
@@ -231,28 +297,8 @@ def _parse_value(path: Path, name: str, kind: Any, value: object) -> object:
             return None
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
     if isinstance(kind, type) and issubclass(kind, Enum):
+        if value not in (choices := [choice.value for choice in kind]):
+            raise UserError(f"{path}: {name} is {repr(value)[:100]}; choose {', '.join(choices)}")
         return kind(value)
-    accepted = (int, float) if kind is float else (kind,)
-    if type(value) not in accepted:
-        raise UserError(f"{path}: {name} is {value!r}, not of type {kind.__name__}")
+    check_alike(path, value, kind(), name)
     return value
-
-
-def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load(content)
-    except (SafetensorError, KeyError) as error:  # KeyError: of a type that torch has not
-        raise UserError(f"{path}: not a safetensors file: {error}") from error
-
-
-def _check_tensors(path: Path, found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    def describe(tensors: dict[str, Tensor]) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
-        return ((name, tuple(value.shape), value.dtype) for name, value in tensors.items())
-
-    odd = sorted(set(describe(found)) ^ set(describe(expected)), key=str)
-    if odd:
-        name, shape, dtype = odd[0]
-        raise UserError(
-            f"{path}: not the weights of its configuration: {name} {list(shape)} {dtype} and"
-            f" {len(odd) - 1} more differ"
-        )

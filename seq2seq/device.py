@@ -23,7 +23,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError):
         raise UserError(f"device {name!r} can't be used here: choose auto, cpu or cuda") from None
     return device

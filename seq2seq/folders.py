@@ -1,16 +1,22 @@
 """Folders that are written whole or not at all, and whose content can be checked."""
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+import stat
+import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from seq2seq.errors import UserError
+from seq2seq.strict_json import MOST_BYTES, parse_json
 
 MANIFEST = "manifest.json"
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -45,28 +51,78 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def read_folder(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def read_folder(
+    folder: Path, names: Iterable[str], *, most_bytes: int = sys.maxsize
+) -> dict[str, bytes]:
     """Read files that are in the folder's manifest and match it.
 
+    Args:
+        folder: whose names are opened; no path is taken from the manifest.
+        names: of the files.
+        most_bytes: what a file may hold; a larger one is not read.
+
     Raises:
-        UserError: the manifest or a file is missing, unreadable or not what was written.
+        UserError: the manifest or a file is missing, unreadable, too large or not what was written.
     """
-    try:
-        digests = dict(json.loads((folder / MANIFEST).read_bytes())["sha256"])
-    except OSError as error:
-        raise UserError(f"{folder}: no readable {MANIFEST} in it: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{folder / MANIFEST}: damaged, no list of sha256 sums") from error
+    digests = _read_manifest(folder)
     files = {}
     for name in names:
-        try:
-            content = (folder / name).read_bytes()
-        except OSError as error:
-            raise UserError(f"{folder / name}: {error.strerror}") from error
+        content = read_regular_file(folder / name, most_bytes)
         if hashlib.sha256(content).hexdigest() != digests.get(name):
             raise UserError(f"{folder / name}: damaged, its content is not what was written")
         files[name] = content
     return files
+
+
+def read_regular_file(path: Path, most_bytes: int) -> bytes:
+    """Read a file, but no link, pipe or device, and no more than a number of bytes.
+
+    Raises:
+        UserError: it is missing, unreadable, too large or no regular file.
+    """
+    try:
+        # A pipe would wait here for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: not a regular file")
+            if status.st_size > most_bytes:
+                raise UserError(
+                    f"{path}: damaged, {status.st_size:,} bytes; it can't hold more than"
+                    f" {most_bytes:,}"
+                )
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(status.st_size)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: a link, not a regular file; copy the file itself") from None
+        raise UserError(f"{path}: {error.strerror}") from error
+    except MemoryError:
+        raise UserError(f"{path}: too large for this machine's memory") from None
+
+
+def _read_manifest(folder: Path) -> dict[str, str]:
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        raise UserError(
+            f"{folder}: no {MANIFEST} in it; this program's folders have one, those of other"
+            " programs can't be read"
+        )
+    manifest = parse_json(path, read_regular_file(path, MOST_BYTES))
+    if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:
+        raise UserError(f"{path}: damaged, no list of sha256 sums alone")
+    digests = manifest["sha256"]
+    if not isinstance(digests, dict):
+        raise UserError(f"{path}: damaged, no list of sha256 sums")
+    for name, digest in digests.items():
+        if name in ("", ".", "..") or "/" in name:
+            raise UserError(f"{path}: damaged, {name[:100]!r} is no file's name")
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise UserError(f"{path}: damaged, no sha256 sum for {name[:100]!r}")
+    return digests
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -65,16 +65,14 @@ def compose_config(overrides: list[str]) -> "Config":
     Raises:
         UsageError: an override that names nothing or has no valid value.
     """
-    from typing import cast
-
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.config import Config, config_path, explain, register
+    from seq2seq.cli.config import check_words, config_path, explain, register, to_config
     from seq2seq.errors import UsageError
 
+    check_words(overrides)
     register()
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):
@@ -82,7 +80,7 @@ def compose_config(overrides: list[str]) -> "Config":
                 chosen = compose("train", overrides, return_hydra_config=True)
                 if chosen.hydra.runtime.choices.data == "everyday":
                     overrides = ["data=wmt14_en_de", *overrides]
-            return cast(Config, OmegaConf.to_object(compose("train", overrides)))
+            return to_config(compose("train", overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(explain(error)) from error
 

@@ -1,12 +1,15 @@
 """`seq2seq`: finds the command, and turns errors into one line and an exit code."""
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from seq2seq import __version__
 from seq2seq.errors import UsageError, UserError
@@ -65,22 +68,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logger.propagate = False
     logger.handlers = [logging.StreamHandler(sys.stderr)]
     try:
+        if sys.stdin is None or sys.stdout is None:
+            raise UserError("standard input or output is closed; open it, on /dev/null if need be")
         code = _run(words)
         sys.stdout.flush()
         return code
-    except UserError as error:
-        if "--debug" in words:
-            raise
-        print(f"seq2seq: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print("seq2seq: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever reads the output has enough of it. Python flushes stdout again at exit: give it
         # somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("seq2seq: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if "--debug" in words:
+            raise
+        print(f"seq2seq: {_explain(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, UserError):
+        return str(error)
+    message = UserError(error)  # on one line, whatever it holds
+    if isinstance(error, OSError) and error.strerror:
+        where = error.filename or "reading or writing failed"
+        return str(UserError(f"{where}: {error.strerror}"))
+    if isinstance(error, MemoryError):
+        return "out of memory; lower what is held at once, or use a larger machine"
+    return (
+        f"a fault of this program: {type(error).__name__}: {message}; --debug shows where, please"
+        " report it"
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError instead of printing the usage and leaving."""
+        options = [flag for action in self._actions for flag in action.option_strings]
+        found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if found:
+            options, message = list(_COMMANDS), f"no such command: {found[1]}"
+        word = message.rpartition(":")[2].split()
+        near = difflib.get_close_matches(word[0], options, n=1) if word else []
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{message}{hint}; {self.prog} --help shows how")
 
 
 def _run(words: list[str]) -> int:
@@ -92,7 +127,7 @@ def _run(words: list[str]) -> int:
         from seq2seq.cli.train import train
 
         return train([word for word in words[1:] if word != "--debug"])
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="seq2seq",
         description="The original Post-LN Transformer of Vaswani et al. (2017).",
         epilog=_EXAMPLES,

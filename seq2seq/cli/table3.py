@@ -47,7 +47,8 @@ def _read_run(folder: Path) -> "TableRun":
     config = read_config(folder)
     path = folder / "metrics.jsonl"
     records = read_metrics(path) if path.is_file() else []
-    validated = [record for record in records if "valid/bleu" in record]
+    needed = {"step", "valid/perplexity", "valid/bleu"}
+    validated = [record for record in records if needed <= record.keys()]
     if not validated:
         raise UserError(f"{path}: no validation in it; let the run reach a checkpoint first")
     last = validated[-1]

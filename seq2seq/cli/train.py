@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import hydra
 import torch
@@ -31,7 +31,14 @@ from seq2seq.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from seq2seq.cli.config import Config, config_path, explain, register
+from seq2seq.cli.config import (
+    Config,
+    check_words,
+    config_path,
+    explain,
+    register,
+    to_config,
+)
 from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import Translator
@@ -39,6 +46,7 @@ from seq2seq.device import choose_device, choose_precision, keep_freed_memory
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.folders import write_file
+from seq2seq.strict_json import check_alike
 from seq2seq.training.display import Display, describe_validation
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.progress import Progress
@@ -60,18 +68,19 @@ def train(words: list[str]) -> int:
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if not word.startswith("-") and "=" in word]
     flags = [word for word in words if word not in overrides]
+    check_words([*flags, *overrides])
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     exit_codes: list[int] = []
-    errors: list[UserError] = []
+    errors: list[Exception] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
     def application(chosen: DictConfig) -> None:
         if any(code > 128 for code in exit_codes):  # a signal is for all runs of a --multirun
             return
         try:
-            config = cast(Config, OmegaConf.to_object(chosen))
+            config = to_config(chosen)
             exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
-        except UserError as error:
+        except Exception as error:
             # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.
             if errors:
                 logger.error(f"seq2seq: {errors[-1]}")
@@ -84,7 +93,11 @@ def train(words: list[str]) -> int:
     finally:
         sys.argv = before
     if errors:
+        if isinstance(errors[-1], OmegaConfBaseException):
+            raise UsageError(explain(errors[-1])) from errors[-1]
         raise errors[-1]
+    if not exit_codes and {"-m", "--multirun"} >= set(flags) and flags:
+        raise UsageError("no combination to run: a list of values, or a glob, is empty")
     return max(exit_codes, default=0)
 
 
@@ -172,6 +185,10 @@ class Run:
         if self.config.resume:
             if not checkpoints(folder):
                 raise UserError(f"{folder}: no checkpoint to resume from")
+            for path in folder.iterdir():
+                # What is written here must not end up elsewhere.
+                if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                    raise UserError(f"{path}: a link or a device in the run folder; remove it")
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(
                 f"{folder}: is there already; choose another run_dir, or add resume=true to go on"
@@ -226,6 +243,7 @@ class Run:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
         now = self._state(trainer, data)
+        check_alike(newest / "progress.json", saved, now)
         for name in ("data", "seed", "batches"):
             if saved[name] != now[name]:
                 raise UserError(

@@ -64,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.batch_tokens < 1:
         raise UsageError(f"--batch-tokens {arguments.batch_tokens}: must be at least 1")
     search = SearchConfig(
-        beam_size=arguments.beam, alpha=arguments.alpha, nbest=arguments.nbest or 1
+        beam_size=arguments.beam,
+        alpha=arguments.alpha,
+        nbest=1 if arguments.nbest is None else arguments.nbest,
     )
     translator = Translator.load(
         arguments.model,

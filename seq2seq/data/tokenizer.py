@@ -27,8 +27,12 @@ END_ID = 3
 LONGEST_TRAINING_LINE = 4192
 """Bytes; SentencePiece leaves longer lines out of its training."""
 
+MOST_PIECES = 1_000_000
+"""Of a model from elsewhere; to parse them takes memory before anything can be asked of them."""
+
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
+_LENGTH_DELIMITED = 2  # the wire type of texts and messages
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -83,12 +87,16 @@ class Tokenizer:
         """Raises ``ValueError`` or ``RuntimeError`` for bytes that are not such a model."""
         if not model_bytes:
             raise ValueError("it is empty")
+        if _count_pieces(model_bytes) > MOST_PIECES:
+            raise ValueError(f"it has more than {MOST_PIECES:,} pieces")
         self.model_bytes = model_bytes
-        self._processor = SentencePieceProcessor(model_proto=model_bytes)
+        self._processor = processor = SentencePieceProcessor(model_proto=model_bytes)
         for token_id, piece in _CONTROL_PIECES.items():
-            if self._processor.id_to_piece(token_id) != piece:
-                raise ValueError(f"its piece {token_id} is not {piece}")
-        self.vocab_size: int = self._processor.get_piece_size()
+            # An ordinary piece of that name would match typed text.
+            special = processor.is_unknown if token_id == UNKNOWN_ID else processor.is_control
+            if processor.id_to_piece(token_id) != piece or not special(token_id):
+                raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
+        self.vocab_size: int = processor.get_piece_size()
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -188,6 +196,33 @@ class Tokenizer:
     def pieces(self, token_ids: list[int]) -> list[str]:
         """The piece that each id stands for, control symbols included."""
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
+
+
+def _count_pieces(model_bytes: bytes) -> int:
+    """Count the top-level fields of a serialised model: its pieces and a few settings."""
+    position = count = 0
+    while position < len(model_bytes) and count <= MOST_PIECES:
+        tag, position = _read_varint(model_bytes, position)
+        if tag & 7 != _LENGTH_DELIMITED:
+            raise ValueError("it can't be parsed")
+        length, position = _read_varint(model_bytes, position)
+        position += length
+        count += 1
+    if position > len(model_bytes):
+        raise ValueError("it is cut short")
+    return count
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """A number of Protocol Buffers, seven bits a byte, and the position after it."""
+    value = shift = 0
+    while shift < 64:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+    raise ValueError("it can't be parsed")
 
 
 def _sample(

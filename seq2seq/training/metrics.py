@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seq2seq.folders import write_file
+from seq2seq.folders import read_regular_file, write_file
+
+_MOST_BYTES = 2**30  # millions of records
 
 
 class Metrics:
@@ -67,11 +69,19 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line that was cut off is left out."""
+    """The records of a `metrics.jsonl`; lines that hold none, such as one cut off, are left out.
+
+    Raises:
+        UserError: the file can't be read.
+    """
     records = []
-    for line in path.read_bytes().split(b"\n"):
+    for line in read_regular_file(path, _MOST_BYTES).split(b"\n"):
         try:
-            records.append(json.loads(line))
-        except ValueError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(record, dict) and all(
+            type(value) in (int, float) for value in record.values()
+        ):
+            records.append(record)
     return records

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from seq2seq.errors import UserError
+
 
 @dataclass
 class Progress:
@@ -20,3 +22,15 @@ class Progress:
     """Validations since the best one."""
     ended: str = ""
     """Why it ended; empty while it goes on."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no training can have reached.
+
+        Raises:
+            UserError: a count or a time is below 0.
+        """
+        for name in ("step", "epoch", "batch", "seconds", "best_step", "checks_without_gain"):
+            if getattr(self, name) < 0:
+                raise UserError(
+                    f"{name} is {getattr(self, name)} in the progress: must be 0 or above"
+                )

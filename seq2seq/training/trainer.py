@@ -123,8 +123,8 @@ class TrainingConfig:
             if name == "label_smoothing":
                 if not 0.0 <= value < 1.0:
                     raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
-            elif value is not None and not isinstance(value, bool) and value <= 0:
-                raise UserError(f"training.{name}={value}: must be above 0")
+            elif value is not None and not isinstance(value, bool) and not 0 < value < math.inf:
+                raise UserError(f"training.{name}={value}: must be above 0 and finite")
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
             raise UserError(
                 "nothing ends the training: give training.max_steps, training.max_minutes or"

@@ -1,9 +1,12 @@
 """The command itself: help, version, exit codes."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,4 +37,53 @@ def test_bad_usage_is_exit_code_2(seq2seq: Callable, words: list[str]) -> None:
     result = seq2seq(*words)
     assert result.code == 2
     assert result.out == ""
-    assert "Traceback" not in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    (tmp_path / "reference").write_text("one\n")
+    os.mkfifo(tmp_path / "pipe")
+    words = ["score", "-i", str(tmp_path / "pipe"), "-r", str(tmp_path / "reference")]
+    # A shell may have it ignored for what runs in its background.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += f"from seq2seq.cli.main import main; sys.exit(main({words}))"
+    command = [sys.executable, "-c", code]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE) as process,
+        # It opens once the command has opened its end: then the command waits for text.
+        (tmp_path / "pipe").open("wb"),
+    ):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert err == b"seq2seq: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "says"),
+    [(">/dev/full", b"No space left"), (">&-", b"closed"), ("<&-", b"closed")],
+)
+def test_standard_streams_that_can_t_be_used(tmp_path: Path, redirection: str, says: bytes) -> None:
+    if "full" in redirection and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    (tmp_path / "text").write_text("one\n")
+    command = f"'{sys.executable}' -m seq2seq score -i text -r text {redirection}"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 1
+    assert says in result.stderr
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_a_fault_of_the_program_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, seq2seq: Callable
+) -> None:
+    def fail(arguments: object) -> int:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("seq2seq.cli.average.run", fail)
+    result = seq2seq("average", "--model", "x")
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert "a fault of this program: ZeroDivisionError: two lines; --debug" in result.err
+    with pytest.raises(ZeroDivisionError):
+        seq2seq("average", "--model", "x", "--debug")

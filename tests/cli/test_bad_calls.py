@@ -1,0 +1,169 @@
+"""Bad calls: one line on standard error that says what is wrong, and the right exit code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.cli.main import main
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.model import TransformerConfig
+
+# Words ({x} is a path of the fixture below), exit code, and what the line must say.
+CALLS = [
+    ("", 2, "COMMAND"),
+    ("trian", 2, "no such command: trian; did you mean train?"),
+    ("translat", 2, "did you mean translate?"),
+    ("zzz", 2, "no such command: zzz"),
+    ("--modle x", 2, "no such command: x"),
+    ("translate", 2, "--model"),
+    ("translate --modle x", 2, "--model"),
+    ("translate --model", 2, "--model: expected one argument"),
+    ("translate --model {model} extra", 2, "unrecognized arguments: extra"),
+    ("translate --model {model} --bema 3", 2, "unrecognized arguments: --bema 3"),
+    ("translate --model {model} --beam many", 2, "--beam: invalid int value: 'many'"),
+    ("translate --model {model} --beam 1.5", 2, "--beam: invalid int value: '1.5'"),
+    ("translate --model {model} --alpha x", 2, "--alpha: invalid float value: 'x'"),
+    ("translate --model {model} -i {text} --beam 0", 1, "beam_size=0"),
+    ("translate --model {model} -i {text} --beam -1", 1, "beam_size=-1"),
+    ("translate --model {model} -i {text} --alpha nan", 1, "alpha=nan"),
+    ("translate --model {model} -i {text} --alpha inf", 1, "alpha=inf"),
+    ("translate --model {model} -i {text} --nbest 0", 1, "nbest=0"),
+    ("translate --model {model} -i {text} --nbest 5", 1, "nbest=5"),
+    ("translate --model {model} -i {text} --batch-tokens 0", 2, "--batch-tokens 0"),
+    ("translate --model {model} -i {text} --device quantum", 1, "device 'quantum'"),
+    ("translate --model {model} -i {text} --device cuda:99", 1, "device 'cuda:99'"),
+    ("translate --model {model} -i {text} --device cpu:x", 1, "device 'cpu:x'"),
+    ("translate --model {model} -i {text} --device meta", 1, "device 'meta'"),
+    ("translate --model {model} -i {text} --precision fp8", 1, "precision 'fp8'"),
+    ("translate --model {model} -i {nowhere}", 1, "no such file"),
+    ("translate --model {model} -i {folder}", 1, "is a folder"),
+    ("translate --model {model} -i {text} -o {folder}", 1, "can't be written"),
+    ("translate --model {model} -i {text} -o {text}/x", 1, "can't be written"),
+    ("translate --model {nowhere} -i {text}", 1, "no such folder"),
+    ("translate --model {text} -i {text}", 1, "no such folder"),
+    ("translate --model {folder} -i {text}", 1, "no model in it"),
+    ("score", 2, "-i or a model"),
+    ("score -i {text}", 2, "-r or a test set"),
+    ("score -i {text} -r", 2, "-r/--reference: expected one argument"),
+    ("score -i {nowhere} -r {text}", 1, "no such file"),
+    ("score -i {text} -r {nowhere}", 1, "no such file"),
+    ("score -i {folder} -r {text}", 1, "is a folder"),
+    ("score -i {text} -r {folder}", 1, "is a folder"),
+    ("score -i {text} -r {two}", 1, "1"),
+    ("score -i {text} -r {text} --model {model}", 2, "-i or a model"),
+    ("score -i {text} -r {text} -t wmt14", 2, "-r or a test set"),
+    ("score -i {text} -t wmt14", 2, "-t and -l go together"),
+    ("score -i {text} -r {text} --tokenize moses", 2, "moses"),
+    ("score -i {text} -r {text} --samples 0", 2, "samples"),
+    ("score -i {text} -r {text} --samples x", 2, "--samples: invalid int value: 'x'"),
+    ("score -i {text} -r {text} --seed -1", 2, "seed"),
+    ("score -i {text} -r {text} --resampling dice", 2, "invalid choice: 'dice'"),
+    ("score -i {text} -r {text} --language de", 2, "--language is for --paper"),
+    ("score -i {text} -r {text} --paper --lowercase", 2, "cased"),
+    ("score --model {folder} -s {text} -r {text}", 1, "no model in it"),
+    ("score -i {text} -t nothing -l en-de", 2, "no such test set"),
+    ("fidelity modle=base", 2, "did you mean model?"),
+    ("fidelity model", 2, "not KEY=VALUE"),
+    ("fidelity model=bas", 2, "did you mean base?"),
+    ("fidelity --model {nowhere}", 1, "no such folder"),
+    ("fidelity --model {model}", 1, "config.yaml: no such file"),
+    ("fidelity --model {model} model=big", 2, "leave out the overrides"),
+    ("fidelity model.num_heads=7", 1, "does not divide into 7 heads"),
+    ("table3", 2, "RUN"),
+    ("table3 {nowhere}", 1, "no such folder"),
+    ("table3 {folder}", 1, "config.yaml: no such file"),
+    ("average", 2, "--model"),
+    ("average --model {nowhere}", 1, "0 checkpoints"),
+    ("average --model {model} --last 0", 2, "--last 0"),
+    ("average --model {model} --last x", 2, "--last: invalid int value: 'x'"),
+    ("train foo", 2, "'foo': not KEY=VALUE"),
+    ("train =3", 2, "'=3': not KEY=VALUE"),
+    ("train --foo", 2, "unrecognized arguments: --foo"),
+    ("train --multirn seed=1,2", 2, "did you mean --multirun?"),
+    ("train --cfg", 2, "--cfg/-c: expected one argument"),
+    ("train --cfg jobs", 2, "invalid choice: 'jobs'"),
+    ("train modle=base", 2, "did you mean model?"),
+    ("train +foo=1", 2, "no such key: foo"),
+    ("train ++trainig.max_steps=1", 2, "did you mean training.max_steps?"),
+    ("train ~foo", 2, "no such key: foo"),
+    ("train ~model", 2, "model"),
+    ("train model=", 2, "there are: base, big, small, tiny"),
+    ("train data=multi30", 2, "did you mean multi30k?"),
+    ("train experiment=table3/B_dk17", 2, "did you mean B_dk16?"),
+    ("train model=base,small", 2, "--multirun"),
+    ("train training.max_steps=", 2, "training.max_steps"),
+    ("train training.max_steps=many", 2, "training.max_steps=many: Value 'many'"),
+    ("train training.max_steps=1.5", 2, "could not be converted to Integer"),
+    ("train training=3", 2, "training=3"),
+    ("train model.positions=elsewhere", 2, "expected one of [sinusoidal, concatenated, learned]"),
+    ("train seed=null", 2, "not Optional"),
+    ("train seed=-1", 1, "seed=-1"),
+    ("train seed=99999999999999999999", 1, "below 2^63"),
+    ("train a=[1", 2, "[1"),
+    ("train run_dir=${{nothing}}", 2, "'nothing' not found"),
+    ("train --config-name nothing", 2, "'nothing'"),
+    ("train --config-dir {nowhere}", 2, "not found"),
+    ("train --multirun seed=a,b", 2, "seed=a: Value 'a'"),
+    ("train --multirun +experiment/table3=glob(zzz*)", 2, "no combination to run"),
+    ("train training.learning_rate_scale=nan", 1, "training.learning_rate_scale=nan"),
+    ("train training.max_minutes=inf", 1, "training.max_minutes=inf"),
+    ("train model.dropout=nan", 1, "model.dropout=nan"),
+    ("train device=quantum", 1, "device 'quantum'"),
+    ("train precision=fp12", 1, "precision 'fp12'"),
+    ("train resume=true", 2, "give run_dir"),
+    ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
+    ("train precision=fp32 run_dir={text}", 1, "is there already"),
+    ("train precision=fp32 run_dir={text}/x data=files", 1, "data.train"),
+    ("train precision=fp32 run_dir={nowhere} cache={text}", 1, "can't be"),
+    ("train precision=fp32 cache={folder} data=files data.train.pairs={nowhere}", 1, "nowhere"),
+]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("bad_calls")
+    (folder / "empty").mkdir()
+    (folder / "text").write_text("one line\n")
+    (folder / "two").write_text("one line\nanother\n")
+    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
+    model = new_transformer(config, tokenizer.vocab_size)
+    save_model(folder / "model", TrainedModel(model, tokenizer, "en", "de"))
+    return {
+        "folder": folder / "empty",
+        "text": folder / "text",
+        "two": folder / "two",
+        "model": folder / "model",
+        "nowhere": folder / "nowhere",
+    }
+
+
+@pytest.mark.parametrize(("call", "code", "says"), CALLS, ids=[call for call, *_ in CALLS])
+def test_a_bad_call_gets_one_line(
+    seq2seq: Callable,
+    places: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    code: int,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = seq2seq(*(word.format(**places) for word in call.split()))
+    assert (result.code, result.out) == (code, ""), result.err
+    assert result.err.count("\n") == 1, result.err
+    assert result.err.startswith("seq2seq: ")
+    assert says in result.err
+    if "--multirun" not in call:  # of which Hydra keeps a record
+        assert list(tmp_path.iterdir()) == []
+    assert (places["text"].read_text(), places["nowhere"].exists()) == ("one line\n", False)
+
+
+def test_debug_shows_where(places: dict[str, Path]) -> None:
+    from seq2seq.errors import UserError
+
+    with pytest.raises(UserError):
+        main(["translate", "--model", str(places["nowhere"]), "--debug"])
+    with pytest.raises(UserError):
+        main(["train", "device=quantum", "--debug"])

@@ -1,0 +1,107 @@
+"""Each key of the schema mistyped, each value of a wrong type: refused before any work."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from seq2seq.cli.config import Config, check_words, keys
+from seq2seq.cli.fidelity import compose_config
+from seq2seq.cli.main import main
+from seq2seq.cli.train import Run
+from seq2seq.errors import UsageError
+
+
+def typed(schema: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key with a value of its own, dotted, and its type."""
+    types = get_type_hints(schema)
+    for item in fields(schema):
+        kind: Any = types[item.name]
+        if is_dataclass(kind):
+            assert isinstance(kind, type)
+            yield from typed(kind, f"{prefix}{item.name}.")
+        else:
+            yield f"{prefix}{item.name}", kind
+
+
+KEYS = dict(typed(Config))
+
+
+def mistypings(key: str) -> list[str]:
+    """A letter left out, one doubled, and two exchanged, in the last part of a key."""
+    group, dot, name = key.rpartition(".")
+    middle = len(name) // 2
+    last = name[: middle - 1] + name[middle] + name[middle - 1] + name[middle + 1 :]
+    found = [name[:-1], name + name[-1], last]
+    if len(name) < 4:  # d_ is as near to d_v as to d_k
+        found = [name + name[-1]]
+    return [group + dot + word for word in found if group + dot + word not in KEYS]
+
+
+def without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, UnionType):
+        return next(option for option in get_args(kind) if option is not type(None))
+    return kind
+
+
+def wrong_value(kind: Any) -> str:
+    kind = without_none(kind)
+    return "[a,b]" if kind is str else "elsewhere"
+
+
+@pytest.fixture(autouse=True)
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def worked(run: Run) -> int:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr(Run, "execute", worked)
+
+
+def test_the_walk_finds_every_key() -> None:
+    assert set(KEYS) < set(keys())
+    assert len(KEYS) > 50
+    kinds = {without_none(kind) for kind in KEYS.values()}
+    assert kinds >= {int, float, str, bool}
+    assert any(isinstance(kind, type) and issubclass(kind, Enum) for kind in kinds)
+
+
+def test_each_mistyped_key_is_refused_with_the_nearest_name(
+    trial: Callable, trials: Callable[[int, int], int]
+) -> None:
+    for key in KEYS:
+        for word in mistypings(key)[: trials(1, 3)]:
+            with trial("a mistyped key"):
+                with pytest.raises(UsageError) as error:
+                    compose_config([f"{word}=1"])
+                assert str(error.value).startswith(f"no such key: {word}; did you mean {key}?")
+
+
+def test_each_value_of_a_wrong_type_is_refused(trial: Callable) -> None:
+    for key, kind in KEYS.items():
+        with trial("a value of a wrong type"):
+            with pytest.raises(UsageError, match=key.replace(".", r"\.")) as error:
+                compose_config([f"{key}={wrong_value(kind)}"])
+            assert "\n" not in str(error.value)
+
+
+def test_the_command_refuses_them_in_one_line(
+    trial: Callable, capfd: pytest.CaptureFixture[str], trials: Callable[[int, int], int]
+) -> None:
+    chosen = list(KEYS)[:: trials(9, 1)]
+    for key in chosen:
+        for word in (f"{mistypings(key)[0]}=1", f"{key}={wrong_value(KEYS[key])}"):
+            with trial("a mistyped override, through the command"):
+                assert main(["train", word]) == 2
+                out, err = capfd.readouterr()
+                assert (out, err.count("\n")) == ("", 1), err
+                assert key in err
+
+
+def test_a_word_that_is_no_override_is_refused() -> None:
+    check_words(["model=tiny", "~model", "--multirun"])
+    for word in ("model", "=3"):
+        with pytest.raises(UsageError, match="not KEY=VALUE"):
+            check_words([word])

@@ -1,0 +1,350 @@
+"""Folders from strangers: nothing in one is executed, each is refused in one line, soon."""
+
+import hashlib
+import json
+import os
+import pickle
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from seq2seq.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
+from seq2seq.cli.main import main
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.folders import MANIFEST
+from seq2seq.model import TransformerConfig
+
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
+OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
+SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+CANARY = "canary"
+"""A file that only executed code makes."""
+
+Change = Callable[[Path], None]
+
+
+class Executed:
+    """What runs where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, (f"touch {CANARY}",))
+
+
+def sign(folder: Path, name: str) -> None:
+    """Let the manifest vouch for a file, as a stranger would."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def replace(name: str, content: bytes) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        sign(folder, name)
+
+    return change
+
+
+def edit(name: str, *old_and_new: str) -> Change:
+    def change(folder: Path) -> None:
+        content = (folder / name).read_text()
+        for old, new in zip(old_and_new[::2], old_and_new[1::2], strict=True):
+            assert old in content
+            content = content.replace(old, new, 1)
+        (folder / name).write_text(content)
+        if name != MANIFEST:
+            sign(folder, name)
+
+    return change
+
+
+def change_tensors(name: str, how: Callable[[dict[str, torch.Tensor]], object]) -> Change:
+    def change(folder: Path) -> None:
+        tensors = safetensors.torch.load_file(folder / name)
+        how(tensors)
+        (folder / name).write_bytes(safetensors.torch.save(tensors))
+        sign(folder, name)
+
+    return change
+
+
+def header(length: int, content: bytes) -> bytes:
+    return length.to_bytes(8, "little") + content
+
+
+def grow(name: str, size: int) -> Change:
+    """A file without blocks: gigabytes that cost the stranger nothing."""
+    return lambda folder: os.truncate(folder / name, size)
+
+
+def pipe(folder: Path) -> None:
+    (folder / TOKENIZER).unlink()
+    os.mkfifo(folder / TOKENIZER)
+
+
+def link(folder: Path) -> None:
+    (folder / CONFIG).rename(folder / "elsewhere")
+    (folder / CONFIG).symlink_to("elsewhere")
+
+
+def device(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    (folder / MANIFEST).symlink_to("/dev/zero")
+
+
+def ordinary_start_symbol(folder: Path) -> None:
+    content = (folder / TOKENIZER).read_bytes()
+    control = b"<s>\x15\x00\x00\x00\x00\x18\x03"
+    assert control in content
+    replace(TOKENIZER, content.replace(control, control[:-1] + b"\x04"))(folder)
+
+
+MODELS: dict[str, tuple[Change, str]] = {
+    "a pickle as safetensors": (replace(WEIGHTS, pickle.dumps(Executed())), WEIGHTS),
+    "a pickle as tokenizer": (replace(TOKENIZER, pickle.dumps(Executed())), TOKENIZER),
+    "object tags in the configuration": (
+        replace(CONFIG, f'!!python/object/apply:os.system ["touch {CANARY}"]'.encode()),
+        CONFIG,
+    ),
+    "_target_ in the configuration": (
+        edit(CONFIG, '"format"', f'"_target_": "os.system", "command": "touch {CANARY}", "format"'),
+        "_target_",
+    ),
+    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "stands twice"),
+    "NaN for a rate": (edit(CONFIG, '"dropout": 0.1', '"dropout": NaN'), "NaN"),
+    "a number of 4,000 digits": (edit(CONFIG, '"d_ff": 8', f'"d_ff": {"9" * 4000}'), "too large"),
+    "nested 30,000 deep": (replace(CONFIG, b"[" * 30_000), "nested too deeply"),
+    "a billion layers": (edit(CONFIG, '"num_layers": 1', '"num_layers": 1000000000'), "layers"),
+    "a model of petabytes": (
+        edit(CONFIG, '"d_ff": 8', '"d_ff": 1000000000000'),
+        "this machine's memory",
+    ),
+    "heads that don't divide": (edit(CONFIG, '"num_heads": 2', '"num_heads": 3'), "3 heads"),
+    "gigabytes of configuration": (grow(CONFIG, 2**36), "can't hold more"),
+    "gigabytes of manifest": (grow(MANIFEST, 2**36), "can't hold more"),
+    "terabytes of weights": (grow(WEIGHTS, 2**40), "can't hold more"),
+    "a header of exabytes": (replace(WEIGHTS, header(2**62, b"{}")), "longer than the file"),
+    "a header with a tensor of exabytes": (
+        replace(
+            WEIGHTS,
+            header(87, b'{"embedding.weight":{"dtype":"F32","shape":[1000000000,1000000000],')
+            + b'"data_offsets":[0,4]}}',
+        ),
+        WEIGHTS,
+    ),
+    "weights that are NaN": (
+        change_tensors(WEIGHTS, lambda tensors: tensors["embedding.weight"].fill_(float("nan"))),
+        "embedding.weight holds values that are not finite",
+    ),
+    "a tensor too many": (
+        change_tensors(WEIGHTS, lambda tensors: tensors.update({"a\nb": torch.ones(1)})),
+        "'a\\nb'",
+    ),
+    "a manifest with paths": (
+        edit(MANIFEST, '"sha256": {', '"sha256": {"../../secret": "0", '),
+        "'../../secret' is no file's name",
+    ),
+    "a manifest with more keys": (edit(MANIFEST, "{", '{"run": "touch canary", '), MANIFEST),
+    "a pipe for a file": (pipe, "not a regular file"),
+    "a link for a file": (link, "a link"),
+    "a device for the manifest": (device, "a link"),
+    "an ordinary piece <s>": (ordinary_start_symbol, "<s>"),
+    "thirty million pieces": (replace(TOKENIZER, b"\x0a\x00" * 30_000_000), "1,000,000 pieces"),
+}
+
+STATES: dict[str, tuple[Change, str]] = {
+    "a pickle as optimizer": (replace(OPTIMIZER, pickle.dumps(Executed())), OPTIMIZER),
+    "moments of another shape": (
+        change_tensors(OPTIMIZER, lambda t: t.update({"0.exp_avg": torch.ones(3)})),
+        "0.exp_avg",
+    ),
+    "moments by another name": (
+        change_tensors(OPTIMIZER, lambda t: t.update({"x": torch.ones(3)})),
+        "'x'",
+    ),
+    "moments that are infinite": (
+        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg"].fill_(float("inf"))),
+        "not finite",
+    ),
+    "squares below 0": (
+        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg_sq"].fill_(-1.0)),
+        "negative",
+    ),
+    "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
+    "progress with more keys": (edit(PROGRESS, "{", '{"_target_": "os.system", '), "_target_"),
+    "progress below 0": (edit(PROGRESS, '"step": 1', '"step": -1'), "step is -1"),
+    "progress that is a list": (replace(PROGRESS, b"[]"), PROGRESS),
+}
+
+
+def refused(capfd: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+    """One line and exit code 1, soon, and in little memory."""
+    capfd.readouterr()
+    started, memory = time.perf_counter(), peak_megabytes()
+    assert main(words) == 1
+    assert time.perf_counter() - started < 20  # 1 s on an idle machine
+    assert peak_megabytes() - memory < 500
+    out, err = capfd.readouterr()
+    *_, line = err.splitlines()
+    assert out == ""
+    assert line.startswith("seq2seq: "), err
+    assert says in line
+    assert len(line) < 1000
+    assert "Traceback" not in err
+    if words[0] == "translate":
+        assert err.count("\n") == 1
+
+
+def peak_megabytes() -> float:
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+@pytest.fixture
+def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+    torch.manual_seed(1)
+    config = TransformerConfig(**SIZES)  # type: ignore[arg-type]
+    transformer = new_transformer(config, tokenizer.vocab_size)
+    save_model(tmp_path / "model", TrainedModel(transformer, tokenizer, "en", "de"))
+    return tmp_path / "model"
+
+
+def test_the_canary_sings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Executed()))
+    assert Path(CANARY).exists()
+
+
+def test_the_folder_is_good_before_it_is_changed(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = model.parent / "text"
+    text.write_text("a man sees the sea.\n")
+    assert main(["translate", "--model", str(model), "-i", str(text)]) == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stranger_s_model_is_refused(
+    model: Path,
+    name: str,
+    trial: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(model.parent)
+    change, says = MODELS[name]
+    change(model)
+    with trial("a model folder from a stranger"):
+        refused(capfd, ["translate", "--model", str(model)], says)
+        assert not Path(CANARY).exists()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
+    """A run of one step."""
+    folder = tmp_path_factory.mktemp("strangers")
+    for side, step in (("source", 1), ("target", -1)):
+        (folder / side).write_text("".join(f"{sentence[::step]}\n" for sentence in sentences))
+    assert main(train(folder)) == 0
+    return folder
+
+
+def train(folder: Path) -> list[str]:
+    return [
+        "train",
+        "data=files",
+        *(
+            f"data.{part}.{side}={folder / side}"
+            for part in ("train", "valid")
+            for side in ("source", "target")
+        ),
+        "data.tokenizer.vocab_size=60",
+        *(f"model.{name}={size}" for name, size in SIZES.items()),
+        "training.source_tokens=300",
+        "training.target_tokens=300",
+        "training.max_steps=1",
+        "precision=fp32",
+        "device=cpu",
+        f"cache={folder / 'cache'}",
+        f"run_dir={folder / 'run'}",
+    ]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_stranger_s_state_is_not_resumed(
+    run: Path,
+    name: str,
+    tmp_path: Path,
+    trial: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run, tmp_path / "copy")
+    words = [word.replace(str(run), str(tmp_path / "copy")) for word in train(run)]
+    change, says = STATES[name]
+    change(tmp_path / "copy" / "run" / "checkpoints" / "step_00000001")
+    with trial("a resume state from a stranger"):
+        refused(capfd, [*words, "resume=true", "training.max_steps=2"], says)
+        assert not Path(CANARY).exists()
+
+
+def test_a_link_in_a_stranger_s_run_is_never_written_through(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    words = [word.replace(str(run), str(tmp_path / "copy")) for word in train(run)]
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("train.log", "learning_curve.png", "metrics.jsonl"):
+        path = tmp_path / "copy" / "run" / name
+        content = path.read_bytes()
+        for make in (lambda path: path.symlink_to(mine), os.mkfifo):
+            path.unlink()
+            make(path)
+            refused(capfd, [*words, "resume=true", "training.max_steps=2"], name)
+        path.unlink()
+        path.write_bytes(content)
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f'!!python/object/apply:os.system ["touch {CANARY}"]',
+        f"device: !!python/object/apply:os.system ['touch {CANARY}']",
+        "device: ${oc.env:HOME}",
+        "a: &a [x, x, x]\nb: &b [*a, *a, *a]\nseed: *b",
+        "[" * 30_000,
+        "seed: many",
+        "_target_: os.system",
+        "seed: 1\n" + "#" * 100_000,
+    ],
+    ids=lambda content: content[:40],
+)
+def test_a_stranger_s_run_is_not_examined(
+    model: Path, content: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(model.parent)
+    (model / "config.yaml").write_text(content)
+    for command in (["fidelity", "--model", str(model)], ["table3", str(model)]):
+        refused(capfd, command, "config.yaml")
+        assert not Path(CANARY).exists()
+
+
+def test_folders_that_are_no_checkpoints_are_none(model: Path) -> None:
+    for name in ("step_", "step_x", "step_-1", "step_1e5", "step_٣", f"step_{'9' * 200}"):
+        (model / "checkpoints" / name).mkdir(parents=True)
+    (model / "checkpoints" / "step_7").write_text("no folder")
+    for name in ("step_100000000", "step_99999999"):
+        (model / "checkpoints" / name).mkdir()
+    names = [folder.name for folder in checkpoints(model)]
+    assert names == ["step_99999999", "step_100000000"]

@@ -1,0 +1,96 @@
+"""No code of the package can run what a file says."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seq2seq
+
+PACKAGE = Path(seq2seq.__file__).parent
+FORBIDDEN_CALLS = {
+    "eval", "exec", "compile", "__import__", "os.system", "os.popen",
+    "torch.load", "torch.jit.load", "torch.hub.load", "hydra.utils.instantiate",
+    "hydra.utils.call", "hydra.utils.get_class", "hydra.utils.get_method", "instantiate",
+    "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "np.load", "numpy.load",
+    "runpy.run_path", "runpy.run_module", "ctypes.cast",
+}  # fmt: skip
+FORBIDDEN_MODULES = {
+    "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "runpy",
+    "code", "imp",
+}  # fmt: skip
+FORBIDDEN_KEYWORDS = {
+    "weights_only": False,
+    "shell": True,
+    "allow_pickle": True,
+    "trust_remote_code": True,
+}
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def dangers(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] in FORBIDDEN_MODULES:
+                    yield f"{node.lineno}: import {alias.name}"
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            if str(node.module).partition(".")[0] in FORBIDDEN_MODULES or names & FORBIDDEN_CALLS:
+                yield f"{node.lineno}: from {node.module}"
+        elif isinstance(node, ast.Call):
+            if dotted(node.func) in FORBIDDEN_CALLS:
+                yield f"{node.lineno}: {dotted(node.func)}()"
+            for keyword in node.keywords:
+                value = keyword.value
+                forbidden = FORBIDDEN_KEYWORDS.get(str(keyword.arg))
+                if isinstance(value, ast.Constant) and forbidden is value.value is not None:
+                    yield f"{node.lineno}: {keyword.arg}={value.value}"
+        elif isinstance(node, ast.Constant) and node.value == "_target_":
+            yield f"{node.lineno}: _target_"
+
+
+def test_no_file_s_content_is_executed() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert len(files) > 40
+    found = [
+        f"{file.relative_to(PACKAGE)}:{danger}"
+        for file in files
+        for danger in dangers(file.read_text())
+    ]
+    assert found == []
+
+
+def test_no_configuration_names_code() -> None:
+    for folder in (PACKAGE.parent / "conf", PACKAGE / "resources" / "conf"):
+        for file in folder.rglob("*.yaml"):
+            assert "_target_" not in file.read_text(), file
+            assert "!!python" not in file.read_text(), file
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["eval('1')", "exec('x')", "import pickle", "from pickle import loads", "import torch.x, dill",
+     "torch.load(path)", "f(path, weights_only=False)", "subprocess.run(x, shell=True)",
+     "from hydra.utils import instantiate", "hydra.utils.instantiate(c)", "yaml.load(text)",
+     "np.load(path)", "load(path, allow_pickle=True)", "x = {'_target_': 'os.system'}",
+     "load_dataset(name, trust_remote_code=True)"],
+)  # fmt: skip
+def test_what_is_dangerous_is_found(source: str) -> None:
+    assert len(list(dangers(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["model.eval()", "re.compile(x)", "torch.compile(x)", "def __reduce__(self): return 1",
+     "json.loads(x)", "torch.load_library", "f(weights_only=True)", "run(x, shell=False)",
+     "'no pickle here'"],
+)  # fmt: skip
+def test_what_is_harmless_is_allowed(source: str) -> None:
+    assert list(dangers(source)) == []
