@@ -35,11 +35,10 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        return Batch(
-            self.source.to(device, non_blocking=True),
-            self.target_input.to(device, non_blocking=True),
-            self.target_output.to(device, non_blocking=True),
-        )
+        tensors = [self.source, self.target_input, self.target_output]
+        if device.type == "cuda":  # only from pinned memory does the copy run beside the products
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 @dataclass(frozen=True)
