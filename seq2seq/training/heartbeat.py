@@ -20,8 +20,9 @@ from torch.distributed.distributed_c10d import Store
 logger = logging.getLogger("seq2seq")
 
 _BEAT_SECONDS = 1.0
-# Beats that a process may miss when there is a reason to suspect it.
-_FEW_BEATS = 5
+# Beats that a process may miss if it is known to be dead, and if something looks wrong.
+_BEATS_OF_THE_DEAD = 2
+_BEATS_OF_A_SUSPECT = 5
 _LEFT = "left"
 
 
@@ -42,16 +43,16 @@ class Heartbeat:
     def __init__(
         self, store: Store, rank: int, size: int, seconds: float, alarmed: Callable[[], bool]
     ) -> None:
+        self.store = store
         self.rank = rank
-        self.most_beats = max(_FEW_BEATS, round(seconds / _BEAT_SECONDS))
+        self.most_beats = max(_BEATS_OF_A_SUSPECT, round(seconds / _BEAT_SECONDS))
         self.alarmed = alarmed
         self.failed = Event()
         self.ended = Event()
-        self.host = socket.gethostname()
         self.keys = [f"seq2seq/beat/{other}" for other in range(size)]
         self.signs = [""] * size
         self.missed = [0] * size
-        self.store = store
+        self.place = _place()
         self.thread = Thread(target=self._watch, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
@@ -67,16 +68,24 @@ class Heartbeat:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop; after an error of the connection, wait for the watch to find out whose it is."""
+        """Stop; after an error of a connection, wait for the watch to find out whose it is."""
         if isinstance(error, RuntimeError):
+            # torchrun tells all others to leave as soon as one has died, before it is named here.
+            before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self.failed.set()
-            self.thread.join(2 * _FEW_BEATS * _BEAT_SECONDS)
+            self.thread.join(2 * _BEATS_OF_A_SUSPECT * _BEAT_SECONDS)
+            signal.signal(signal.SIGTERM, before)
         self.ended.set()
         if error is not None:
-            self.store.set(self.keys[self.rank], _LEFT)
+            self._leave()
 
     def _beat(self, number: int) -> None:
-        self.store.set(self.keys[self.rank], f"{number} {self.host} {os.getpid()}")
+        sign = f"{number} {os.getpid()} {self.place} {socket.gethostname()}"
+        self.store.set(self.keys[self.rank], sign)
+
+    def _leave(self) -> None:
+        with suppress(RuntimeError):  # there may be no store any more
+            self.store.set(self.keys[self.rank], _LEFT)
 
     def _watch(self) -> None:
         number = 0
@@ -86,50 +95,62 @@ class Heartbeat:
                 self._beat(number)
                 signs = [sign.decode() for sign in self.store.multi_get(self.keys)]
             except RuntimeError:
-                self._end("the machine of the first process is gone")
+                self._end("torchrun on the first machine is gone")
             self._compare(signs)
 
     def _compare(self, signs: list[str]) -> None:
         """Count the beats missed since the last look, and end if they are too many."""
         suspicious = self.failed.is_set() or self.alarmed() or _LEFT in signs
-        limit = _FEW_BEATS if suspicious else self.most_beats
+        most_beats = _BEATS_OF_A_SUSPECT if suspicious else self.most_beats
+        lost = []
         for other, sign in enumerate(signs):
             self.missed[other] = self.missed[other] + 1 if sign == self.signs[other] else 0
+            if self.missed[other] >= (_BEATS_OF_THE_DEAD if self._dead(sign) else most_beats):
+                lost.append(other)
         self.signs = signs
-        lost = [other for other, missed in enumerate(self.missed) if missed >= limit]
         if not lost or self.ended.is_set():
             return
-        living = [other for other in range(len(signs)) if other not in lost]
-        silent = [other for other in lost if signs[other] != _LEFT]
         # One that left has said why; of those that are still there, one speaks.
-        reason = ""
-        if silent == lost and self.rank == living[0]:
-            reason = ", ".join(map(self._describe, silent))
-        for other in silent:
-            _kill_sibling(int(signs[other].split()[-1]))
-        self._end(reason)
+        silent = [other for other in lost if signs[other] != _LEFT]
+        speaker = next(other for other in range(len(signs)) if other not in lost)
+        reason = ", ".join(map(self._end_lost, silent))
+        self._end(reason if silent == lost and self.rank == speaker else "")
 
-    def _describe(self, other: int) -> str:
-        _, host, process = self.signs[other].split()
-        return f"rank {other} (process {process} on {host}) died or stalled"
+    def _dead(self, sign: str) -> bool:
+        """Whether it is known, which it can be of this machine's processes alone."""
+        if sign == _LEFT or sign.split()[2] != self.place:
+            return False
+        try:
+            os.kill(int(sign.split()[1]), 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def _end_lost(self, other: int) -> str:
+        """What became of it; a stalled process can't be asked to leave."""
+        _, process, place, host = self.signs[other].split()
+        name = f"rank {other} (process {process} on {host})"
+        if place == self.place:
+            try:
+                os.kill(int(process), signal.SIGKILL)
+            except ProcessLookupError:
+                return f"{name} died"
+        return f"{name} gives no sign of life"
 
     def _end(self, reason: str) -> NoReturn:
         if reason:
             logger.error(
-                f"seq2seq: {reason}: the training ends here; go on from its last checkpoint with"
-                " the same command, its run_dir=... and resume=true"
+                f"seq2seq: {reason}: the training ends; go on from its last checkpoint with the"
+                " same command, its run_dir=... and resume=true"
             )
-        with suppress(RuntimeError):  # there may be no store any more
-            self.store.set(self.keys[self.rank], _LEFT)
+        self._leave()
         os._exit(1)
 
 
-def _kill_sibling(process: int) -> None:
-    """End a process that can't be asked to, if it is of this training and on this machine."""
+def _place() -> str:
+    """Names where process numbers mean the same: this machine, or a container on it."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text()
-        parent = int(state.rpartition(") ")[2].split()[1])
-        if parent == os.getppid():
-            os.kill(process, signal.SIGKILL)
-    except (OSError, IndexError):
-        return  # gone, or another machine's: torchrun ends it there
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return f"unknown/{socket.gethostname()}/{os.getpid()}"
