@@ -32,6 +32,9 @@ def choose_device(name: str) -> torch.device:
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """`fp32`, `bf16`, or `auto`: bf16 where this machine's matrix products gain from it.
 
+    fp32 is float32 on a GPU as well, never TF32, which is PyTorch's default: who wants speed there
+    takes bf16, and who asks for fp32 means it.
+
     Raises:
         UserError: no such precision.
     """
@@ -68,7 +71,7 @@ def keep_freed_memory() -> None:
         return
     m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4
     mallopt(m_mmap_max, 0)
-    mallopt(m_trim_threshold, 2**31 - 1)
+    mallopt(m_trim_threshold, -1)  # never
     mallopt(m_top_pad, 64 * 2**20)
 
 

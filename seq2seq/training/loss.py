@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-# Rows of logits at a time: the most that keep a block of float32 logits near 32 MB.
+# Elements of the logits that are held at a time: on a CPU 32 MB of float32, near its caches; on a
+# GPU 1 GB, so that its products are large ones.
 _BLOCK_ELEMENTS = 8 * 2**20
+_BLOCK_ELEMENTS_ON_GPU = 256 * 2**20
 
 
 class Loss(NamedTuple):
@@ -94,7 +96,8 @@ class _ProjectedLoss(Function):
         cross_entropy = torch.zeros_like(smoothed)
         states_gradient = torch.empty_like(states)
         weight_gradient = torch.zeros(weight.shape, dtype=exact, device=weight.device)
-        block = max(1, _BLOCK_ELEMENTS // vocab_size)
+        elements = _BLOCK_ELEMENTS_ON_GPU if states.is_cuda else _BLOCK_ELEMENTS
+        block = max(1, elements // vocab_size)
         for first in range(0, len(states), block):
             rows = slice(first, first + block)
             logits = F.linear(states[rows], weight)  # (block, V)

@@ -232,7 +232,7 @@ class Trainer:
         self.model.train()
         with self._catch_signals():
             for batches in self._steps():
-                window.add(self._update(batches))
+                window.add(self.update(batches))
                 self._agree()
                 display.show(progress, window)
                 since = progress.seconds - checkpoint_seconds
@@ -294,7 +294,7 @@ class Trainer:
             progress.epoch += 1
             progress.batch = 0
 
-    def _update(self, batches: list[Indices]) -> StepFigures:
+    def update(self, batches: list[Indices]) -> StepFigures:
         """One update from all micro-batches of a step."""
         step = self.progress.step + 1
         corpus = self.batching.corpus

@@ -229,14 +229,14 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
     good = make_trainer(Equal(corpus, 8), max_steps=3)
     train(good)
     bad = make_trainer(Equal(corpus, 8))
-    update = bad._update
+    update = bad.update
 
     def damaged(batches: list[Indices]) -> Any:
         if bad.progress.step == 3:  # as an overflow somewhere would
             bad.model.decode = lambda *a: Transformer.decode(bad.model, *a) * math.nan
         return update(batches)
 
-    bad._update = damaged
+    bad.update = damaged
     saves: list[bool] = []
     with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
         train(bad, save=saves.append)
@@ -287,7 +287,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(
         Equal(corpus, 8), max_steps=None, max_minutes=10.0, checkpoint_minutes=4.0
     )
     clock = [0.0]
-    update = trainer._update
+    update = trainer.update
 
     def minute(batches: list[Indices]) -> Any:
         clock[0] += 60
@@ -297,7 +297,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(
         clock[0] += 30
         return {"valid/bleu": 0.0}
 
-    trainer._update = minute
+    trainer.update = minute
     watch = SimpleNamespace(perf_counter=lambda: clock[0])
     monkeypatch.setattr("seq2seq.training.trainer.time", watch)
     saves: list[int] = []
@@ -315,14 +315,14 @@ def send(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20)
-    update = trainer._update
+    update = trainer.update
 
     def interrupted(batches: list[Indices]) -> Any:
         if trainer.progress.step == 3:
             send(number)
         return update(batches)
 
-    trainer._update = interrupted
+    trainer.update = interrupted
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
     saves: list[tuple[int, bool]] = []

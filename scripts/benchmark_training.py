@@ -1,0 +1,518 @@
+"""How fast a training step is, beside its peers and beside its matrix products alone.
+
+Every system trains the same model on the same batches, in a process of its own, one after the
+other and that several times over, so that a slow minute of the machine meets all of them:
+
+    python scripts/benchmark_training.py --source train.en.gz --target train.de.gz
+
+Without text, sentences of random tokens with lengths like those of image captions take its place.
+The peers are `torch.nn.Transformer` and Hugging Face's `MarianMTModel` in a plain loop: fp32 as
+they come, under bf16 autocast, and so with freed memory kept, which ours always does. They have
+PyTorch's own label smoothing and Adam.
+"""
+
+import argparse
+import json
+import logging
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import seq2seq.model.attention
+import seq2seq.training.trainer
+from seq2seq.checkpoint import new_transformer
+from seq2seq.data.batching import Batch, Batching
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.preparation import TRAIN_FILE, prepare
+from seq2seq.data.tokenizer import PADDING_ID, START_ID, TokenizerConfig
+from seq2seq.device import autocast, keep_freed_memory
+from seq2seq.fidelity.cost import step_flops
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.dropout import Dropout
+from seq2seq.model.embedding import sinusoids
+from seq2seq.training.loss import Loss, label_smoothed_loss
+from seq2seq.training.trainer import Trainer, TrainingConfig
+
+SMOOTHING = 0.1
+SIZES = {
+    "small": {"num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4},
+    "base": {"num_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8},
+    "big": {"num_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What every system does."""
+
+    corpus: str
+    size: str
+    vocab_size: int
+    tokens: int
+    micro_batch_tokens: int
+    steps: int
+    device: str
+
+    @property
+    def config(self) -> TransformerConfig:
+        """The model's sizes."""
+        return TransformerConfig(**SIZES[self.size])  # type: ignore[arg-type]
+
+    def training(self) -> TrainingConfig:
+        """The step's budget."""
+        return TrainingConfig(
+            source_tokens=self.tokens,
+            target_tokens=self.tokens,
+            micro_batch_tokens=self.micro_batch_tokens,
+            label_smoothing=SMOOTHING,
+        )
+
+    def steps_of_batches(self) -> tuple[Batching, list[list[Any]]]:
+        """The micro-batches of the steps; the first step only warms up."""
+        training = self.training()
+        batching = training.batching(EncodedCorpus(self.corpus), seed=1)
+        epoch, parts = batching.epoch(0), training.micro_batches
+        count = self.steps + 1
+        batches = (epoch * math.ceil(count * parts / len(epoch)))[: count * parts]
+        return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of the table."""
+
+    name: str
+    make: str
+    precision: str
+    keeps_memory: bool = False
+    without: str = ""
+
+
+SYSTEMS = (
+    System("ours, bf16", "ours", "bf16", True),
+    System("ours, fp32", "ours", "fp32", True),
+    System("torch.nn, fp32", "torch.nn", "fp32"),
+    System("torch.nn, bf16", "torch.nn", "bf16"),
+    System("torch.nn, bf16, memory kept", "torch.nn", "bf16", True),
+    System("Marian, fp32", "marian", "fp32"),
+    System("Marian, bf16", "marian", "bf16"),
+    System("Marian, bf16, memory kept", "marian", "bf16", True),
+    System("products alone, bf16", "products", "bf16", True),
+    System("products alone, fp32", "products", "fp32", True),
+)
+# Ours with one thing done the plain way: what each is worth.
+PLAIN = (
+    System("memory given back to the system", "ours", "bf16"),
+    System("F.dropout", "ours", "bf16", True, "dropout"),
+    System("F.scaled_dot_product_attention", "ours", "bf16", True, "attention"),
+    System("the loss from all logits", "ours", "bf16", True, "loss"),
+    System("F.cross_entropy from all logits", "ours", "bf16", True, "cross_entropy"),
+    System("sums between the layers in fp32", "ours", "bf16", True, "sums"),
+    System("Adam, one operation after the other", "ours", "bf16", True, "adam"),
+)
+
+
+class TorchTransformer(nn.Module):
+    """`torch.nn.Transformer` with tied, scaled embeddings and sinusoids."""
+
+    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, config.d_model, padding_idx=PADDING_ID)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        self.dropout = nn.Dropout(config.dropout)
+        self.transformer = nn.Transformer(
+            config.d_model,
+            config.num_heads,
+            config.num_layers,
+            config.num_layers,
+            config.d_ff,
+            config.dropout,
+            batch_first=True,
+        )
+        self.register_buffer("positions", sinusoids(1024, config.d_model).float())
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Source (B, S), target (B, T) -> logits (B, T, V)."""
+        padding = source == PADDING_ID
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.size(1), device=target.device, dtype=torch.bool
+        )
+        states = self.transformer(
+            self._embed(source),
+            self._embed(target),
+            tgt_mask=causal,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        return F.linear(states, self.embedding.weight)
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        scaled = self.embedding(token_ids) * math.sqrt(self.embedding.embedding_dim)
+        positions: Any = self.positions
+        embedded: Tensor = self.dropout(scaled + positions[: token_ids.size(1)])
+        return embedded
+
+
+class Marian(nn.Module):
+    """Hugging Face's `MarianMTModel` at the same sizes."""
+
+    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
+        from transformers import MarianConfig, MarianMTModel
+
+        super().__init__()
+        self.model = MarianMTModel(
+            MarianConfig(
+                vocab_size=vocab_size,
+                d_model=config.d_model,
+                encoder_layers=config.num_layers,
+                decoder_layers=config.num_layers,
+                encoder_ffn_dim=config.d_ff,
+                decoder_ffn_dim=config.d_ff,
+                encoder_attention_heads=config.num_heads,
+                decoder_attention_heads=config.num_heads,
+                activation_function="relu",
+                dropout=config.dropout,
+                attention_dropout=0.0,
+                scale_embedding=True,
+                pad_token_id=PADDING_ID,
+                decoder_start_token_id=START_ID,
+                forced_eos_token_id=None,
+            )
+        )
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Source (B, S), target (B, T) -> logits (B, T, V)."""
+        logits: Tensor = self.model(
+            input_ids=source, attention_mask=source != PADDING_ID, decoder_input_ids=target
+        ).logits
+        return logits
+
+
+def peer(work: Work, make: str, precision: torch.dtype) -> Callable[[list[Any]], None]:
+    """A plain loop's step around a peer's model."""
+    device = torch.device(work.device)
+    model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
+    model.to(device).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
+    batching, _ = work.steps_of_batches()
+
+    def loss_of(batch: Batch) -> Tensor:
+        with autocast(device, precision):
+            logits = model(batch.source, batch.target_input)
+            return F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.target_output.flatten(),
+                ignore_index=PADDING_ID,
+                label_smoothing=SMOOTHING,
+            )
+
+    def step(batches: list[Any]) -> None:
+        optimizer.zero_grad()
+        for indices in batches:
+            loss = loss_of(batching.collate(indices).to(device)) / len(batches)
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss.item()
+        optimizer.step()
+
+    return step
+
+
+def ours(work: Work, precision: torch.dtype) -> Callable[[list[Any]], object]:
+    """The step of `seq2seq train`."""
+    device = torch.device(work.device)
+    torch.manual_seed(1)
+    model = new_transformer(work.config, work.vocab_size).to(device)
+    batching, _ = work.steps_of_batches()
+    trainer = Trainer(model, batching, work.training(), device=device, precision=precision, seed=1)
+    model.train()
+    return trainer.update
+
+
+def make_plain(what: str) -> None:
+    """Replace one of the fast parts of ours by the usual way."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: Any) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout.rate)
+
+    def loss(states: Tensor, weight: Tensor, target: Tensor, **choices: Any) -> Loss:
+        return label_smoothed_loss(F.linear(states, weight), target, **choices)
+
+    def cross_entropy(states: Tensor, weight: Tensor, target: Tensor, **choices: Any) -> Loss:
+        logits = F.linear(states, weight).flatten(0, 1)
+        smoothed = F.cross_entropy(
+            logits,
+            target.flatten(),
+            reduction="sum",
+            ignore_index=choices["padding_id"],
+            label_smoothing=choices["smoothing"],
+        )
+        return Loss(smoothed, smoothed.detach())
+
+    def embed(model: Transformer, token_ids: Tensor, first_position: int = 0) -> Tensor:
+        embedded: Tensor = model.embedding(token_ids, first_position)
+        return embedded
+
+    def adam(model: nn.Module) -> torch.optim.Adam:
+        choices: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "foreach": False}
+        return torch.optim.Adam(model.parameters(), lr=0.0, **choices)
+
+    plain: dict[str, tuple[object, str, object]] = {
+        "dropout": (Dropout, "forward", lambda self, x: F.dropout(x, self.rate)),
+        "attention": (seq2seq.model.attention, "attend", attend),
+        "loss": (seq2seq.training.trainer, "projected_loss", loss),
+        "cross_entropy": (seq2seq.training.trainer, "projected_loss", cross_entropy),
+        "sums": (Transformer, "_embed", embed),
+        "adam": (seq2seq.training.trainer, "make_adam", adam),
+    }
+    setattr(*plain[what])
+
+
+def products(work: Work, precision: torch.dtype) -> Callable[[list[Any]], None]:
+    """The matrix products of a step and nothing else: forward, and both of backward.
+
+    Rows are tokens without padding; only attention is counted over padded sentences.
+    """
+    config, device = work.config, torch.device(work.device)
+    corpus = EncodedCorpus(work.corpus)
+    width, queries, values = (
+        config.d_model,
+        config.num_heads * config.key_width,
+        config.num_heads * config.value_width,
+    )
+    layers = config.num_layers
+
+    def shapes(indices: Any) -> Iterable[tuple[tuple[int, int, int, int], int]]:
+        """(batch, rows, inner, columns) of each forward product, and how often it is done."""
+        source = int(corpus.source_lengths[indices].sum())
+        target = int(corpus.target_lengths[indices].sum())
+        longest_source = int(corpus.source_lengths[indices].max())
+        longest_target = int(corpus.target_lengths[indices].max())
+        for rows in (source, target):
+            yield (1, rows, width, 2 * queries + values), layers  # self-attention, W^Q W^K W^V
+            yield (1, rows, values, width), layers
+            yield (1, rows, width, config.d_ff), layers
+            yield (1, rows, config.d_ff, width), layers
+        yield (1, target, width, queries), layers  # attention to the encoder
+        yield (1, source, width, queries + values), layers
+        yield (1, target, values, width), layers
+        yield (1, target, width, work.vocab_size), 1
+        heads = len(indices) * config.num_heads
+        for rows, columns in (
+            (longest_source, longest_source),
+            (longest_target, longest_target),
+            (longest_target, longest_source),
+        ):
+            yield (heads, rows, config.key_width, columns), layers
+            yield (heads, rows, columns, config.value_width), layers
+
+    buffers: dict[tuple[str, int, int, int], Tensor] = {}
+
+    def buffer(role: str, batch: int, rows: int, columns: int) -> Tensor:
+        key = (role, batch, rows, columns)
+        if key not in buffers:
+            shape = (rows, columns) if batch == 1 else (batch, rows, columns)
+            buffers[key] = torch.randn(shape, device=device).to(precision)
+        return buffers[key]
+
+    def step(batches: list[Any]) -> None:
+        for indices in batches:
+            for (batch, rows, inner, columns), count in shapes(indices):
+                x, weight = buffer("x", batch, rows, inner), buffer("weight", batch, columns, inner)
+                y, gradient = buffer("y", batch, rows, columns), buffer("dy", batch, rows, columns)
+                x_gradient = buffer("dx", batch, rows, inner)
+                weight_gradient = buffer("dw", batch, columns, inner)
+                for _ in range(count):
+                    torch.matmul(x, weight.mT, out=y)
+                    torch.matmul(gradient, weight, out=x_gradient)
+                    torch.matmul(gradient.mT, x, out=weight_gradient)
+
+    return step
+
+
+def measure(work: Work, system: System) -> dict[str, float]:
+    """Warm up with one step, time the others: seconds, tokens and peak memory."""
+    if system.keeps_memory:
+        keep_freed_memory()
+    if system.without:
+        make_plain(system.without)
+    logging.disable()
+    precision = torch.bfloat16 if system.precision == "bf16" else torch.float32
+    makers = {"ours": ours, "products": products}
+    if system.make in makers:
+        step = makers[system.make](work, precision)
+    else:
+        step = peer(work, system.make, precision)
+    batching, steps = work.steps_of_batches()
+    lengths = batching.corpus.source_lengths + batching.corpus.target_lengths
+    cuda = work.device.startswith("cuda")
+    # All steps once where compilation or buffers depend on shapes.
+    for batches in steps if cuda or system.make == "products" else steps[:1]:
+        step(batches)
+    seconds = []
+    for batches in steps[1:]:
+        if cuda:
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        step(batches)
+        if cuda:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    tokens = sum(int(lengths[indices].sum()) for batches in steps[1:] for indices in batches)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if cuda:
+        peak = torch.cuda.max_memory_allocated()
+    return {"seconds": sum(seconds) / len(seconds), "tokens": tokens / len(seconds), "peak": peak}
+
+
+def measure_apart(work: Work, system: System) -> dict[str, float]:
+    """`measure` in a process of its own: its memory, its allocator."""
+    words = json.dumps({"work": asdict(work), "system": asdict(system)})
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{system.name}: {done.stderr.strip().splitlines()[-1]}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
+    """The encoded text, or random tokens in sentences as long as captions."""
+    if arguments.source:
+        split = SplitConfig(source=arguments.source, target=arguments.target)
+        tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size)
+        data = DataConfig(train=split, valid=split, tokenizer=tokenizer)
+        return prepare(data, folder, lambda _: None).folder / TRAIN_FILE
+    random = np.random.default_rng(1)
+    path = folder / TRAIN_FILE
+    with EncodedCorpusWriter(path, arguments.vocab_size) as writer:
+        for _ in range(20_000):
+            length = int(np.clip(random.normal(14, 4), 4, 40))
+            sides = [
+                random.integers(4, arguments.vocab_size, max(3, length + drift)).tolist()
+                for drift in random.integers(-2, 3, 2)
+            ]
+            writer.write([sides[0]], [sides[1]])
+    return path
+
+
+def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> None:
+    """Medians over the rounds, with the range of the speed."""
+    peak = {precision: matmul_peak(work.device, precision) for precision in ("bf16", "fp32")}
+    median = {
+        system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        for system, rounds in results.items()
+    }
+    alone = {s.precision: figures for s, figures in median.items() if s.make == "products"}
+    print(
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilisation |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    corpus = EncodedCorpus(work.corpus)
+    lengths = (float(corpus.source_lengths.mean()), float(corpus.target_lengths.mean()))
+    for system, rounds in results.items():
+        figures, seconds = median[system], median[system]["seconds"]
+        speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)
+        flops = step_flops(
+            work.config,
+            work.vocab_size,
+            source_tokens=figures["tokens"] * lengths[0] / sum(lengths),
+            target_tokens=figures["tokens"] * lengths[1] / sum(lengths),
+            source_length=lengths[0],
+            target_length=lengths[1],
+        )
+        efficiency = ""
+        if system.precision in alone:
+            efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
+        print(
+            f"| {system.name} | {figures['tokens'] / seconds:,.0f} |"
+            f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.3f} |"
+            f" {figures['peak'] / 2**30:.1f} | {efficiency} |"
+            f" {flops / seconds / peak[system.precision]:.2f} |"
+        )
+    print(
+        f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
+        f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
+        f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the products' time / the"
+        " step's, in the same precision. Utilisation: the products' operations, counted, in the"
+        f" step's time, of the best rate of a large product: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
+        f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
+    )
+
+
+def matmul_peak(device: str, precision: str) -> float:
+    """The best rate of a large product, in FLOP/s."""
+    size = 8192 if device.startswith("cuda") else 2048
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best = math.inf
+    for _ in range(10):
+        started = time.perf_counter()
+        a @ b
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
+
+
+def main() -> None:
+    """Run the rounds and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--source", help="text of the source side (default: random tokens)")
+    parser.add_argument("--target", help="text of the target side")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--tokens", type=int, default=4096, help="source and target, a step")
+    parser.add_argument("--micro-batch-tokens", type=int, help="default: all tokens at once")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of a measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--plain", action="store_true", help="ours, and ours with one thing done the plain way"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        words = json.loads(arguments.measure)
+        print(json.dumps(measure(Work(**words["work"]), System(**words["system"]))))
+        return
+    systems = [
+        system
+        for system in ((SYSTEMS[0], *PLAIN) if arguments.plain else SYSTEMS)
+        if not arguments.only or system.name.startswith(tuple(arguments.only))
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(
+            corpus=str(write_corpus(arguments, Path(folder))),
+            size=arguments.size,
+            vocab_size=arguments.vocab_size,
+            tokens=arguments.tokens,
+            micro_batch_tokens=arguments.micro_batch_tokens or arguments.tokens,
+            steps=arguments.steps,
+            device=arguments.device,
+        )
+        results: dict[System, list[dict[str, float]]] = {system: [] for system in systems}
+        for _ in range(arguments.rounds):
+            for system in systems:
+                results[system].append(measure_apart(work, system))
+        print_table(work, results)
+
+
+if __name__ == "__main__":
+    main()

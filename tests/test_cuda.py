@@ -1,0 +1,110 @@
+"""What only a GPU can show; skipped where there is none."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.device import autocast
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.training.loss import label_smoothed_loss, projected_loss
+from seq2seq.training.trainer import Trainer, TrainingConfig
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+MakeModel = Callable[..., Transformer]
+
+
+def batch(vocab_size: int) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    source = torch.randint(4, vocab_size, (3, 7), generator=random)
+    target = torch.randint(4, vocab_size, (3, 5), generator=random)
+    source[1, 4:] = 0
+    return source, target
+
+
+def test_states_and_gradients_are_those_of_the_cpu(make_model: MakeModel) -> None:
+    model = make_model(d_model=16, d_ff=24)
+    on_gpu = copy.deepcopy(model).cuda()
+    source, target = batch(model.vocab_size)
+    expected = model(source, target)
+    found = on_gpu(source.cuda(), target.cuda())
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-9)
+    expected.square().sum().backward()
+    found.square().sum().backward()
+    for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
+        assert ours.grad is not None
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-7, atol=1e-7)
+
+
+def test_the_blockwise_loss_is_the_readable_one() -> None:
+    torch.manual_seed(2)
+    states, weight = torch.randn(3, 5, 16).cuda(), torch.randn(50, 16).cuda()
+    target = torch.randint(0, 50, (3, 5)).cuda()
+    loss = projected_loss(states, weight, target, smoothing=0.1, padding_id=0)
+    plain = label_smoothed_loss(states @ weight.T, target, smoothing=0.1, padding_id=0)
+    torch.testing.assert_close(loss.smoothed, plain.smoothed, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(loss.cross_entropy, plain.cross_entropy, rtol=1e-4, atol=1e-3)
+
+
+def test_fp32_is_not_tf32() -> None:
+    a, b = torch.randn(512, 512).cuda(), torch.randn(512, 512).cuda()
+    error = (a @ b).double() - a.double() @ b.double()
+    assert error.abs().max() < 1e-3  # TF32's 10 bits would be off by some 1e-2
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> EncodedCorpus:
+    """Targets are their sources backwards."""
+    random = np.random.default_rng(3)
+    with EncodedCorpusWriter(tmp_path / "corpus.arrow", 20) as writer:
+        for _ in range(300):
+            ids = random.integers(4, 20, random.integers(2, 9)).tolist()
+            writer.write([ids], [ids[::-1]])
+    return EncodedCorpus(tmp_path / "corpus.arrow")
+
+
+def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: EncodedCorpus) -> None:
+    device = torch.device("cuda")
+    torch.manual_seed(1)
+    sizes = TransformerConfig(num_layers=1, d_model=64, d_ff=128, num_heads=4)
+    model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
+    config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
+    batching = config.batching(corpus, seed=1)
+    trainer = Trainer(model, batching, config, device=device, precision=torch.bfloat16, seed=1)
+    model.train()
+    losses = []
+    for epoch in range(40):
+        for indices in batching.epoch(epoch):
+            figures = trainer.update([indices])
+            losses.append(figures.smoothed / figures.target_tokens)
+    assert losses[-1] < 0.7 * losses[0]
+    source = (
+        Batching(corpus, source_tokens=256, target_tokens=256, seed=1).collate(np.arange(20)).source
+    )
+    outputs = []
+    for place in ("cpu", "cuda"):
+        model.eval().to(place)
+        with torch.inference_mode(), autocast(torch.device(place), torch.float32):
+            memory = model.encode(source.to(place))
+            outputs.append(
+                beam_search(
+                    model.step,
+                    model.start(memory, 4),
+                    torch.full((20,), 12, device=place),
+                    SearchConfig(),
+                    start_id=2,
+                    end_id=3,
+                    never=(0, 2),
+                )
+            )
+    for ours, theirs in zip(*outputs, strict=True):
+        assert ours[0].token_ids == theirs[0].token_ids
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-4)
