@@ -67,7 +67,7 @@ def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
         for side in ("source", "target")
     ]
     words = [
-        *("data=files", *texts, "data.tokenizer.vocab_size=60", f"cache={corpus / 'cache'}"),
+        *("data=files", *texts, "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
         *("model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"),
         *("training.source_tokens=256", "training.target_tokens=256"),
         *("training.micro_batch_tokens=128", "training.log_steps=1", "stall_seconds=5"),
@@ -80,11 +80,10 @@ def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
         text=True,
     )
     metrics = run_dir / "metrics.jsonl"
-    for _ in range(1200):
+    while process.poll() is None:
         if metrics.exists() and metrics.read_bytes().count(b"\n") > 2:
             return process
         time.sleep(0.1)
-    process.kill()
     raise AssertionError(process.communicate()[1])
 
 
