@@ -248,8 +248,7 @@ class Run:
             "progress": asdict(trainer.progress),
             "data": data.folder.name,
             "seed": self.config.seed,
-            "batches": trainer.config.budget,
-            "micro_batches": trainer.micro_batches,
+            "batches": trainer.config.budget(self.world.size),
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
             "precision": str(self.precision).removeprefix("torch."),
@@ -259,11 +258,16 @@ class Run:
         newest = self.world.on_first(lambda: newest_good(self.folder, logger.warning))
         if newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
-        # What a checkpoint doesn't tell was so before there were several processes.
-        alone = {"micro_batches": trainer.config.micro_batches, "processes": 1}
-        saved = alone | restore_checkpoint(newest, trainer.model, trainer.optimizer)
+        saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
+        saved.setdefault("processes", 1)
+        batches = saved["batches"]
+        if tokens := batches.pop(
+            "micro_batch_tokens", None
+        ):  # written before a step told its parts
+            longest = max(batches["source_tokens"], batches["target_tokens"])
+            batches["micro_batches"] = -(-longest // tokens)
         now = self._state(trainer, data)
-        for name in ("data", "seed", "batches", "micro_batches"):
+        for name in ("data", "seed", "batches"):
             if saved[name] != now[name]:
                 raise UserError(
                     f"{newest}: was trained with other {name} ({saved[name]}, now {now[name]}):"

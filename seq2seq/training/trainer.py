@@ -78,13 +78,12 @@ class TrainingConfig:
         parts = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
         return math.ceil(parts / devices) * devices
 
-    @property
-    def budget(self) -> dict[str, int]:
+    def budget(self, devices: int) -> dict[str, int]:
         """What decides how a corpus is cut into batches."""
         return {
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
-            "micro_batch_tokens": self.micro_batch_tokens,
+            "micro_batches": self.micro_batches_on(devices),
             "longer_side": int(self.longer_side),
         }
 

@@ -14,6 +14,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from seq2seq.training.trainer import TrainingConfig
+
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     path = run_dir / "checkpoints" / f"step_{step:08d}" / "model.safetensors"
@@ -144,6 +146,25 @@ def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable)
     assert result.code == 1
     assert "was trained with other batches" in result.err.splitlines()[-1]
     assert (trained / "config.yaml").read_bytes() == before
+
+
+def test_a_checkpoint_that_tells_tokens_instead_of_parts_is_resumed(
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were written before several processes could share a step."""
+
+    def budget(self: TrainingConfig, devices: int) -> dict[str, int]:
+        names = ("source_tokens", "target_tokens", "micro_batch_tokens", "longer_side")
+        return {name: int(getattr(self, name)) for name in names}
+
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.micro_batch_tokens=100"]
+    with monkeypatch.context() as before:
+        before.setattr(TrainingConfig, "budget", budget)
+        assert seq2seq("train", *words, "training.max_steps=2").code == 0
+    result = seq2seq("train", *words, "training.max_steps=3", "resume=true")
+    assert result.code == 0, result.err
+    other = seq2seq("train", *words[:-1], "training.max_steps=4", "resume=true")
+    assert "was trained with other batches" in other.err
 
 
 def test_a_failed_start_leaves_no_folder(corpus, seq2seq: Callable, tmp_path: Path) -> None:
