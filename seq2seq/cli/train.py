@@ -85,7 +85,7 @@ def train(words: list[str]) -> int:
 
     try:
         if world.size > 1 and {"-m", "--multirun"} & set(flags):
-            raise UsageError("--multirun can't run under torchrun: give it one run after the other")
+            raise UsageError("--multirun can't run under torchrun: start one run after the other")
         application()
     except (HydraException, OmegaConfBaseException, UsageError) as error:
         if not world.first:  # the same command line: the first says it
@@ -261,9 +261,8 @@ class Run:
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
         saved.setdefault("processes", 1)
         batches = saved["batches"]
-        if tokens := batches.pop(
-            "micro_batch_tokens", None
-        ):  # written before a step told its parts
+        # Checkpoints once told the tokens of a part instead of the number of parts.
+        if tokens := batches.pop("micro_batch_tokens", None):
             longest = max(batches["source_tokens"], batches["target_tokens"])
             batches["micro_batches"] = -(-longest // tokens)
         now = self._state(trainer, data)

@@ -73,7 +73,6 @@ class World:
                 f"more processes than the {count} GPUs of this machine: give torchrun"
                 f" --nproc_per_node {count}"
             )
-        torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
     @contextmanager
@@ -87,7 +86,11 @@ class World:
         if self.size == 1:
             yield
             return
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        backend = "gloo"
+        if torch.cuda.is_available():
+            backend = "cpu:gloo,cuda:nccl"
+            # Before anything else, or every process would take memory on the first GPU.
+            torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
         distributed.init_process_group(backend, timeout=_LONGEST_WAIT)
         try:
             yield
