@@ -6,6 +6,7 @@ writes. `World()` is one process alone: then all of this does nothing, without t
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class World:
             store.wait([_FIRST_FAILED], _FIRST_SPEAKS_WITHIN)
         except RuntimeError:
             raise type(error)(f"rank {self.rank}: {error}") from error
-        raise SystemExit(1) from error
+        _leave_after_the_first()
 
     def on_first(self, act: Callable[[], T]) -> T:
         """What the first process' act returns, in all processes; the others wait for it.
@@ -127,7 +128,7 @@ class World:
             distributed.broadcast_object_list(outcome, device=torch.device("cpu"))
         done, result = outcome[0]
         if not done:
-            raise SystemExit(1)
+            _leave_after_the_first()
         return result  # type: ignore[return-value]
 
     def gather(self, *figures: float) -> list[list[float]]:
@@ -162,6 +163,12 @@ class World:
         if self.size == 1:
             return nullcontext()
         return Heartbeat(_connection(), self.rank, self.size, seconds, alarmed)
+
+
+def _leave_after_the_first() -> NoReturn:
+    """Quietly, and not before it: torchrun would end it before it has said why."""
+    time.sleep(_FIRST_SPEAKS_WITHIN.total_seconds())
+    raise SystemExit(1)
 
 
 def _connection() -> Store:
