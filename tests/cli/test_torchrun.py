@@ -73,14 +73,19 @@ def test_fewer_processes_go_on_and_say_so(
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]
 
 
-def test_an_error_of_all_is_said_once(corpus, tmp_path: Path) -> None:
-    run_dir = f"run_dir={tmp_path / 'run'}"
-    done = torchrun(*corpus.overrides(), "data.train.source=missing", run_dir, cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("data.train.source=missing", "missing: "),  # the first process prepares the data
+        ("training.learning_rate_scale=1e30", "is not finite"),  # all processes see it
+    ],
+)
+def test_an_error_is_said_once(corpus, tmp_path: Path, word: str, says: str) -> None:
+    done = torchrun(*corpus.overrides(), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if "missing" in line]
-    assert len(said) == 1
-    assert said[0].startswith("seq2seq: ")
-    assert not (tmp_path / "run").exists()
+    said = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
+    assert len(said) == 1, done.stderr
+    assert says in said[0]
 
 
 @pytest.mark.parametrize(
