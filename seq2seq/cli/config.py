@@ -55,6 +55,8 @@ class Config:
     """auto, cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 where this machine's matrix products gain from it."""
+    stall_seconds: float = 30.0
+    """Seconds without a sign of life from one of several processes that end the training."""
 
     def __post_init__(self) -> None:
         """Refuse a seed that the generators can't take.

@@ -5,12 +5,12 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
 import torch
@@ -48,6 +48,7 @@ from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.folders import write_file
 from seq2seq.strict_json import check_alike
 from seq2seq.training.display import Display, describe_validation
+from seq2seq.training.distributed import World
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.progress import Progress
 from seq2seq.training.trainer import Trainer
@@ -70,6 +71,9 @@ def train(words: list[str]) -> int:
     flags = [word for word in words if word not in overrides]
     check_words([*flags, *overrides])
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
+    world = World.of_environment()
+    if not world.first:
+        logger.setLevel(logging.ERROR)
     exit_codes: list[int] = []
     errors: list[Exception] = []
 
@@ -78,8 +82,10 @@ def train(words: list[str]) -> int:
         if any(code > 128 for code in exit_codes):  # a signal is for all runs of a --multirun
             return
         try:
-            config = to_config(chosen)
-            exit_codes.append(Run(config, _run_folder(config), _as_yaml(chosen)).execute())
+            with world.joined():
+                config = to_config(chosen)
+                folder = world.on_first(lambda: _run_folder(config))
+                exit_codes.append(Run(config, folder, _as_yaml(chosen), world).execute())
         except Exception as error:
             # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.
             if errors:
@@ -87,9 +93,13 @@ def train(words: list[str]) -> int:
             errors.append(error)
 
     try:
+        if world.size > 1 and {"-m", "--multirun"} & set(flags):
+            raise UsageError("--multirun can't run under torchrun: start one run after the other")
         application()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(explain(error)) from error
+    except (HydraException, OmegaConfBaseException, UsageError) as error:
+        if not world.first:  # the same command line: the first says it
+            raise SystemExit(2) from error
+        raise error if isinstance(error, UsageError) else UsageError(explain(error)) from error
     finally:
         sys.argv = before
     if errors:
@@ -125,10 +135,11 @@ def _run_folder(config: Config) -> Path:
 class Run:
     """One training in its folder."""
 
-    def __init__(self, config: Config, folder: Path, yaml: str) -> None:
+    def __init__(self, config: Config, folder: Path, yaml: str, world: World) -> None:
         self.config = config
         self.folder = folder
         self.yaml = yaml
+        self.world = world
 
     def execute(self) -> int:
         """Prepare, train, average, and say what to type next.
@@ -136,12 +147,15 @@ class Run:
         Returns:
             0, or 128 + the signal that ended it early.
         """
-        self.device = choose_device(self.config.device)
-        self.precision = choose_precision(self.config.precision, self.device)
-        self._check_folder()
+        world = self.world
+        self.device = world.own_device(choose_device(self.config.device))
+        self.precision = world.on_first(
+            lambda: choose_precision(self.config.precision, self.device)
+        )
+        world.on_first(self._check_folder)
         keep_freed_memory()
         with _remembered_log() as said:
-            data = prepare(self.config.data, _cache_folder(self.config), logger.info)
+            data = self._prepare()
             trainer = self._make_trainer(data)
             if self.config.resume:
                 self._resume(trainer, data)
@@ -149,10 +163,7 @@ class Run:
                 logger.info(f"nothing to do: {reason}")
                 return 0
             # Only now is there anything to keep: a failure so far leaves no folder behind.
-            write_file(self.folder / "config.yaml", self.yaml.encode())
-            said.write_to(self.folder / "train.log")
-            # The mean of an earlier end is none of what this run is about to become.
-            shutil.rmtree(self.folder / "averaged", ignore_errors=True)
+            world.on_first(lambda: self._open_folder(said))
             self._describe(trainer, data)
             self._train(trainer, data)
             if trainer.signal is not None:
@@ -162,20 +173,40 @@ class Run:
                 )
                 return 128 + trainer.signal
             logger.info(f"finished: {trainer.progress.ended}")
-            self._finish(trainer, data)
+            if world.first:
+                self._finish(trainer, data)
         return 0
 
+    def _prepare(self) -> PreparedData:
+        """The data, made by the first process and opened by the others after it."""
+        cache = _cache_folder(self.config)
+        made: list[PreparedData] = []
+        self.world.on_first(lambda: made.append(prepare(self.config.data, cache, logger.info)))
+        data = made[0] if made else prepare(self.config.data, cache, logger.info)
+        if data.folder.name != self.world.on_first(lambda: data.folder.name):
+            raise UserError("the text is not the same on all machines")
+        return data
+
+    def _open_folder(self, said: "_Log") -> None:
+        write_file(self.folder / "config.yaml", self.yaml.encode())
+        said.write_to(self.folder / "train.log")
+        # The mean of an earlier end is none of what this run is about to become.
+        shutil.rmtree(self.folder / "averaged", ignore_errors=True)
+
     def _train(self, trainer: Trainer, data: PreparedData) -> None:
-        training = self.config.training
-        metrics = Metrics(self.folder, trainer.progress.step)
-        display = Display(trainer.progress, training.max_steps, training.max_minutes)
+        training, first = self.config.training, self.world.first
+        metrics = Metrics(self.folder, trainer.progress.step) if first else cast(Metrics, _Deaf())
+        display = Display(trainer.progress, training.max_steps, training.max_minutes, shown=first)
         try:
-            trainer.train(
-                metrics,
-                display,
-                validate=lambda: self._validate(trainer.model, data),
-                save=lambda best: self._save(trainer, data, best=best),
-            )
+            with self.world.watched(
+                self.config.stall_seconds, alarmed=lambda: trainer.caught is not None
+            ):
+                trainer.train(
+                    metrics,
+                    display,
+                    validate=lambda: self._validate(trainer.model, data),
+                    save=lambda best: self._save(trainer, data, best=best),
+                )
         finally:
             display.close()
             metrics.close()
@@ -198,7 +229,7 @@ class Run:
         config = self.config
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, data.tokenizer.vocab_size).to(self.device)
-        batching = config.training.batching(data.train, seed=config.seed)
+        batching = config.training.batching(data.train, seed=config.seed, devices=self.world.size)
         return Trainer(
             model,
             batching,
@@ -206,6 +237,7 @@ class Run:
             device=self.device,
             precision=self.precision,
             seed=config.seed,
+            world=self.world,
         )
 
     def _describe(self, trainer: Trainer, data: PreparedData) -> None:
@@ -214,10 +246,11 @@ class Run:
             f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,}; device"
             f" {self.device}, {str(self.precision).removeprefix('torch.')},"
             f" {torch.get_num_threads()} threads"
+            + (f" in each of {self.world.size} processes" if self.world.size > 1 else "")
         )
         statistics = trainer.batching.statistics(trainer.batching.epoch(0))
-        trainer.config.check_budget(statistics)
-        parts = trainer.config.micro_batches
+        trainer.config.check_budget(statistics, devices=self.world.size)
+        parts = trainer.micro_batches
         logger.info(
             f"a step: {parts} micro-batch{'es' if parts > 1 else ''}, on average"
             f" {parts * statistics.source_tokens:,.0f} source and"
@@ -232,13 +265,14 @@ class Run:
             "progress": asdict(trainer.progress),
             "data": data.folder.name,
             "seed": self.config.seed,
-            "batches": trainer.config.budget,
+            "batches": trainer.config.budget(self.world.size),
+            "processes": self.world.size,
             "threads": torch.get_num_threads(),
             "precision": str(self.precision).removeprefix("torch."),
         }
 
     def _resume(self, trainer: Trainer, data: PreparedData) -> None:
-        newest = newest_good(self.folder, logger.warning)
+        newest = self.world.on_first(lambda: newest_good(self.folder, logger.warning))
         if newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
@@ -250,7 +284,7 @@ class Run:
                     f"{newest}: was trained with other {name} ({saved[name]}, now {now[name]}):"
                     " resume with what it was trained with, or start a new run_dir"
                 )
-        for name in ("threads", "precision"):
+        for name in ("threads", "precision", "processes"):
             if saved[name] != now[name]:
                 logger.warning(
                     f"{name}: {saved[name]} so far, {now[name]} now; the result will not be bit for"
@@ -309,6 +343,14 @@ class Run:
             else:
                 logger.info(f"{result}, below the best: not kept")
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+
+class _Deaf:
+    """Takes the place of the metrics in all processes but the first."""
+
+    def write(self, step: int, figures: Mapping[str, float]) -> None: ...
+    def draw(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class _Log(MemoryHandler):

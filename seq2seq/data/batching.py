@@ -35,11 +35,10 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        return Batch(
-            self.source.to(device, non_blocking=True),
-            self.target_input.to(device, non_blocking=True),
-            self.target_output.to(device, non_blocking=True),
-        )
+        tensors = [self.source, self.target_input, self.target_output]
+        if device.type == "cuda":  # only from pinned memory does the copy run beside the products
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,8 @@ class Batching:
             raise UserError(
                 f"a pair of {longest_source} source and {longest_target} target tokens does not fit"
                 f" into a batch of {source_tokens} and {target_tokens}: raise"
-                " training.micro_batch_tokens, or lower data.filter.max_tokens"
+                " training.micro_batch_tokens (on several devices: training.source_tokens and"
+                " target_tokens), or lower data.filter.max_tokens"
             )
         self.corpus = corpus
         self.source_tokens = source_tokens

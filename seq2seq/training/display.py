@@ -68,10 +68,16 @@ class Display:
         progress: where it starts.
         max_steps: where it ends, if by steps.
         max_minutes: when it ends, if by the clock.
+        shown: whether there may be a bar.
     """
 
     def __init__(
-        self, progress: Progress, max_steps: int | None, max_minutes: float | None
+        self,
+        progress: Progress,
+        max_steps: int | None,
+        max_minutes: float | None,
+        *,
+        shown: bool = True,
     ) -> None:
         self.max_steps = max_steps
         self.max_minutes = max_minutes
@@ -80,7 +86,7 @@ class Display:
             total=max_steps,
             initial=progress.step,
             unit="step",
-            disable=not sys.stderr.isatty(),
+            disable=not shown or not sys.stderr.isatty(),
             bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} {postfix}"
             if max_steps
             else "step {n_fmt} {postfix}",

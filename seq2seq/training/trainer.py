@@ -6,20 +6,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from types import FrameType
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils import get_total_norm
 
-from seq2seq.data.batching import Batching, BatchStatistics, Indices
+from seq2seq.data.batching import Batch, Batching, BatchStatistics, Indices
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.device import autocast
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.training.display import Display, StepFigures, Window
-from seq2seq.training.loss import least_loss, projected_loss
+from seq2seq.training.distributed import World
+from seq2seq.training.loss import Loss, least_loss, projected_loss
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -67,26 +70,30 @@ class TrainingConfig:
 
     @property
     def micro_batches(self) -> int:
-        """Parts that make a step."""
-        return math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
+        """Parts that make a step on one device."""
+        return self.micro_batches_on(1)
 
-    @property
-    def budget(self) -> dict[str, int]:
+    def micro_batches_on(self, devices: int) -> int:
+        """Parts that make a step, as many for each device."""
+        parts = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
+        return math.ceil(parts / devices) * devices
+
+    def budget(self, devices: int) -> dict[str, int]:
         """What decides how a corpus is cut into batches."""
         return {
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
-            "micro_batch_tokens": self.micro_batch_tokens,
+            "micro_batches": self.micro_batches_on(devices),
             "longer_side": int(self.longer_side),
         }
 
-    def batching(self, corpus: EncodedCorpus, *, seed: int) -> Batching:
+    def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
         """The corpus cut into micro-batches.
 
         Raises:
             UserError: a pair is longer than a micro-batch.
         """
-        parts = self.micro_batches
+        parts = self.micro_batches_on(devices)
         return Batching(
             corpus,
             source_tokens=-(-self.source_tokens // parts),
@@ -95,20 +102,20 @@ class TrainingConfig:
             longer_side=self.longer_side,
         )
 
-    def check_budget(self, statistics: BatchStatistics) -> None:
+    def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
         """Refuse a corpus too small for the tokens of a step.
 
         Raises:
             UserError: its batches hold less than four fifths of what was asked for.
         """
-        source = self.micro_batches * statistics.source_tokens
-        target = self.micro_batches * statistics.target_tokens
+        parts = self.micro_batches_on(devices)
+        source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
         # Counted by the longer side, pads and the shorter side take their share.
         least = 0.5 if self.longer_side else 0.8
         if source / self.source_tokens + target / self.target_tokens < 2 * least:
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be met: {self.micro_batches} micro-batches of this corpus hold"
+                f" can't be met: {parts} micro-batches of this corpus hold"
                 f" {source:,.0f} and {target:,.0f}; lower training.source_tokens,"
                 " training.target_tokens or training.micro_batch_tokens, or give more text"
             )
@@ -137,6 +144,26 @@ class TrainingConfig:
             )
 
 
+class BatchLoss(nn.Module):
+    """The loss of a batch as a module, so that its gradients can be summed over processes."""
+
+    def __init__(self, model: Transformer, smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.smoothing = smoothing
+
+    def forward(self, batch: Batch) -> Loss:
+        """Sums over the batch's target tokens."""
+        states = self.model.decode(batch.target_input, self.model.encode(batch.source))
+        return projected_loss(
+            states,
+            self.model.embedding.weight,
+            batch.target_output,
+            smoothing=self.smoothing,
+            padding_id=self.model.padding_id,
+        )
+
+
 class Trainer:
     """Trains a model until its configuration, or a signal, ends it.
 
@@ -146,7 +173,8 @@ class Trainer:
         config: what a person chooses.
         device: where the model is.
         precision: of the matrix products.
-        seed: of dropout; each step's is a function of the seed and the step alone.
+        seed: of dropout; each micro-batch's is a function of the seed, the step and its number.
+        world: the processes that share the work, each with a trainer like this one.
     """
 
     def __init__(
@@ -158,6 +186,7 @@ class Trainer:
         device: torch.device,
         precision: torch.dtype,
         seed: int,
+        world: World | None = None,
     ) -> None:
         self.model = model
         self.batching = batching
@@ -165,10 +194,15 @@ class Trainer:
         self.device = device
         self.precision = precision
         self.seed = seed
+        self.world = world or World()
+        self.micro_batches = config.micro_batches_on(self.world.size)
+        self.loss = self.world.averages_gradients(BatchLoss(model, config.label_smoothing))
         self.optimizer = make_adam(model)
         self.progress = Progress()
         self.signal: int | None = None
-        """The signal that asked for a stop, if one did."""
+        """The signal that asked for a stop, if one did, of this process or another."""
+        self.caught: int | None = None
+        """The signal that came to this process, which the others may not know of yet."""
 
     def train(
         self,
@@ -192,13 +226,13 @@ class Trainer:
         progress, config = self.progress, self.config
         progress.ended = ""  # a training that had ended may be given more steps
         window = Window()
-        started, seconds_before = time.perf_counter(), progress.seconds
+        self.started = time.perf_counter() - progress.seconds
         checkpoint_seconds = progress.seconds
         self.model.train()
         with self._catch_signals():
             for batches in self._steps():
                 window.add(self.update(batches))
-                progress.seconds = seconds_before + time.perf_counter() - started
+                self._agree()
                 display.show(progress, window)
                 since = progress.seconds - checkpoint_seconds
                 ended = self.limit_reached()
@@ -208,20 +242,21 @@ class Trainer:
                     display.log(progress, window.figures())
                     window = Window()
                 if check and not self.signal:
-                    figures = validate()
+                    figures = self.world.on_first(validate)
                     metrics.write(progress.step, figures)
                     metrics.draw()
                     best = self._note_validation(figures["valid/bleu"])
-                    progress.seconds = seconds_before + time.perf_counter() - started
+                    self._agree()
                     display.checkpoint(progress, figures, best)
                     progress.ended = ended or self.limit_reached()
-                    save(best)
+                    self.world.on_first(partial(save, best))
                     checkpoint_seconds = progress.seconds
+                    self._agree()
                     window.restart_clock()
                     if progress.ended or self.signal:
                         return
                 elif self.signal:
-                    save(False)
+                    self.world.on_first(partial(save, False))
                     return
 
     def limit_reached(self) -> str:
@@ -235,11 +270,18 @@ class Trainer:
             return f"{progress.checks_without_gain} validations without a better BLEU"
         return ""
 
+    def _agree(self) -> None:
+        """Take the first process' clock and any process' signal, so that all decide the same."""
+        seconds = time.perf_counter() - self.started
+        known = self.world.gather(seconds, self.caught or 0)
+        self.progress.seconds = known[0][0]
+        self.signal = int(max(signal for _, signal in known)) or None
+
     def _steps(self) -> Iterator[list[Indices]]:
         """The micro-batches of one step after the other."""
         stream = self._micro_batches()
         while True:
-            yield list(islice(stream, self.config.micro_batches))
+            yield list(islice(stream, self.micro_batches))
 
     def _micro_batches(self) -> Iterator[Indices]:
         """All batches from the progress on, one epoch after the other."""
@@ -254,26 +296,26 @@ class Trainer:
     def update(self, batches: list[Indices]) -> StepFigures:
         """One update from all micro-batches of a step."""
         step = self.progress.step + 1
-        torch.manual_seed(int(np.random.SeedSequence([self.seed, step]).generate_state(1)[0]))
         corpus = self.batching.corpus
         source_tokens = sum(int(corpus.source_lengths[indices].sum()) for indices in batches)
         target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
-        smoothed = cross_entropy = 0.0
-        for indices in batches:
+        # Divided by the tokens of the whole step: k micro-batches give the gradient of one. What
+        # is averaged over processes is their sum.
+        divisor = target_tokens / self.world.size
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        mine = self.world.share(batches)
+        for number, indices in mine:
+            # The same masks for the same micro-batch in whatever process.
+            seed = np.random.SeedSequence([self.seed, step, number]).generate_state(1)[0]
+            torch.manual_seed(int(seed))
             batch = self.batching.collate(indices).to(self.device)
-            with autocast(self.device, self.precision):
-                states = self.model.decode(batch.target_input, self.model.encode(batch.source))
-                loss = projected_loss(
-                    states,
-                    self.model.embedding.weight,
-                    batch.target_output,
-                    smoothing=self.config.label_smoothing,
-                    padding_id=self.model.padding_id,
-                )
-            # Divided by the tokens of the whole step: k micro-batches give the gradient of one.
-            (loss.smoothed / target_tokens).backward()  # type: ignore[no-untyped-call]
-            smoothed += loss.smoothed.item()
-            cross_entropy += loss.cross_entropy.item()
+            with self.world.accumulating(self.loss, last=number == mine[-1][0]):
+                with autocast(self.device, self.precision):
+                    loss = self.loss(batch)
+                (loss.smoothed / divisor).backward()
+            sums += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
+        # Read only now: a GPU is not made to wait between two micro-batches.
+        smoothed, cross_entropy = map(sum, zip(*self.world.gather(*sums.tolist()), strict=True))
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = get_total_norm(gradients).item()
         if not math.isfinite(smoothed) or not math.isfinite(norm):
@@ -318,7 +360,10 @@ class Trainer:
         """Let SIGTERM and Ctrl-C end the training after a save; a second one ends it at once."""
 
         def note(number: int, _: FrameType | None) -> None:
-            self.signal = number
+            self.caught = number
+            # One for all processes reaches each several times: from torchrun, from the scheduler.
+            if self.world.size > 1:
+                return
             for caught, handler in before.items():
                 signal.signal(caught, handler)
 

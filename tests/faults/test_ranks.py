@@ -1,0 +1,145 @@
+"""Processes of a training that die or stall, and data that doesn't divide evenly among them."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seq2seq.checkpoint import new_transformer
+from seq2seq.data.batching import Batching
+from seq2seq.fidelity.stand_in import MadeUpLengths
+from seq2seq.model import TransformerConfig
+from seq2seq.training.distributed import World
+from seq2seq.training.trainer import Trainer, TrainingConfig
+
+Trial = Callable[[str], AbstractContextManager[None]]
+Trials = Callable[[int, int], int]
+
+GONE_WITHIN_SECONDS = 15
+
+
+def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> None:
+    chance = random.Random(1)
+    model = new_transformer(TransformerConfig(num_layers=1, d_model=4, d_ff=4, num_heads=1), 20)
+    for _ in range(1000):
+        with trial("ranks with unequal data"):
+            size, asked = chance.randint(1, 16), chance.randint(1, 20)
+            batching = Batching(
+                MadeUpLengths(chance.randint(1, 300), mean_length=6, max_length=16),
+                source_tokens=chance.randint(16, 200),
+                target_tokens=chance.randint(16, 200),
+                seed=1,
+            )
+            trainer = Trainer(
+                model,
+                batching,
+                TrainingConfig(source_tokens=asked, target_tokens=asked, micro_batch_tokens=1),
+                device=torch.device("cpu"),
+                precision=torch.float32,
+                seed=1,
+            )
+            parts = trainer.micro_batches = trainer.config.micro_batches_on(size)
+            alone = (batch for epoch in count() for batch in batching.epoch(epoch))
+            for step in islice(trainer._steps(), 2):
+                shares = [World(rank, size).share(step) for rank in range(size)]
+                assert {len(share) for share in shares} == {parts // size}
+                dealt = dict(part for share in shares for part in share)
+                for number, batch in enumerate(islice(alone, parts)):
+                    assert np.array_equal(dealt[number], batch)
+
+
+def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
+    """A training by two processes that would go on for long, and has begun."""
+    texts = [
+        f"data.{part}.{side}={corpus / part}.{side}"
+        for part in ("train", "valid")
+        for side in ("source", "target")
+    ]
+    words = [
+        *("data=files", *texts, "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
+        *("model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"),
+        *("training.source_tokens=256", "training.target_tokens=256"),
+        *("training.micro_batch_tokens=128", "training.log_steps=1", "stall_seconds=5"),
+        *("device=cpu", "precision=fp32", f"run_dir={run_dir}"),
+    ]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    process = subprocess.Popen(
+        [sys.executable, *torchrun, "-m", "seq2seq", "train", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = run_dir / "metrics.jsonl"
+    while process.poll() is None:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") > 2:
+            return process
+        time.sleep(0.1)
+    raise AssertionError(process.communicate()[1])
+
+
+def processes_of(run_dir: Path) -> dict[int, int]:
+    """Rank and number of the processes that train into a folder."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            rank = re.search(rb"(?:^|\0)RANK=(\d+)", (folder / "environ").read_bytes())
+        except OSError:
+            continue
+        if rank and f"run_dir={run_dir}".encode() in words:
+            found[int(rank[1])] = int(folder.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    chance = random.Random(5)
+    for part, pairs in (("train", 500), ("valid", 10)):
+        lines = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
+        for side in ("source", "target"):
+            (folder / f"{part}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
+@pytest.mark.parametrize(
+    ("fault", "number", "says"),
+    [
+        ("a rank dies", signal.SIGKILL, "died"),
+        ("a rank stalls", signal.SIGSTOP, "gives no sign of life"),
+    ],
+)
+def test_a_lost_rank_ends_all_with_one_message_that_names_it(
+    corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, number: int, says: str
+) -> None:
+    chance = random.Random(2)
+    for attempt in range(trials(1, 20)):
+        with trial(fault):
+            run_dir = tmp_path / str(attempt)
+            torchrun = start(corpus, run_dir)
+            ranks = processes_of(run_dir)
+            assert set(ranks) == {0, 1}
+            time.sleep(chance.random())
+            lost = chance.randrange(2)
+            os.kill(ranks[lost], number)
+            stopped = time.monotonic()
+            _, err = torchrun.communicate(timeout=60)
+            # A stalled one is missed for five seconds before it counts as lost.
+            assert time.monotonic() - stopped < GONE_WITHIN_SECONDS + 5 * (says != "died")
+            assert torchrun.returncode not in (0, None)
+            assert not processes_of(run_dir)
+            said = [line for line in err.splitlines() if line.startswith("seq2seq: ")]
+            assert len(said) == 1, err
+            assert f"rank {lost} (process {ranks[lost]} " in said[0]
+            assert says in said[0]
