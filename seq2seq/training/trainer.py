@@ -258,9 +258,11 @@ class Trainer:
         corpus = self.batching.corpus
         source_tokens = sum(int(corpus.source_lengths[indices].sum()) for indices in batches)
         target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
-        smoothed = cross_entropy = 0.0
+        smoothed = cross_entropy = waited = 0.0
         for indices in batches:
+            asked = time.perf_counter()
             batch = self.batching.collate(indices).to(self.device)
+            waited += time.perf_counter() - asked
             with autocast(self.device, self.precision):
                 states = self.model.decode(batch.target_input, self.model.encode(batch.source))
                 loss = projected_loss(
@@ -297,7 +299,9 @@ class Trainer:
         if self.config.loss_above_least:
             least = least_loss(self.config.label_smoothing, self.model.vocab_size)
             smoothed -= target_tokens * least
-        return StepFigures(smoothed, cross_entropy, source_tokens, target_tokens, norm, rate)
+        return StepFigures(
+            smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, waited
+        )
 
     def _checkpoint_due(self, seconds_since: float) -> bool:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
