@@ -185,9 +185,12 @@ class Tokenizer:
         return ids
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
-        """Text of each list of ids; padding, start and end symbols are dropped."""
+        """Text of each list of ids; padding, start and end symbols are dropped.
+
+        A text is one line: a newline, which byte pieces can spell, becomes a space.
+        """
         texts: list[str] = self._processor.decode(token_ids) if token_ids else []
-        return texts
+        return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
         """The piece that each id stands for, control symbols included."""
