@@ -86,7 +86,7 @@ def odd_bytes(chance: random.Random, *, sound: bool) -> bytes:
     """A text of a few lines out of all that is odd; if sound, then at least valid UTF-8."""
     parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
     if not sound:
-        parts += [*INVALID, b"\0"]
+        parts.append(chance.choice([*INVALID, b"\0", b"\0"]))
     first = chance.choice([b"", BYTE_ORDER_MARK])
     return first + b"".join(chance.choices(parts, k=chance.randint(1, 60))) + b"end\n"
 
