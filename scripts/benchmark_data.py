@@ -146,7 +146,7 @@ def start(config: DataConfig, cache: Path) -> list[Stage]:
     """All that happens before training, tokenizer included."""
     stage = Stage("first start")
     with stage.timed():
-        stage.pairs = prepare(config, cache, print).counts["train"].read
+        stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
     return [stage]
 
 
