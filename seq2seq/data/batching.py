@@ -131,14 +131,13 @@ class Batching:
 
     def collate(self, indices: Indices) -> Batch:
         """Read and pad the pairs of a batch."""
-        sources = [self.corpus.source(int(i)) for i in indices]
-        targets = [self.corpus.target(int(i)) for i in indices]
-        target_output = pad(targets)
-        target_input = torch.roll(target_output, 1, dims=1)
+        target_output = self.corpus.padded_targets(indices)
+        target_input = np.roll(target_output, 1, axis=1)
         target_input[:, 0] = START_ID
         # The roll has left each </s> of a shorter sentence as an input where the output is padding.
         target_input[target_output == PADDING_ID] = PADDING_ID
-        return Batch(pad(sources), target_input, target_output)
+        source = self.corpus.padded_sources(indices)
+        return Batch(*map(torch.from_numpy, (source, target_input, target_output)))
 
     def _cut(
         self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]

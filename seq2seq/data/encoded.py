@@ -5,7 +5,6 @@ of uint16 ids where the vocabulary allows it and int32 otherwise, in record batc
 """
 
 import os
-from bisect import bisect_right
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from seq2seq.data.tokenizer import END_ID
+from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.errors import UserError
 
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
@@ -39,10 +38,11 @@ class EncodedCorpus:
         """
         self.path = Path(path)
         try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            file = pa.memory_map(str(path)).read_buffer()
+            reader = pa.ipc.open_file(file)
             batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-            self._source = _Column([batch.column("source") for batch in batches])
-            self._target = _Column([batch.column("target") for batch in batches])
+            self._source = _Column(file, [batch.column("source") for batch in batches])
+            self._target = _Column(file, [batch.column("target") for batch in batches])
         except (OSError, KeyError, pa.ArrowException) as error:
             raise UserError(
                 f"{path}: is no readable encoded corpus; delete its folder to have it made again"
@@ -60,6 +60,14 @@ class EncodedCorpus:
     def target(self, index: int) -> TokenIds:
         """Ids of one target, (T,), ending with the end symbol; a read-only view of the file."""
         return self._target[index]
+
+    def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids of some sources, padded on the right: (B, S)."""
+        return self._source.padded(indices)
+
+    def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids of some targets, padded on the right: (B, T)."""
+        return self._target.padded(indices)
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
         """Pickle as the path, so that a worker process maps the same file."""
@@ -130,21 +138,30 @@ class EncodedCorpusWriter:
 
 
 class _Column:
-    """One side of the corpus: its record batches seen as one sequence of views."""
+    """One side of the corpus: where each sequence lies among all ids of the mapped file."""
 
-    def __init__(self, batches: list[Any]) -> None:
-        self._values: list[TokenIds] = [
-            batch.values.to_numpy(zero_copy_only=True) for batch in batches
-        ]
-        self._offsets: list[NDArray[np.int32]] = [batch.offsets.to_numpy() for batch in batches]
-        counts = [np.diff(offsets).astype(np.int32, copy=False) for offsets in self._offsets]
-        self.lengths = np.concatenate([np.zeros(0, dtype=np.int32), *counts])
-        self._first_rows = np.cumsum([0] + [len(batch) for batch in batches]).tolist()
+    def __init__(self, file: Any, batches: list[Any]) -> None:
+        self._ids: TokenIds = np.zeros(0, dtype=np.uint16)
+        lengths, starts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+        for batch in batches:
+            values, offsets = batch.values.to_numpy(zero_copy_only=True), batch.offsets.to_numpy()
+            # Arrow aligns what it writes, so that the whole file can be read as ids.
+            self._ids = np.frombuffer(file, values.dtype, file.size // values.itemsize)
+            first = (values.ctypes.data - file.address) // values.itemsize
+            lengths.append(np.diff(offsets).astype(np.int32, copy=False))
+            starts.append(first + offsets[:-1].astype(np.int64))
+        self.lengths, self._starts = np.concatenate(lengths), np.concatenate(starts)
 
     def __getitem__(self, index: int) -> TokenIds:
         if not 0 <= index < len(self.lengths):
             raise IndexError(index)
-        batch = bisect_right(self._first_rows, index) - 1
-        row = index - self._first_rows[batch]
-        offsets = self._offsets[batch]
-        return self._values[batch][offsets[row] : offsets[row + 1]]
+        start = self._starts[index]
+        return self._ids[start : start + self.lengths[index]]
+
+    def padded(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths = self.lengths[indices]
+        columns = np.arange(lengths.max(initial=0))
+        within = columns < lengths[:, None]
+        padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
+        padded[within] = self._ids[(self._starts[indices][:, None] + columns)[within]]
+        return padded

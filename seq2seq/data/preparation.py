@@ -6,6 +6,7 @@ for the old. A folder is built under a temporary name and renamed when it is who
 holds a sha256 of every file, and a folder that does not agree with its report is built again.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +15,8 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,13 +30,12 @@ from seq2seq.data.corpus import (
     SentencePair,
     describe,
     fingerprint,
-    is_configured,
-    locate,
     read_pairs,
     sha256_of_file,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.watches import AlignmentWatch, OverlapWatch
 from seq2seq.errors import UserError
 
 Report: TypeAlias = Callable[[str], None]
@@ -48,14 +49,8 @@ REPORT_FILE = "report.json"
 _PAIRS_AT_ONCE = 10_000
 _PAIRS_PER_MESSAGE = 1_000_000
 _ABANDONED_SECONDS = 24 * 3600
+_LOCK_SUFFIX = ".lock"
 _TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{32}-[0-9a-f]{32}")
-
-# Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
-# more; shifted by one line, by 0.3 or less in most places.
-_WINDOW_PAIRS = 1000
-_SMALLEST_WINDOW = 200
-_LOWEST_CORRELATION = 0.3
-_ALARMING_SHARE = 0.01
 
 
 @dataclass(kw_only=True)
@@ -191,9 +186,7 @@ def _build(config: DataConfig, folder: Path, report: Report) -> None:
     """Make the folder under a temporary name, and give it its own when it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder.parent)
-    temporary = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    temporary.mkdir()
-    try:
+    with _temporary_folder(folder) as temporary:
         content = _fill(temporary, config, report)
         content["sha256"] = {
             file.name: sha256_of_file(file) for file in sorted(temporary.iterdir())
@@ -203,8 +196,22 @@ def _build(config: DataConfig, folder: Path, report: Report) -> None:
             file.flush()
             os.fsync(file.fileno())
         _publish(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _temporary_folder(folder: Path) -> Iterator[Path]:
+    """A folder to build another in: locked while its process lives, gone when the block ends."""
+    temporary = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    lock = _lock_of(temporary)
+    with lock.open("w") as file:
+        try:
+            with suppress(OSError):  # some file systems have no locks: then age decides
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.mkdir()
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
@@ -215,7 +222,7 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
         raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-    overlap, watch = _Overlap(config, valid_pairs), _AlignmentWatch(config)
+    overlap, watch = OverlapWatch(config, valid_pairs), AlignmentWatch(config)
     tokenizer = Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
@@ -307,96 +314,6 @@ def _filter(
     return [bool(keep) for keep in kept]
 
 
-@dataclass
-class _AlignmentWatch:
-    """Notice text whose lines don't belong together, by the lengths of the two sides."""
-
-    config: DataConfig
-    seen: int = 0
-    extreme: int = 0
-    first_extreme: list[int] = field(default_factory=list)
-    """Numbers, counted from 1, of the first pairs with an extreme length ratio."""
-    windows: int = 0
-    unrelated: int = 0
-    first_unrelated: tuple[int, int, float] | None = None
-    """First and last pair, and correlation, of the first window of unrelated lengths."""
-
-    def see(
-        self, before: int, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
-    ) -> None:
-        """Look at a chunk of pairs that follows the first ``before`` ones."""
-        worded = (source_lengths > 1) & (target_lengths > 1)
-        numbers = before + 1 + np.flatnonzero(worded)
-        sources, targets = source_lengths[worded], target_lengths[worded]
-        ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
-        extreme = numbers[ratio > self.config.filter.max_length_ratio]
-        self.seen += len(numbers)
-        self.extreme += len(extreme)
-        self.first_extreme += extreme[: 3 - len(self.first_extreme)].tolist()
-        for start in range(0, len(numbers), _WINDOW_PAIRS):
-            window = slice(start, start + _WINDOW_PAIRS)
-            self._see_window(numbers[window], np.log(sources[window]), np.log(targets[window]))
-
-    def _see_window(
-        self, numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
-    ) -> None:
-        if len(numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
-            return
-        self.windows += 1
-        correlation = float(np.corrcoef(sources, targets)[0, 1])
-        if correlation < _LOWEST_CORRELATION:
-            self.unrelated += 1
-            if self.first_unrelated is None:
-                self.first_unrelated = (int(numbers[0]), int(numbers[-1]), correlation)
-
-    def warnings(self) -> list[str]:
-        """One line for each sign that the corpus is misaligned."""
-        found = []
-        if self.extreme > _ALARMING_SHARE * self.seen:
-            places = ", ".join(locate(self.config, "train", line) for line in self.first_extreme)
-            found.append(
-                f"{self.extreme:,} of {self.seen:,} training pairs have one side over"
-                f" {self.config.filter.max_length_ratio:g} times as long as the other, first"
-                f" {places}: look whether the lines belong together"
-            )
-        if self.first_unrelated and self.unrelated > _ALARMING_SHARE * self.windows:
-            first, last, correlation = self.first_unrelated
-            found.append(
-                f"the lengths of source and target hardly go together in {self.unrelated:,} of"
-                f" {self.windows:,} stretches of the training pairs, first at"
-                f" {locate(self.config, 'train', first)} to {last} (correlation"
-                f" {correlation:.2f}): look whether a line is missing on one side"
-            )
-        return found
-
-
-class _Overlap:
-    """Count the validation and test pairs that are training pairs too."""
-
-    def __init__(self, config: DataConfig, valid_pairs: list[SentencePair]) -> None:
-        self._held_out = {"valid": frozenset(valid_pairs)}
-        if is_configured(config, "test"):
-            self._held_out["test"] = frozenset(read_pairs(config, "test"))
-        self._found: dict[str, set[SentencePair]] = {part: set() for part in self._held_out}
-
-    def watch(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
-        """Pass training pairs on, noting those that are held out."""
-        for pair in pairs:
-            for part, held_out in self._held_out.items():
-                if pair in held_out:
-                    self._found[part].add(pair)
-            yield pair
-
-    def warnings(self) -> list[str]:
-        """One line for each part that shares pairs with the training part."""
-        return [
-            f"{len(found):,} of {len(self._held_out[part]):,} different {part} pairs are training"
-            f" pairs too: scores on {part} will flatter the model"
-            for part, found in self._found.items()
-            if found
-        ]
-
-
 def _publish(temporary: Path, folder: Path) -> None:
     """Give a finished folder its name, unless another process has put a sound one there."""
     for _ in range(10):
@@ -419,10 +336,27 @@ def _publish(temporary: Path, folder: Path) -> None:
 
 def _remove_abandoned(cache: Path) -> None:
     """Remove what killed processes left behind."""
-    for folder in cache.iterdir():
-        if _TEMPORARY_NAME.fullmatch(folder.name):
-            try:
-                if time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS:
-                    shutil.rmtree(folder, ignore_errors=True)
-            except FileNotFoundError:
-                pass  # another process is tidying too
+    names = {path.name.removesuffix(_LOCK_SUFFIX) for path in cache.iterdir()}
+    for folder in (cache / name for name in names if _TEMPORARY_NAME.fullmatch(name)):
+        if _is_abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            _lock_of(folder).unlink(missing_ok=True)
+
+
+def _is_abandoned(temporary: Path) -> bool:
+    """Whether the process that made a temporary folder, on this machine or another, has ended."""
+    try:
+        with _lock_of(temporary).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:  # there is no lock, or no locks in this file system
+        try:
+            return time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
+        except FileNotFoundError:  # another process is tidying too
+            return False
+
+
+def _lock_of(temporary: Path) -> Path:
+    return temporary.with_name(temporary.name + _LOCK_SUFFIX)

@@ -28,6 +28,8 @@ class StepFigures(NamedTuple):
     """Without padding."""
     gradient_norm: float
     learning_rate: float
+    waited: float
+    """Seconds until the batches were there."""
 
 
 @dataclass
@@ -46,10 +48,11 @@ class Window:
         self.started = time.perf_counter()
 
     def figures(self) -> dict[str, float]:
-        """Means per target token (losses), per step (tokens) and per second."""
+        """Means per target token (losses), per step (tokens), per second; shares of the time."""
         source = sum(step.source_tokens for step in self.steps)
         target = sum(step.target_tokens for step in self.steps)
         cross_entropy = sum(step.cross_entropy for step in self.steps) / target
+        seconds = time.perf_counter() - self.started
         return {
             "train/loss": sum(step.smoothed for step in self.steps) / target,
             "train/perplexity": math.exp(min(cross_entropy, 700.0)),
@@ -57,7 +60,8 @@ class Window:
             "train/learning_rate": self.steps[-1].learning_rate,
             "train/source_tokens": source / len(self.steps),
             "train/target_tokens": target / len(self.steps),
-            "train/tokens_per_second": (source + target) / (time.perf_counter() - self.started),
+            "train/tokens_per_second": (source + target) / seconds,
+            "train/waiting_for_data": sum(step.waited for step in self.steps) / seconds,
         }
 
 
@@ -150,5 +154,6 @@ def describe_validation(figures: Mapping[str, float]) -> str:
 def _describe(figures: Mapping[str, float]) -> str:
     return (
         f"loss {figures['train/loss']:.3f}, rate {figures['train/learning_rate']:.2e},"
-        f" {figures['train/tokens_per_second']:,.0f} tokens/s"
+        f" {figures['train/tokens_per_second']:,.0f} tokens/s,"
+        f" waiting for data {figures['train/waiting_for_data']:.1%}"
     )

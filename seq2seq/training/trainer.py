@@ -303,19 +303,23 @@ class Trainer:
         # is averaged over processes is their sum.
         divisor = target_tokens / self.world.size
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        waited = 0.0
         mine = self.world.share(batches)
         for number, indices in mine:
             # The same masks for the same micro-batch in whatever process.
             seed = np.random.SeedSequence([self.seed, step, number]).generate_state(1)[0]
             torch.manual_seed(int(seed))
+            asked = time.perf_counter()
             batch = self.batching.collate(indices).to(self.device)
+            waited += time.perf_counter() - asked
             with self.world.accumulating(self.loss, last=number == mine[-1][0]):
                 with autocast(self.device, self.precision):
                     loss = self.loss(batch)
                 (loss.smoothed / divisor).backward()
             sums += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
         # Read only now: a GPU is not made to wait between two micro-batches.
-        smoothed, cross_entropy = map(sum, zip(*self.world.gather(*sums.tolist()), strict=True))
+        known = self.world.gather(*sums.tolist())
+        smoothed, cross_entropy = (math.fsum(column) for column in zip(*known, strict=True))
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = get_total_norm(gradients).item()
         if not math.isfinite(smoothed) or not math.isfinite(norm):
@@ -339,7 +343,9 @@ class Trainer:
         if self.config.loss_above_least:
             least = least_loss(self.config.label_smoothing, self.model.vocab_size)
             smoothed -= target_tokens * least
-        return StepFigures(smoothed, cross_entropy, source_tokens, target_tokens, norm, rate)
+        return StepFigures(
+            smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, waited
+        )
 
     def _checkpoint_due(self, seconds_since: float) -> bool:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes

@@ -14,8 +14,6 @@ import pytest
 import safetensors.torch
 import torch
 
-from seq2seq.training.trainer import TrainingConfig
-
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     path = run_dir / "checkpoints" / f"step_{step:08d}" / "model.safetensors"

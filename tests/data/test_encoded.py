@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.tokenizer import END_ID
+from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.errors import UserError
 
 Rows = list[tuple[list[int], list[int]]]
@@ -22,6 +22,11 @@ def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3, batch: 
         for start in range(0, len(rows), chunk):
             part = rows[start : start + chunk]
             writer.write([source for source, _ in part], [target for _, target in part])
+
+
+def assert_padded(padded: np.ndarray, rows: list[list[int]]) -> None:
+    longest = max(map(len, rows), default=0)
+    assert padded.tolist() == [row + [PADDING_ID] * (longest - len(row)) for row in rows]
 
 
 ids = st.lists(st.integers(0, 99), max_size=6)
@@ -41,6 +46,9 @@ def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int
         source, target = rows[index]
         assert corpus.source(index).tolist() == [*source, END_ID]
         assert corpus.target(index).tolist() == [*target, END_ID]
+    some = np.arange(len(rows))[::2]
+    assert_padded(corpus.padded_sources(some), [[*rows[i][0], END_ID] for i in some])
+    assert_padded(corpus.padded_targets(some), [[*rows[i][1], END_ID] for i in some])
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
             corpus.source(outside)

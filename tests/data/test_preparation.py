@@ -259,17 +259,19 @@ def test_a_file_in_the_folder_s_place_is_replaced(tmp_path: Path, log: Log) -> N
     assert files(prepare(config, tmp_path / "cache", log).folder) == sound
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit(143), MemoryError])
+@pytest.mark.parametrize("moment", ["_publish", "_encode", "_training_sentences"])
 def test_an_interrupted_preparation_leaves_nothing(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, moment: str, error: BaseException
 ) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
 
     def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, "_publish", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(preparation, moment, interrupt)
+        with pytest.raises((KeyboardInterrupt, SystemExit, MemoryError)):
             prepare(config, tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == []
     prepare(config, tmp_path / "cache", log)
@@ -319,6 +321,37 @@ def start(folder: Path, before: str = "") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+# Stops for good while the folder is being filled, and says so.
+STOP_INSIDE = """
+import time
+from seq2seq.data import preparation
+def stop(*arguments):
+    print("inside", flush=True)
+    time.sleep(600)
+preparation._encode = stop
+"""
+
+
+def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
+    tmp_path: Path, log: Log
+) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    process = start(tmp_path, STOP_INSIDE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        theirs = set((tmp_path / "cache").iterdir())
+        assert len(theirs) == 2  # the folder and its lock
+        prepared = prepare(config, tmp_path / "cache", log)
+        assert set((tmp_path / "cache").iterdir()) == theirs | {prepared.folder}
+    finally:
+        process.kill()
+        process.communicate()
+    shutil.rmtree(prepared.folder)
+    prepare(config, tmp_path / "cache", log)
+    assert list((tmp_path / "cache").iterdir()) == [prepared.folder]
 
 
 def test_processes_at_once_do_no_harm(tmp_path: Path, log: Log) -> None:

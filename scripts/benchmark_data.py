@@ -1,0 +1,186 @@
+"""Time a corpus's way from text files to batches, and the memory that it takes.
+
+Each stage runs the project's own code in a process of its own, so that its peak memory is its own:
+
+    python scripts/benchmark_data.py --source train.ja.gz --target train.en.gz --pairs 4500000
+"""
+
+import argparse
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from seq2seq.data.corpus import DataConfig, SplitConfig, read_pairs
+from seq2seq.data.preparation import prepare
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+
+VALIDATION_PAIRS = 1000
+MICRO_BATCH_TOKENS = 4096
+LARGE_BATCH_TOKENS = 25_000
+COLLATED_BATCHES = 400
+
+
+@dataclass
+class Stage:
+    """One line of the table."""
+
+    name: str
+    seconds: float = 0.0
+    pairs: int = 0
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time of a block."""
+        started = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - started
+
+
+def main() -> None:
+    """Print a line a stage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, help="make so many out of halves of the given ones")
+    parser.add_argument("--vocab-size", type=int, default=16_000)
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=TokenizerConfig().max_training_sentences,
+        help="sentences that the tokenizer learns from, at most",
+    )
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        config, _ = alone(make_corpus, arguments, Path(folder))
+        print(f"{'stage':<26}  {'seconds':>8}  {'pairs/s':>12}  {'peak MiB':>8}")
+        works: list[Callable[[DataConfig, Path], list[Stage]]] = [
+            read,
+            learn_tokenizer,
+            start,
+            start_again,
+            shuffle_and_collate,
+        ]
+        for work in works:
+            stages, peak = alone(work, config, Path(folder) / "cache")
+            for stage in stages:
+                speed = f"{stage.pairs / stage.seconds:,.0f}"
+                print(
+                    f"{stage.name:<26}  {stage.seconds:8.2f}  {speed:>12}  {peak:8,.0f}", flush=True
+                )
+
+
+def alone(work: Callable[..., Any], *given: object) -> tuple[Any, float]:
+    """What work returns, and the peak memory in MiB of the new process that did it."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
+        result = process.submit(work, *given).result()
+        usage = process.submit(resource.getrusage, resource.RUSAGE_SELF).result()
+    return result, usage.ru_maxrss / 1024
+
+
+def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
+    """The configuration of the corpus; a synthetic one is written first."""
+    given = DataConfig(
+        train=SplitConfig(source=str(arguments.source), target=str(arguments.target))
+    )
+    pairs = list(read_pairs(given, "train"))
+    random.seed(1)
+    valid = write(random.sample(pairs, VALIDATION_PAIRS), folder / "valid")
+    train = given.train
+    if arguments.pairs:
+        made = (
+            [first + second for first, second in zip(halves(a)[0], halves(b)[1], strict=True)]
+            for a, b in (random.choices(pairs, k=2) for _ in range(arguments.pairs))
+        )
+        train = write(made, folder / "train")
+    tokenizer = TokenizerConfig(
+        vocab_size=arguments.vocab_size, max_training_sentences=arguments.sample
+    )
+    return DataConfig(train=train, valid=valid, tokenizer=tokenizer)
+
+
+def halves(pair: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The first halves of both sides, and the second ones."""
+    middles = [len(side) // 2 for side in pair]
+    firsts = [side[:middle] for side, middle in zip(pair, middles, strict=True)]
+    return firsts, [side[middle:] for side, middle in zip(pair, middles, strict=True)]
+
+
+def write(pairs: Any, path: Path) -> SplitConfig:
+    """Two text files."""
+    source, target = path.with_suffix(".source"), path.with_suffix(".target")
+    with source.open("w") as sources, target.open("w") as targets:
+        for source_line, target_line in pairs:
+            sources.write(f"{source_line}\n")
+            targets.write(f"{target_line}\n")
+    return SplitConfig(source=str(source), target=str(target))
+
+
+def read(config: DataConfig, _: Path) -> list[Stage]:
+    """Decompress, split into lines, decode and pair."""
+    stage = Stage("read")
+    with stage.timed():
+        stage.pairs = sum(1 for _ in read_pairs(config, "train"))
+    return [stage]
+
+
+def learn_tokenizer(config: DataConfig, _: Path) -> list[Stage]:
+    """Read and sample, then learn."""
+    stage = Stage("learn the tokenizer")
+    with stage.timed():
+        Tokenizer.train(chain.from_iterable(read_pairs(config, "train")), config.tokenizer)
+    stage.pairs = sum(1 for _ in read_pairs(config, "train"))
+    return [stage]
+
+
+def start(config: DataConfig, cache: Path) -> list[Stage]:
+    """All that happens before training, tokenizer included."""
+    stage = Stage("first start")
+    with stage.timed():
+        stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
+    return [stage]
+
+
+def start_again(config: DataConfig, cache: Path) -> list[Stage]:
+    """The same when it lies in the cache."""
+    stage = Stage("second start")
+    with stage.timed():
+        stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
+    return [stage]
+
+
+def shuffle_and_collate(config: DataConfig, cache: Path) -> list[Stage]:
+    """An epoch's order, what it comes to, and batches of two sizes read and padded."""
+    from seq2seq.data.batching import Batching
+
+    corpus = prepare(config, cache, lambda message: None).train
+    stages = []
+    for tokens in (MICRO_BATCH_TOKENS, LARGE_BATCH_TOKENS):
+        batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
+        epoch, statistics = Stage(f"epoch, {tokens:,} tokens"), Stage("its statistics")
+        with epoch.timed():
+            batches = batching.epoch(0)
+        with statistics.timed():
+            batching.statistics(batches)
+        batches = batches[:COLLATED_BATCHES]
+        collate = Stage(f"collate {len(batches)} of them")
+        with collate.timed():
+            for indices in batches:
+                batching.collate(indices)
+        epoch.pairs = statistics.pairs = len(corpus)
+        collate.pairs = sum(map(len, batches))
+        stages += [epoch, statistics, collate]
+    return stages
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The same batches in the same order, whoever builds them and wherever the training goes on."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from seq2seq.checkpoint import new_transformer
+from seq2seq.data.batching import Batch, Batching, Indices
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.model import TransformerConfig
+from seq2seq.training.progress import Progress
+from seq2seq.training.trainer import Trainer, TrainingConfig
+
+CHECKOUT = Path(__file__).parents[2]
+VOCABULARY = 60
+TOKENS = 120
+SEED = 7
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of many small record batches."""
+    file = tmp_path_factory.mktemp("batches") / "train.arrow"
+    chance = random.Random(1)
+    with EncodedCorpusWriter(file, VOCABULARY, rows_per_batch=37) as writer:
+        for _ in range(500):
+            sides = [
+                [chance.randrange(4, VOCABULARY) for _ in range(chance.randint(1, 20))]
+                for _ in range(2)
+            ]
+            writer.write(sides[:1], sides[1:])
+    return file
+
+
+def digest(batch: Batch) -> str:
+    content = hashlib.sha256()
+    for tensor in (batch.source, batch.target_input, batch.target_output):
+        content.update(repr(tuple(tensor.shape)).encode() + tensor.numpy().tobytes())
+    return content.hexdigest()
+
+
+def make_batching(path: Path) -> Batching:
+    return Batching(EncodedCorpus(path), source_tokens=TOKENS, target_tokens=TOKENS, seed=SEED)
+
+
+PRINT_DIGESTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_batches import digest, make_batching
+batching = make_batching(Path(sys.argv[2]))
+print(*(digest(batching.collate(indices)) for indices in batching.epoch(int(sys.argv[3]))))
+"""
+
+
+def test_another_process_builds_the_same_batches(path: Path, trial) -> None:
+    batching = make_batching(path)
+    with trial("batches in another process"):
+        result = subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS, str(Path(__file__).parent), str(path), "3"],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "99"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        expected = [digest(batching.collate(indices)) for indices in batching.epoch(3)]
+        assert result.stdout.split() == expected
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_at_once_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
+    batching = make_batching(path)
+    for epoch in range(trials(3, 20)):
+        with trial(f"batches by {workers} at once"):
+            batches = batching.epoch(epoch)
+            with ThreadPoolExecutor(workers) as pool:
+                built = list(pool.map(lambda indices: digest(batching.collate(indices)), batches))
+            assert built == [by_hand(batching.corpus, indices) for indices in batches]
+
+
+def by_hand(corpus: EncodedCorpus, indices: Indices) -> str:
+    """A batch made pair by pair."""
+    sources = [corpus.source(int(i)).tolist() for i in indices]
+    targets = [corpus.target(int(i)).tolist() for i in indices]
+    rows = (sources, [[2, *target[:-1]] for target in targets], targets)
+    padded = [
+        torch.tensor([row + [0] * (max(map(len, side)) - len(row)) for row in side])
+        for side in rows
+    ]
+    return digest(Batch(*padded))
+
+
+class Noted(Batching):
+    """Notes each batch that is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(EncodedCorpus(path), source_tokens=TOKENS, target_tokens=TOKENS, seed=SEED)
+        self.noted: list[str] = []
+
+    def collate(self, indices: Indices) -> Batch:
+        batch = super().collate(indices)
+        self.noted.append(digest(batch))
+        return batch
+
+
+def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progress]:
+    """Train up to a step; the batches that it took, and where it stands."""
+    batching = Noted(path)
+    sizes = TransformerConfig(num_layers=1, d_model=4, d_ff=4, num_heads=1)
+    config = TrainingConfig(
+        source_tokens=2 * TOKENS,
+        target_tokens=2 * TOKENS,
+        micro_batch_tokens=TOKENS,
+        max_steps=steps,
+        checkpoint_minutes=None,
+    )
+    trainer = Trainer(
+        new_transformer(sizes, VOCABULARY),
+        batching,
+        config,
+        device=torch.device("cpu"),
+        precision=torch.float32,
+        seed=SEED,
+    )
+    trainer.progress = progress
+    silent = SimpleNamespace(
+        **dict.fromkeys(("write", "draw", "show", "log", "checkpoint"), lambda *_: None)
+    )
+    trainer.train(
+        silent,  # type: ignore[arg-type]
+        silent,  # type: ignore[arg-type]
+        validate=lambda: {"valid/bleu": 0.0},
+        save=lambda best: None,
+    )
+    return batching.noted, trainer.progress
+
+
+def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
+    path: Path, trial, trials
+) -> None:
+    epoch = len(make_batching(path).epoch(0)) // 2
+    steps = 2 * epoch + 5
+    whole, _ = train(path, Progress(), steps)
+    assert len(whole) == 2 * steps
+    cuts = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
+    for cut in (epoch, epoch + 1, *cuts):
+        with trial("batches after resume"):
+            before, progress = train(path, Progress(), cut)
+            after, _ = train(path, Progress(**asdict(progress)), steps)
+            assert before + after == whole
