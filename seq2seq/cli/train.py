@@ -3,7 +3,6 @@
 import datetime
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device, choose_precision, keep_freed_memory
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation, validate
-from seq2seq.folders import write_file
+from seq2seq.folders import remove_folder, write_file
 from seq2seq.training.display import Display, describe_validation
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.progress import Progress
@@ -139,7 +138,7 @@ class Run:
             write_file(self.folder / "config.yaml", self.yaml.encode())
             said.write_to(self.folder / "train.log")
             # The mean of an earlier end is none of what this run is about to become.
-            shutil.rmtree(self.folder / "averaged", ignore_errors=True)
+            remove_folder(self.folder / "averaged")
             self._describe(trainer, data)
             self._train(trainer, data)
             if trainer.signal is not None:
@@ -262,7 +261,7 @@ class Run:
 
     def _save(self, trainer: Trainer, data: PreparedData, *, best: bool) -> None:
         trained = self._trained(trainer.model, data)
-        save_checkpoint(
+        newest = save_checkpoint(
             self.folder,
             trainer.progress.step,
             trained,
@@ -271,7 +270,7 @@ class Run:
         )
         if best:
             save_model(self.folder / "best", trained)
-        remove_old(self.folder, self.config.training.keep_checkpoints)
+        remove_old(self.folder, newest, self.config.training.keep_checkpoints)
 
     def _trained(self, model: Any, data: PreparedData) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)
