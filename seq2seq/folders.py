@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -97,6 +98,23 @@ def remove_folder(folder: Path) -> None:
     with suppress(OSError):
         folder.rename(going)
     shutil.rmtree(going, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Make sure that a folder can be made, or written to, and leave all as it is.
+
+    Raises:
+        UserError: it can't.
+    """
+    place = folder
+    while not place.exists() and not place.is_symlink() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"1")
+            file.flush()
+    except OSError as error:
+        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
 
 
 def present_name(folder: Path) -> Path:

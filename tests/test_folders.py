@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.folders import MANIFEST, present_name, read_folder, remove_leftovers, write_file, write_folder
+from seq2seq.folders import (
+    MANIFEST,
+    present_name,
+    read_folder,
+    remove_leftovers,
+    write_file,
+    write_folder,
+)
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)

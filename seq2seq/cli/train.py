@@ -1,14 +1,17 @@
 """`seq2seq train`: the Hydra application, from raw text to a trained model."""
 
 import datetime
+import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from logging.handlers import MemoryHandler
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import hydra
@@ -37,13 +40,20 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device, choose_precision, keep_freed_memory
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation, validate
-from seq2seq.folders import remove_folder, write_file
+from seq2seq.folders import check_writable, remove_folder, write_file
+from seq2seq.model import TransformerConfig
 from seq2seq.training.display import Display, describe_validation
 from seq2seq.training.metrics import Metrics
+from seq2seq.training.optimizer import risky_start
 from seq2seq.training.progress import Progress
-from seq2seq.training.trainer import Trainer
+from seq2seq.training.trainer import DivergenceError, Trainer
 
 logger = logging.getLogger("seq2seq")
+
+_FINISHED = "finished.json"
+# What may change between two parts of a training, and is then said.
+_CHANGEABLE = ("dropout", "attention_dropout", "relu_dropout")
+_RECIPE = ("warmup_steps", "learning_rate_scale", "label_smoothing")
 
 
 def train(words: list[str]) -> int:
@@ -126,19 +136,25 @@ class Run:
         self.precision = choose_precision(self.config.precision, self.device)
         self._check_folder()
         keep_freed_memory()
-        with _remembered_log() as said:
+        with _leaving_on_sigterm(), _named_os_errors(self.folder), _remembered_log() as said:
             data = prepare(self.config.data, _cache_folder(self.config), logger.info)
             trainer = self._make_trainer(data)
             if self.config.resume:
                 self._resume(trainer, data)
-            if reason := trainer.limit_reached():
-                logger.info(f"nothing to do: {reason}")
+            reason = trainer.limit_reached()
+            if reason and not trainer.progress.unchecked:
+                if (self.folder / _FINISHED).exists():
+                    logger.info(f"nothing to do: {reason}")
+                else:  # a signal came after the last step
+                    self._finish(trainer, data)
                 return 0
+            trainer.try_largest()
             # Only now is there anything to keep: a failure so far leaves no folder behind.
             write_file(self.folder / "config.yaml", self.yaml.encode())
             said.write_to(self.folder / "train.log")
             # The mean of an earlier end is none of what this run is about to become.
             remove_folder(self.folder / "averaged")
+            (self.folder / _FINISHED).unlink(missing_ok=True)
             self._describe(trainer, data)
             self._train(trainer, data)
             if trainer.signal is not None:
@@ -162,6 +178,10 @@ class Run:
                 validate=lambda: self._validate(trainer.model, data),
                 save=lambda best: self._save(trainer, data, best=best),
             )
+        except DivergenceError as error:
+            newest = newest_good(self.folder, logger.warning)
+            where = f"go on from {newest} with resume=true" if newest else "there is no checkpoint"
+            raise UserError(f"{error}; {where}") from error
         finally:
             display.close()
             metrics.close()
@@ -175,6 +195,7 @@ class Run:
             raise UserError(
                 f"{folder}: is there already; choose another run_dir, or add resume=true to go on"
             )
+        check_writable(folder)
 
     def _make_trainer(self, data: PreparedData) -> Trainer:
         config = self.config
@@ -197,6 +218,13 @@ class Run:
             f" {self.device}, {str(self.precision).removeprefix('torch.')},"
             f" {torch.get_num_threads()} threads"
         )
+        if risk := risky_start(
+            num_layers=trainer.model.config.num_layers,
+            d_model=trainer.model.config.d_model,
+            warmup_steps=trainer.config.warmup_steps,
+            scale=trainer.config.learning_rate_scale,
+        ):
+            logger.warning(risk)
         statistics = trainer.batching.statistics(trainer.batching.epoch(0))
         trainer.config.check_budget(statistics)
         parts = trainer.config.micro_batches
@@ -210,11 +238,17 @@ class Run:
 
     def _state(self, trainer: Trainer, data: PreparedData) -> dict[str, Any]:
         """What is saved to go on from, and what must be the same then."""
+        config = self.config
         return {
             "progress": asdict(trainer.progress),
             "data": data.folder.name,
-            "seed": self.config.seed,
+            "seed": config.seed,
             "batches": trainer.config.budget,
+            "model": _plain(config.model, without=_CHANGEABLE),
+            "recipe": {
+                **{name: getattr(config.model, name) for name in _CHANGEABLE},
+                **{name: getattr(config.training, name) for name in _RECIPE},
+            },
             "threads": torch.get_num_threads(),
             "precision": str(self.precision).removeprefix("torch."),
         }
@@ -225,17 +259,19 @@ class Run:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
         now = self._state(trainer, data)
-        for name in ("data", "seed", "batches"):
-            if saved[name] != now[name]:
+        for name in ("data", "model", "seed", "batches"):
+            if saved.get(name) != now[name]:
                 raise UserError(
-                    f"{newest}: was trained with other {name} ({saved[name]}, now {now[name]}):"
+                    f"{newest}: was trained with other {name} ({saved.get(name)}, now {now[name]}):"
                     " resume with what it was trained with, or start a new run_dir"
                 )
-        for name in ("threads", "precision"):
-            if saved[name] != now[name]:
+        flat = [{**state, **state["recipe"]} for state in (saved, now)]
+        for name in ("threads", "precision", *now["recipe"]):
+            before, after = (state.get(name) for state in flat)
+            if before != after:
                 logger.warning(
-                    f"{name}: {saved[name]} so far, {now[name]} now; the result will not be bit for"
-                    " bit that of an uninterrupted run"
+                    f"{name}: {before} so far, {after} now; the result will not be bit for bit that"
+                    " of an uninterrupted run"
                 )
         trainer.progress = Progress(**saved["progress"])
         logger.info(f"going on from {newest}, epoch {trainer.progress.epoch + 1}")
@@ -289,7 +325,38 @@ class Run:
                 logger.info(f"{result}, kept as {self.folder / 'averaged'}")
             else:
                 logger.info(f"{result}, below the best: not kept")
+        ended = {"step": trainer.progress.step, "ended": trainer.progress.ended}
+        write_file(self.folder / _FINISHED, json.dumps(ended).encode())
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+
+def _plain(config: TransformerConfig, without: tuple[str, ...]) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(config).items() if name not in without}
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=lambda choice: choice.value))
+    return plain
+
+
+@contextmanager
+def _leaving_on_sigterm() -> Iterator[None]:
+    """While there is nothing to save, SIGTERM unwinds like Ctrl-C, so that all is cleaned up."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        logger.error("seq2seq: terminated")
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _named_os_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: {error.strerror or error}") from error
 
 
 class _Log(MemoryHandler):

@@ -1,6 +1,6 @@
 """Where a training stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -18,5 +18,9 @@ class Progress:
     best_step: int = 0
     checks_without_gain: int = 0
     """Validations since the best one."""
+    unchecked: bool = False
+    """Whether a validation that was due here was given up for a signal."""
+    unrecorded: list[list[float]] = field(default_factory=list)
+    """The figures of the updates since the last record."""
     ended: str = ""
     """Why it ended; empty while it goes on."""

@@ -4,7 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from types import FrameType
@@ -15,11 +15,11 @@ from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batching, BatchStatistics, Indices
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.device import autocast
+from seq2seq.device import autocast, out_of_memory_told
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.training.display import Display, StepFigures, Window
-from seq2seq.training.loss import least_loss, projected_loss
+from seq2seq.training.loss import Loss, least_loss, projected_loss
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -137,6 +137,14 @@ class TrainingConfig:
             )
 
 
+class DivergenceError(UserError):
+    """A loss or a gradient is not finite; the weights are those of the step before."""
+
+
+class _Interrupted(BaseException):
+    """A signal came while validating; raised from its handler."""
+
+
 class Trainer:
     """Trains a model until its configuration, or a signal, ends it.
 
@@ -169,6 +177,7 @@ class Trainer:
         self.progress = Progress()
         self.signal: int | None = None
         """The signal that asked for a stop, if one did."""
+        self._validating = False
 
     def train(
         self,
@@ -187,41 +196,58 @@ class Trainer:
             save: writes a checkpoint of model, optimizer and progress; told whether it is the best.
 
         Raises:
-            UserError: the loss or a gradient is not finite, or a save failed.
+            DivergenceError: the loss or a gradient is not finite.
+            UserError: a save failed.
         """
         progress, config = self.progress, self.config
         progress.ended = ""  # a training that had ended may be given more steps
-        window = Window()
+        window = Window([StepFigures._make(figures) for figures in progress.unrecorded])
+        progress.unrecorded = []
         started, seconds_before = time.perf_counter(), progress.seconds
-        checkpoint_seconds = progress.seconds
+
+        def check(ended: str = "") -> None:
+            figures: dict[str, float] = {}
+            progress.unchecked = True
+            with suppress(_Interrupted), self._interruptible():
+                figures = validate()
+            progress.seconds = seconds_before + time.perf_counter() - started
+            if not figures:
+                save(False)
+                return
+            progress.unchecked = False
+            metrics.write(progress.step, figures)
+            metrics.draw()
+            best = self._note_validation(figures["valid/bleu"])
+            display.checkpoint(progress, figures, best)
+            progress.ended = ended or self.limit_reached()
+            save(best)
+            window.restart_clock()
+
         self.model.train()
         with self._catch_signals():
+            if progress.unchecked:
+                check()
+            checkpoint_seconds = progress.seconds
+            if progress.ended or self.signal:
+                return
             for batches in self._steps():
                 window.add(self._update(batches))
                 progress.seconds = seconds_before + time.perf_counter() - started
                 display.show(progress, window)
                 since = progress.seconds - checkpoint_seconds
                 ended = self.limit_reached()
-                check = bool(ended) or self._checkpoint_due(since)
-                if check or self.signal or progress.step % config.log_steps == 0:
+                due = bool(ended) or self._checkpoint_due(since)
+                if due or progress.step % config.log_steps == 0:
                     metrics.write(progress.step, window.figures())
                     display.log(progress, window.figures())
                     window = Window()
-                if check and not self.signal:
-                    figures = validate()
-                    metrics.write(progress.step, figures)
-                    metrics.draw()
-                    best = self._note_validation(figures["valid/bleu"])
-                    progress.seconds = seconds_before + time.perf_counter() - started
-                    display.checkpoint(progress, figures, best)
-                    progress.ended = ended or self.limit_reached()
-                    save(best)
+                if due:
+                    check(ended)
                     checkpoint_seconds = progress.seconds
-                    window.restart_clock()
-                    if progress.ended or self.signal:
-                        return
                 elif self.signal:
+                    progress.unrecorded = [list(figures) for figures in window.steps]
                     save(False)
+                if progress.ended or self.signal:
                     return
 
     def limit_reached(self) -> str:
@@ -260,29 +286,15 @@ class Trainer:
         target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
         smoothed = cross_entropy = 0.0
         for indices in batches:
-            batch = self.batching.collate(indices).to(self.device)
-            with autocast(self.device, self.precision):
-                states = self.model.decode(batch.target_input, self.model.encode(batch.source))
-                loss = projected_loss(
-                    states,
-                    self.model.embedding.weight,
-                    batch.target_output,
-                    smoothing=self.config.label_smoothing,
-                    padding_id=self.model.padding_id,
-                )
-            # Divided by the tokens of the whole step: k micro-batches give the gradient of one.
-            (loss.smoothed / target_tokens).backward()  # type: ignore[no-untyped-call]
+            loss = self._backward(indices, target_tokens)
             smoothed += loss.smoothed.item()
             cross_entropy += loss.cross_entropy.item()
+            if not math.isfinite(smoothed):
+                raise self._diverged(f"the loss ({smoothed / target_tokens:g})", [indices])
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = get_total_norm(gradients).item()
-        if not math.isfinite(smoothed) or not math.isfinite(norm):
-            raise UserError(
-                f"step {step}: the loss ({smoothed / target_tokens:g}) or the gradient's norm"
-                f" ({norm:g}) is not finite; the weights are not updated. Lower"
-                " training.learning_rate_scale or raise training.warmup_steps, then go on from the"
-                " last checkpoint with resume=true"
-            )
+        if not math.isfinite(norm):
+            raise self._diverged(f"the gradient's norm ({norm:g})", batches)
         rate = learning_rate(
             step,
             d_model=self.model.config.d_model,
@@ -299,6 +311,61 @@ class Trainer:
             smoothed -= target_tokens * least
         return StepFigures(smoothed, cross_entropy, source_tokens, target_tokens, norm, rate)
 
+    def _backward(self, indices: Indices, target_tokens: int) -> Loss:
+        """Add a micro-batch's share to the gradient."""
+        batch = self.batching.collate(indices).to(self.device)
+        with out_of_memory_told():
+            with autocast(self.device, self.precision):
+                states = self.model.decode(batch.target_input, self.model.encode(batch.source))
+                loss = projected_loss(
+                    states,
+                    self.model.embedding.weight,
+                    batch.target_output,
+                    smoothing=self.config.label_smoothing,
+                    padding_id=self.model.padding_id,
+                )
+            # Divided by the tokens of the whole step: k micro-batches give the gradient of one.
+            (loss.smoothed / target_tokens).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def _diverged(self, what: str, batches: list[Indices]) -> DivergenceError:
+        pairs = np.sort(np.concatenate(batches))
+        first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
+        return DivergenceError(
+            f"step {self.progress.step + 1}: {what} is not finite, in epoch"
+            f" {self.progress.epoch + 1}, micro-batch {self.progress.batch}, pairs {first} of the"
+            " encoded corpus; the weights are not updated. Lower training.learning_rate_scale or"
+            " raise training.warmup_steps"
+        )
+
+    def try_largest(self) -> None:
+        """Take the epoch's largest micro-batch forward and backward, and forget it.
+
+        Memory runs out here or never; weights, random numbers and results stay as they are.
+
+        Raises:
+            UserError: it does not fit.
+        """
+        source, target = self.batching.corpus.source_lengths, self.batching.corpus.target_lengths
+        largest = max(
+            self.batching.epoch(self.progress.epoch),
+            key=lambda batch: len(batch) * int(source[batch].max() + target[batch].max()),
+        )
+        devices = [self.device] if self.device.type == "cuda" else []
+        training = self.model.training
+        self.model.train()
+        with torch.random.fork_rng(devices), out_of_memory_told():
+            # Adam's moments take this much from the first update on.
+            moments = [
+                torch.empty_like(parameter)
+                for parameter in self.model.parameters()
+                for _ in range(0 if self.optimizer.state else 2)
+            ]
+            self._backward(largest, int(target[largest].sum()))
+            del moments
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model.train(training)
+
     def _checkpoint_due(self, seconds_since: float) -> bool:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
         by_steps = steps is not None and self.progress.step % steps == 0
@@ -314,6 +381,19 @@ class Trainer:
         return False
 
     @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Where a signal need not wait: nothing in here changes what is saved."""
+        training = self.model.training
+        self._validating = True
+        try:
+            if self.signal:
+                raise _Interrupted
+            yield
+        finally:
+            self._validating = False
+            self.model.train(training)
+
+    @contextmanager
     def _catch_signals(self) -> Iterator[None]:
         """Let SIGTERM and Ctrl-C end the training after a save; a second one ends it at once."""
 
@@ -321,6 +401,8 @@ class Trainer:
             self.signal = number
             for caught, handler in before.items():
                 signal.signal(caught, handler)
+            if self._validating:
+                raise _Interrupted
 
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
