@@ -136,9 +136,15 @@ class Run:
         self.precision = choose_precision(self.config.precision, self.device)
         self._check_folder()
         keep_freed_memory()
-        with _leaving_on_sigterm(), _named_os_errors(self.folder), _remembered_log() as said:
+        with (
+            _leaving_on_signals() as left,
+            _named_os_errors(self.folder),
+            _remembered_log() as said,
+        ):
             data = prepare(self.config.data, _cache_folder(self.config), logger.info)
             trainer = self._make_trainer(data)
+            if left:  # a library has swallowed what the signal raised
+                raise SystemExit(128 + left[0])
             if self.config.resume:
                 self._resume(trainer, data)
             reason = trainer.limit_reached()
@@ -337,18 +343,26 @@ def _plain(config: TransformerConfig, without: tuple[str, ...]) -> dict[str, Any
 
 
 @contextmanager
-def _leaving_on_sigterm() -> Iterator[None]:
-    """While there is nothing to save, SIGTERM unwinds like Ctrl-C, so that all is cleaned up."""
+def _leaving_on_signals() -> Iterator[list[int]]:
+    """While there is nothing to save, SIGTERM and Ctrl-C unwind, so that all is cleaned up.
+
+    Returns:
+        The signals that came.
+    """
+    left: list[int] = []
 
     def leave(number: int, _: FrameType | None) -> None:
-        logger.error("seq2seq: terminated")
+        if not left:
+            logger.error(f"seq2seq: stopped at once by {signal.Signals(number).name}")
+        left.append(number)
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield left
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

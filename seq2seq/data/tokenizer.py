@@ -146,9 +146,11 @@ class Tokenizer:
         if not sample:
             raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
+        # No Python may run below SentencePiece: it would swallow a signal's exception, and go on.
+        sample = list(map(_without_lone_surrogates, sample))
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=map(_without_lone_surrogates, sample),
+                sentence_iterator=iter(sample),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=config.vocab_size,

@@ -108,7 +108,10 @@ class Training:
 
     def wait(self) -> int:
         self.process.join(60)
-        assert self.process.exitcode is not None, "still running"
+        if self.process.is_alive():
+            self.process.kill()
+            pytest.fail(f"still running: {self.said()}")
+        assert self.process.exitcode is not None
         assert "Traceback" not in self.said(), self.said()
         return self.process.exitcode
 
