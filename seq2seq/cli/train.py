@@ -385,6 +385,7 @@ class _Log(MemoryHandler):
     def write_to(self, path: Path) -> None:
         """Write all so far, and from now on each line, at the end of a file."""
         file = logging.FileHandler(path)
+        logging.raiseExceptions = False  # a full disk would print a traceback for each line
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         self.setTarget(file)
         self.flush()
