@@ -44,8 +44,9 @@ from seq2seq.fidelity.cost import step_flops
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.dropout import Dropout
 from seq2seq.model.embedding import sinusoids
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss, label_smoothed_loss
-from seq2seq.training.trainer import Trainer, TrainingConfig
+from seq2seq.training.trainer import Trainer
 
 SMOOTHING = 0.1
 SIZES = {

@@ -9,7 +9,6 @@ those before it have told what it must be: the configuration, the tokenizer, the
 import json
 import os
 import re
-import shutil
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -25,7 +24,7 @@ from torch.optim import Optimizer
 
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.folders import read_folder, remove_leftovers, write_folder
+from seq2seq.folders import present_name, read_folder, remove_folder, remove_leftovers, write_folder
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.strict_json import MOST_BYTES, check_alike, parse_json
 from seq2seq.tensors import most_bytes, parse_tensors
@@ -83,7 +82,8 @@ def find_model(run: Path) -> Path:
     """
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
-    for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
+    kept = (present_name(run / name) for name in ("averaged", "best"))
+    for folder in (run, *kept, *reversed(checkpoints(run))):
         if (folder / _WEIGHTS).is_file():
             return folder
     raise UserError(
@@ -150,7 +150,8 @@ def checkpoints(run: Path) -> list[Path]:
 
 def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
     """The newest checkpoint whose files are all there and undamaged; others are reported."""
-    remove_leftovers(run / "checkpoints")
+    for parent in (run, run / "checkpoints"):
+        remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = _read_description(folder).model
@@ -164,10 +165,15 @@ def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
     return None
 
 
-def remove_old(run: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints."""
-    for folder in checkpoints(run)[:-keep]:
-        shutil.rmtree(folder)
+def remove_old(run: Path, newest: Path, keep: int) -> None:
+    """Remove all but `keep` checkpoints up to the newest.
+
+    Later steps than the newest are damaged ones that a resumed training went back behind.
+    """
+    folders = checkpoints(run)
+    end = folders.index(newest) + 1
+    for folder in folders[: max(0, end - keep)] + folders[end:]:
+        remove_folder(folder)
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:

@@ -3,7 +3,8 @@
 import ctypes
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -73,6 +74,25 @@ def keep_freed_memory() -> None:
     mallopt(m_mmap_max, 0)
     mallopt(m_trim_threshold, -1)  # never
     mallopt(m_top_pad, 64 * 2**20)
+
+
+@contextmanager
+def out_of_memory_told() -> Iterator[None]:
+    """Turn running out of memory into one line.
+
+    Raises:
+        UserError: the device's or the machine's memory is not enough.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = ("out of memory", "can't allocate memory")
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+            raise
+        raise UserError(
+            "out of memory with a micro-batch: lower training.micro_batch_tokens (the result stays"
+            " the same, a step is made of more parts) or take a smaller model"
+        ) from error
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:

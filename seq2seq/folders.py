@@ -1,6 +1,7 @@
 """Folders that are written whole or not at all, and whose content can be checked."""
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +25,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files and a manifest of their sha256, then move the folder to its name.
 
     Whoever reads `folder` never sees a part of it: the files are flushed to disk under a temporary
-    name first. Where it replaces a folder there is a moment, between two renames, without either.
+    name first. Where it replaces a folder there is a moment, between two renames, without either; a
+    process that dies then leaves the earlier one under another name, which `present_name` finds and
+    `remove_leftovers` puts back.
 
     Raises:
         UserError: the disk is full, or the place can't be written; what was there before is left.
@@ -39,7 +43,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             _write_flushed(fresh / name, content)
         _flush_folder(fresh)
         if folder.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
+            # Remains of earlier deaths, perhaps in part: none may be taken for the folder itself.
+            for remains in _replaced(folder):
+                shutil.rmtree(remains, ignore_errors=True)
             folder.rename(replaced)
         fresh.rename(folder)
         _flush_folder(folder.parent)
@@ -142,13 +148,52 @@ def write_file(path: Path, content: bytes) -> None:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it is there, so that nobody ever sees a part of it."""
+    going = _sibling(folder, "gone")
+    with suppress(OSError):
+        folder.rename(going)
+    shutil.rmtree(going, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Make sure that a folder can be made, or written to, and leave all as it is.
+
+    Raises:
+        UserError: it can't.
+    """
+    place = folder
+    while not place.exists() and not place.is_symlink() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"1")
+            file.flush()
+    except OSError as error:
+        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
+
+
+def present_name(folder: Path) -> Path:
+    """Where a folder is: under its name, or where a replacement that was cut short has left it."""
+    return folder if folder.exists() else next(iter(_replaced(folder)), folder)
+
+
 def remove_leftovers(parent: Path) -> None:
-    """Remove what an interrupted write has left in a folder."""
-    for leftover in [*parent.glob(".*.new"), *parent.glob(".*.old")]:
+    """Remove what interrupted writes have left in a folder, and put back what they had moved."""
+    for replaced in parent.glob(".*.old"):
+        folder = replaced.with_name(replaced.name[1:].rsplit(".", 2)[0])
+        if not folder.exists():
+            with suppress(OSError):
+                replaced.rename(folder)
+    for leftover in (path for end in ("new", "old", "gone") for path in parent.glob(f".*.{end}")):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def _replaced(folder: Path) -> list[Path]:
+    return sorted(folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
 
 
 def _sibling(path: Path, suffix: str) -> Path:

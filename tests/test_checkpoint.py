@@ -295,10 +295,18 @@ def test_what_an_interrupted_save_left_is_no_checkpoint(run: Path) -> None:
 
 
 def test_old_checkpoints_are_removed(run: Path) -> None:
-    remove_old(run, 5)
+    newest = checkpoints(run)[-1]
+    remove_old(run, newest, 5)
     assert len(checkpoints(run)) == 3
-    remove_old(run, 2)
+    remove_old(run, newest, 2)
     assert [folder.name for folder in checkpoints(run)] == ["step_00000010", "step_00000100"]
+
+
+def test_checkpoints_after_the_newest_do_not_count(run: Path) -> None:
+    """They are damaged ones, and may not push the good ones out."""
+    good = checkpoints(run)[1]
+    remove_old(run, good, 1)
+    assert checkpoints(run) == [good]
 
 
 def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(

@@ -14,8 +14,9 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, projected_loss
-from seq2seq.training.trainer import Trainer, TrainingConfig
+from seq2seq.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -15,7 +15,7 @@ from seq2seq.cli.config import Config, choices, config_path, register
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, changed, table_settings
 from seq2seq.model import TransformerConfig
-from seq2seq.training.trainer import TrainingConfig
+from seq2seq.training.config import TrainingConfig
 
 TABLE_3 = {row.name: row for row in ROWS}
 

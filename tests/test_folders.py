@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.folders import MANIFEST, read_folder, remove_leftovers, write_file, write_folder
+from seq2seq.folders import (
+    MANIFEST,
+    present_name,
+    read_folder,
+    remove_leftovers,
+    write_file,
+    write_folder,
+)
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)
@@ -202,6 +209,16 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.new", "step_1"]
     remove_leftovers(tmp_path / "nowhere")
+
+
+def test_a_replacement_cut_short_between_its_renames_is_undone(tmp_path: Path) -> None:
+    write_folder(tmp_path / "best", FILES)
+    (tmp_path / "best").rename(tmp_path / ".best.77.old")
+    (tmp_path / ".best.77.new").mkdir()
+    assert read_folder(present_name(tmp_path / "best"), NAMES) == FILES
+    remove_leftovers(tmp_path)
+    assert read_folder(tmp_path / "best", NAMES) == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 
 def test_the_manifest_holds_the_sums_that_sha256sum_prints(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.folders import read_regular_file
 from seq2seq.model import TransformerConfig
 from seq2seq.strict_json import MOST_BYTES
-from seq2seq.training.trainer import TrainingConfig
+from seq2seq.training.config import TrainingConfig
 
 _GROUPS = ("data", "model", "details", "experiment")
 

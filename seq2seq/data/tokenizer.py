@@ -155,12 +155,13 @@ class Tokenizer:
         if not sample:
             raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
-        sample.reverse()
-        # Popped, so that no sentence is in memory twice, here and in SentencePiece.
-        handed_over = (_without_lone_surrogates(sample.pop()) for _ in range(len(sample)))
+        # Popped, so that no sentence is in memory twice, here and in SentencePiece; by no Python
+        # function, since a signal's exception below SentencePiece would be swallowed.
+        handed_over: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
+        sample.clear()
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=handed_over,
+                sentence_iterator=iter(handed_over.pop, None),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=config.vocab_size,

@@ -9,7 +9,7 @@ from seq2seq.checkpoint import new_transformer
 from seq2seq.data.corpus import DataConfig
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.training.trainer import TrainingConfig
+from seq2seq.training.config import TrainingConfig
 
 # Rows of a fresh model's matrix: enough for statistics, and the width of nothing else.
 _FEW_ROWS = 509

@@ -1,68 +1,14 @@
 """What a person sees while a model trains: a bar on a terminal, lines in a log elsewhere."""
 
 import logging
-import math
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tqdm import tqdm
 
 from seq2seq.training.progress import Progress
 
 logger = logging.getLogger("seq2seq")
-
-
-class StepFigures(NamedTuple):
-    """The figures of one update."""
-
-    smoothed: float
-    """Label-smoothed loss, summed over the target tokens."""
-    cross_entropy: float
-    """The same without smoothing."""
-    source_tokens: int
-    """Without padding."""
-    target_tokens: int
-    """Without padding."""
-    gradient_norm: float
-    learning_rate: float
-    waited: float
-    """Seconds until the batches were there."""
-
-
-@dataclass
-class Window:
-    """The updates since the last record."""
-
-    steps: list[StepFigures] = field(default_factory=list)
-    started: float = field(default_factory=time.perf_counter)
-
-    def add(self, step: StepFigures) -> None:
-        """Take in an update."""
-        self.steps.append(step)
-
-    def restart_clock(self) -> None:
-        """Leave the time until now (a validation's) out of the speed."""
-        self.started = time.perf_counter()
-
-    def figures(self) -> dict[str, float]:
-        """Means per target token (losses), per step (tokens), per second; shares of the time."""
-        source = sum(step.source_tokens for step in self.steps)
-        target = sum(step.target_tokens for step in self.steps)
-        cross_entropy = sum(step.cross_entropy for step in self.steps) / target
-        seconds = time.perf_counter() - self.started
-        return {
-            "train/loss": sum(step.smoothed for step in self.steps) / target,
-            "train/perplexity": math.exp(min(cross_entropy, 700.0)),
-            "train/gradient_norm": sum(s.gradient_norm for s in self.steps) / len(self.steps),
-            "train/learning_rate": self.steps[-1].learning_rate,
-            "train/source_tokens": source / len(self.steps),
-            "train/target_tokens": target / len(self.steps),
-            "train/tokens_per_second": (source + target) / seconds,
-            "train/waiting_for_data": sum(step.waited for step in self.steps) / seconds,
-        }
 
 
 class Display:
@@ -96,11 +42,11 @@ class Display:
             else "step {n_fmt} {postfix}",
         )
 
-    def show(self, progress: Progress, window: Window) -> None:
+    def show(self, progress: Progress) -> None:
         """Move the bar."""
         if self.bar.disable:
             return
-        figures = window.figures()
+        figures = progress.unrecorded.figures()
         self.bar.n = progress.step
         self.bar.set_postfix_str(
             f"epoch {progress.epoch + 1}, {_describe(figures)}, {self._left(progress)}",

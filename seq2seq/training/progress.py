@@ -1,8 +1,9 @@
 """Where a training stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seq2seq.errors import UserError
+from seq2seq.training.figures import Window
 
 
 @dataclass
@@ -20,15 +21,21 @@ class Progress:
     best_step: int = 0
     checks_without_gain: int = 0
     """Validations since the best one."""
+    unchecked: bool = False
+    """Whether a validation that was due here was given up for a signal."""
+    unrecorded: Window = field(default_factory=Window)
+    """The updates since the last record."""
     ended: str = ""
     """Why it ended; empty while it goes on."""
 
     def __post_init__(self) -> None:
-        """Refuse what no training can have reached.
+        """Take a window as it was saved; refuse what no training can have reached.
 
         Raises:
             UserError: a count or a time is below 0.
         """
+        if isinstance(self.unrecorded, dict):
+            self.unrecorded = Window(**self.unrecorded)
         for name in ("step", "epoch", "batch", "seconds", "best_step", "checks_without_gain"):
             if getattr(self, name) < 0:
                 raise UserError(

@@ -4,8 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from types import FrameType
@@ -15,133 +14,26 @@ import torch
 from torch import nn
 from torch.nn.utils import get_total_norm
 
-from seq2seq.data.batching import Batch, Batching, BatchStatistics, Indices
-from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.device import autocast
+from seq2seq.data.batching import Batch, Batching, Indices
+from seq2seq.device import autocast, out_of_memory_told
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.training.display import Display, StepFigures, Window
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.display import Display
 from seq2seq.training.distributed import World
+from seq2seq.training.figures import StepFigures, Window
 from seq2seq.training.loss import Loss, least_loss, projected_loss
 from seq2seq.training.metrics import Metrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
 
 
-@dataclass(kw_only=True)
-class TrainingConfig:
-    """What a person chooses of the training; the defaults are the paper's base model."""
+class DivergenceError(UserError):
+    """A loss or a gradient is not finite; the weights are those of the step before."""
 
-    source_tokens: int = 25_000
-    """Source tokens of a step, padding not counted, on all devices together."""
-    target_tokens: int = 25_000
-    """Target tokens of a step, padding not counted, on all devices together."""
-    micro_batch_tokens: int = 4096
-    """Most source tokens, and most target tokens, that a device takes at once; a step is made of as
-    many such parts as its tokens need. Padding comes on top of it, at most a quarter."""
-    longer_side: bool = False
-    """Fill a micro-batch until its longer side, padding counted, is full, as the authors' code did;
-    otherwise until both sides together are."""
-    max_steps: int | None = 100_000
-    """Updates after which training ends."""
-    max_minutes: float | None = None
-    """Minutes, validation included, after which training ends."""
-    patience: int | None = None
-    """Training ends after so many validations without a better BLEU."""
-    warmup_steps: int = 4000
-    """Updates over which the learning rate rises."""
-    learning_rate_scale: float = 1.0
-    """Factor on the paper's learning rate."""
-    label_smoothing: float = 0.1
-    """Probability that the target distribution gives to all other tokens together."""
-    loss_above_least: bool = False
-    """Record the loss less the least that smoothing allows, as the authors' code did; training is
-    the same."""
-    checkpoint_steps: int | None = None
-    """Updates between two checkpoints; each checkpoint is validated."""
-    checkpoint_minutes: float | None = 10.0
-    """Minutes between two checkpoints."""
-    keep_checkpoints: int = 5
-    """Newest checkpoints that are kept, besides the best."""
-    average_checkpoints: int = 5
-    """Newest checkpoints whose mean is the final model; 1: the last one."""
-    log_steps: int = 50
-    """Updates between two records of the training loss."""
 
-    @property
-    def micro_batches(self) -> int:
-        """Parts that make a step on one device."""
-        return self.micro_batches_on(1)
-
-    def micro_batches_on(self, devices: int) -> int:
-        """Parts that make a step, as many for each device."""
-        parts = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
-        return math.ceil(parts / devices) * devices
-
-    def budget(self, devices: int) -> dict[str, int]:
-        """What decides how a corpus is cut into batches."""
-        return {
-            "source_tokens": self.source_tokens,
-            "target_tokens": self.target_tokens,
-            "micro_batches": self.micro_batches_on(devices),
-            "longer_side": int(self.longer_side),
-        }
-
-    def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
-        """The corpus cut into micro-batches.
-
-        Raises:
-            UserError: a pair is longer than a micro-batch.
-        """
-        parts = self.micro_batches_on(devices)
-        return Batching(
-            corpus,
-            source_tokens=-(-self.source_tokens // parts),
-            target_tokens=-(-self.target_tokens // parts),
-            seed=seed,
-            longer_side=self.longer_side,
-        )
-
-    def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
-        """Refuse a corpus too small for the tokens of a step.
-
-        Raises:
-            UserError: its batches hold less than four fifths of what was asked for.
-        """
-        parts = self.micro_batches_on(devices)
-        source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
-        # Counted by the longer side, pads and the shorter side take their share.
-        least = 0.5 if self.longer_side else 0.8
-        if source / self.source_tokens + target / self.target_tokens < 2 * least:
-            raise UserError(
-                f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be met: {parts} micro-batches of this corpus hold"
-                f" {source:,.0f} and {target:,.0f}; lower training.source_tokens,"
-                " training.target_tokens or training.micro_batch_tokens, or give more text"
-            )
-
-    def __post_init__(self) -> None:
-        """Refuse a training that can't be done.
-
-        Raises:
-            UserError: a count below 1, smoothing outside [0, 1), or nothing that ends it.
-        """
-        for name, value in asdict(self).items():
-            if name == "label_smoothing":
-                if not 0.0 <= value < 1.0:
-                    raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
-            elif value is not None and not isinstance(value, bool) and not 0 < value < math.inf:
-                raise UserError(f"training.{name}={value}: must be above 0 and finite")
-        if self.max_steps is None and self.max_minutes is None and self.patience is None:
-            raise UserError(
-                "nothing ends the training: give training.max_steps, training.max_minutes or"
-                " training.patience"
-            )
-        if self.average_checkpoints > self.keep_checkpoints:
-            raise UserError(
-                f"training.average_checkpoints={self.average_checkpoints} are more than"
-                f" training.keep_checkpoints={self.keep_checkpoints}"
-            )
+class _Interrupted(BaseException):
+    """A signal came while validating; raised from its handler."""
 
 
 class BatchLoss(nn.Module):
@@ -203,6 +95,7 @@ class Trainer:
         """The signal that asked for a stop, if one did, of this process or another."""
         self.caught: int | None = None
         """The signal that came to this process, which the others may not know of yet."""
+        self._validating = False
 
     def train(
         self,
@@ -221,42 +114,53 @@ class Trainer:
             save: writes a checkpoint of model, optimizer and progress; told whether it is the best.
 
         Raises:
-            UserError: the loss or a gradient is not finite, or a save failed.
+            DivergenceError: the loss or a gradient is not finite.
+            UserError: a save failed.
         """
         progress, config = self.progress, self.config
         progress.ended = ""  # a training that had ended may be given more steps
-        window = Window()
         self.started = time.perf_counter() - progress.seconds
-        checkpoint_seconds = progress.seconds
+
+        def check(ended: str = "") -> None:
+            progress.unchecked = True
+            figures = self.world.on_first(partial(self._unless_interrupted, validate))
+            self._agree()
+            if not figures:
+                self.world.on_first(partial(save, False))
+                return
+            progress.unchecked = False
+            metrics.write(progress.step, figures)
+            metrics.draw()
+            best = self._note_validation(figures["valid/bleu"])
+            display.checkpoint(progress, figures, best)
+            progress.ended = ended or self.limit_reached()
+            self.world.on_first(partial(save, best))
+            self._agree()
+
         self.model.train()
         with self._catch_signals():
+            if progress.unchecked:
+                check()
+            checkpoint_seconds = progress.seconds
+            if progress.ended or self.signal:
+                return
             for batches in self._steps():
-                window.add(self.update(batches))
+                progress.unrecorded.add(self.update(batches))
                 self._agree()
-                display.show(progress, window)
-                since = progress.seconds - checkpoint_seconds
+                display.show(progress)
                 ended = self.limit_reached()
-                check = bool(ended) or self._checkpoint_due(since)
-                if check or self.signal or progress.step % config.log_steps == 0:
-                    metrics.write(progress.step, window.figures())
-                    display.log(progress, window.figures())
-                    window = Window()
-                if check and not self.signal:
-                    figures = self.world.on_first(validate)
+                due = bool(ended) or self._checkpoint_due(progress.seconds - checkpoint_seconds)
+                if due or progress.step % config.log_steps == 0:
+                    figures = progress.unrecorded.figures()
                     metrics.write(progress.step, figures)
-                    metrics.draw()
-                    best = self._note_validation(figures["valid/bleu"])
-                    self._agree()
-                    display.checkpoint(progress, figures, best)
-                    progress.ended = ended or self.limit_reached()
-                    self.world.on_first(partial(save, best))
+                    display.log(progress, figures)
+                    progress.unrecorded = Window()
+                if due:
+                    check(ended)
                     checkpoint_seconds = progress.seconds
-                    self._agree()
-                    window.restart_clock()
-                    if progress.ended or self.signal:
-                        return
                 elif self.signal:
                     self.world.on_first(partial(save, False))
+                if progress.ended or self.signal:
                     return
 
     def limit_reached(self) -> str:
@@ -294,17 +198,18 @@ class Trainer:
             progress.batch = 0
 
     def update(self, batches: list[Indices]) -> StepFigures:
-        """One update from all micro-batches of a step."""
+        """One update from all micro-batches of a step.
+
+        Raises:
+            DivergenceError: the loss or the gradient is not finite; nothing is updated.
+        """
+        started, waited = time.perf_counter(), 0.0
         step = self.progress.step + 1
         corpus = self.batching.corpus
         source_tokens = sum(int(corpus.source_lengths[indices].sum()) for indices in batches)
         target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
-        # Divided by the tokens of the whole step: k micro-batches give the gradient of one. What
-        # is averaged over processes is their sum.
-        divisor = target_tokens / self.world.size
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        waited = 0.0
         mine = self.world.share(batches)
+        losses = []
         for number, indices in mine:
             # The same masks for the same micro-batch in whatever process.
             seed = np.random.SeedSequence([self.seed, step, number]).generate_state(1)[0]
@@ -312,23 +217,21 @@ class Trainer:
             asked = time.perf_counter()
             batch = self.batching.collate(indices).to(self.device)
             waited += time.perf_counter() - asked
-            with self.world.accumulating(self.loss, last=number == mine[-1][0]):
-                with autocast(self.device, self.precision):
-                    loss = self.loss(batch)
-                (loss.smoothed / divisor).backward()
-            sums += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
+            loss = self._backward(batch, target_tokens, last=number == mine[-1][0])
+            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
         # Read only now: a GPU is not made to wait between two micro-batches.
-        known = self.world.gather(*sums.tolist())
-        smoothed, cross_entropy = (math.fsum(column) for column in zip(*known, strict=True))
+        own = torch.stack(losses).double().cpu()
+        known = self.world.gather(*own.sum(dim=0).tolist())
+        smoothed, cross_entropy = (sum(column) for column in zip(*known, strict=True))
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = get_total_norm(gradients).item()
-        if not math.isfinite(smoothed) or not math.isfinite(norm):
-            raise UserError(
-                f"step {step}: the loss ({smoothed / target_tokens:g}) or the gradient's norm"
-                f" ({norm:g}) is not finite; the weights are not updated. Lower"
-                " training.learning_rate_scale or raise training.warmup_steps, then go on from the"
-                " last checkpoint with resume=true"
-            )
+        if not (math.isfinite(smoothed) and math.isfinite(norm)):
+            odd = [
+                indices
+                for (_, indices), figures in zip(mine, own, strict=True)
+                if not figures.isfinite().all()
+            ]
+            raise self._diverged(smoothed / target_tokens, norm, odd or batches)
         rate = learning_rate(
             step,
             d_model=self.model.config.d_model,
@@ -343,9 +246,61 @@ class Trainer:
         if self.config.loss_above_least:
             least = least_loss(self.config.label_smoothing, self.model.vocab_size)
             smoothed -= target_tokens * least
+        seconds = time.perf_counter() - started
         return StepFigures(
-            smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, waited
+            smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
+
+    def _backward(self, batch: Batch, target_tokens: int, *, last: bool) -> Loss:
+        """Add a micro-batch's share to the gradient of a step of so many target tokens."""
+        # Divided by the tokens of the whole step: k micro-batches give the gradient of one. What
+        # is averaged over processes is their sum.
+        divisor = target_tokens / self.world.size
+        with out_of_memory_told(), self.world.accumulating(self.loss, last=last):
+            with autocast(self.device, self.precision):
+                loss: Loss = self.loss(batch)
+            (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def _diverged(self, loss: float, norm: float, batches: list[Indices]) -> DivergenceError:
+        pairs = np.sort(np.concatenate(batches))
+        first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
+        progress = self.progress
+        return DivergenceError(
+            f"step {progress.step + 1}: the loss ({loss:g}) or the gradient's norm ({norm:g}) is"
+            f" not finite, in epoch {progress.epoch + 1}, up to micro-batch {progress.batch}, pairs"
+            f" {first} of the encoded corpus; the weights are not updated. Lower"
+            " training.learning_rate_scale or raise training.warmup_steps"
+        )
+
+    def try_largest(self) -> None:
+        """Take the epoch's largest micro-batch forward and backward, and forget it.
+
+        Memory runs out here or never; weights, random numbers and results stay as they are.
+
+        Raises:
+            UserError: it does not fit.
+        """
+        source, target = self.batching.corpus.source_lengths, self.batching.corpus.target_lengths
+        largest = max(
+            self.batching.epoch(self.progress.epoch),
+            key=lambda batch: len(batch) * int(source[batch].max() + target[batch].max()),
+        )
+        devices = [self.device] if self.device.type == "cuda" else []
+        training = self.model.training
+        self.model.train()
+        with torch.random.fork_rng(devices), out_of_memory_told():
+            # Adam's moments take this much from the first update on.
+            moments = [
+                torch.empty_like(parameter)
+                for parameter in self.model.parameters()
+                for _ in range(0 if self.optimizer.state else 2)
+            ]
+            batch = self.batching.collate(largest).to(self.device)
+            self._backward(batch, int(target[largest].sum()), last=True)
+            del moments
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model.train(training)
 
     def _checkpoint_due(self, seconds_since: float) -> bool:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
@@ -361,6 +316,20 @@ class Trainer:
         progress.checks_without_gain += 1
         return False
 
+    def _unless_interrupted(self, validate: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """A validation's figures; none if a signal came, which need not wait for its end."""
+        figures: dict[str, float] = {}
+        training = self.model.training
+        with suppress(_Interrupted):
+            self._validating = True
+            try:
+                if not self.caught:
+                    figures = validate()
+            finally:
+                self._validating = False
+        self.model.train(training)
+        return figures
+
     @contextmanager
     def _catch_signals(self) -> Iterator[None]:
         """Let SIGTERM and Ctrl-C end the training after a save; a second one ends it at once."""
@@ -368,10 +337,11 @@ class Trainer:
         def note(number: int, _: FrameType | None) -> None:
             self.caught = number
             # One for all processes reaches each several times: from torchrun, from the scheduler.
-            if self.world.size > 1:
-                return
-            for caught, handler in before.items():
-                signal.signal(caught, handler)
+            if self.world.size == 1:
+                for caught, handler in before.items():
+                    signal.signal(caught, handler)
+            if self._validating:
+                raise _Interrupted
 
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
         try:

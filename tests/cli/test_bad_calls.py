@@ -115,7 +115,7 @@ CALLS = [
     ("train resume=true", 2, "give run_dir"),
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
     ("train precision=fp32 run_dir={text}", 1, "is there already"),
-    ("train precision=fp32 run_dir={text}/x data=files", 1, "data.train"),
+    ("train precision=fp32 run_dir={text}/x data=files", 1, "can't be written"),
     ("train precision=fp32 run_dir={nowhere} cache={text}", 1, "can't be"),
     ("train precision=fp32 cache={folder} data=files data.train.pairs={nowhere}", 1, "nowhere"),
 ]

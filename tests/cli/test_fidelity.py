@@ -13,7 +13,7 @@ from seq2seq.cli.config import Config
 from seq2seq.cli.main import main
 from seq2seq.fidelity.stand_in import made_up_tokenizer
 from seq2seq.model import TransformerConfig
-from seq2seq.training.trainer import TrainingConfig
+from seq2seq.training.config import TrainingConfig
 
 TINY = ["model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"]
 MODEL = TransformerConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4)

@@ -26,6 +26,7 @@ def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
         "config.yaml",
         "metrics.jsonl",
         "train.log",
+        "finished.json",
         "learning_curve.png",
         "tensorboard",
         "checkpoints",

@@ -20,7 +20,7 @@ from seq2seq.model import Memory, Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
 from seq2seq.training import trainer
-from seq2seq.training.trainer import TrainingConfig
+from seq2seq.training.config import TrainingConfig
 
 SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
 WMT = DataConfig(

@@ -17,8 +17,9 @@ from seq2seq.checkpoint import new_transformer
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.model import TransformerConfig
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.trainer import Trainer, TrainingConfig
+from seq2seq.training.trainer import Trainer
 
 V = 60
 STEPS = 20

@@ -5,8 +5,8 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.fidelity.stand_in import MadeUpLengths
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, least_loss
-from seq2seq.training.trainer import TrainingConfig
 
 
 @pytest.mark.parametrize("longer_side", [False, True])

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.errors import UserError
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.trainer import TrainingConfig
 
 SCRIPT = Path(__file__).with_name("rank.py")
 

@@ -27,8 +27,9 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
-from seq2seq.training.trainer import Trainer, TrainingConfig
+from seq2seq.training.trainer import Trainer
 
 V = 60
 PAIRS = 40
@@ -334,26 +335,38 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
 
 
 @pytest.mark.parametrize("place", ["validate", "save"])
-def test_a_signal_during_a_checkpoint_lets_it_be_finished(
-    corpus: EncodedCorpus, place: str
-) -> None:
+def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, place: str) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20, checkpoint_steps=5)
     saves: list[int] = []
 
     def validate() -> dict[str, float]:
-        if place == "validate":
+        if place == "validate" and not trainer.signal:
             send(signal.SIGTERM)
         return {"valid/bleu": 1.0}
 
     def save(best: bool) -> None:
         if place == "save":
             send(signal.SIGTERM)
-        assert best
+        assert best == (place == "save")
         saves.append(trainer.progress.step)
 
     train(trainer, validate, save)
     assert saves == [5]
     assert trainer.signal == signal.SIGTERM
+    # A validation that was given up is made by the training that goes on.
+    assert trainer.progress.unchecked == (place == "validate")
+
+
+def test_trying_the_largest_batch_changes_nothing(corpus: EncodedCorpus) -> None:
+    batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
+    tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
+    numbers = torch.get_rng_state()
+    tried.try_largest()
+    assert torch.equal(numbers, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in tried.model.parameters())
+    for trainer in (tried, plain):
+        train(trainer)
+    assert_equal_to_the_bit(tried, plain)
 
 
 @pytest.fixture
@@ -369,14 +382,13 @@ def test_a_second_signal_ends_it_at_once(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = signal.getsignal(signal.SIGINT)
 
-    def validate() -> dict[str, float]:
+    def save(best: bool) -> None:
         send(signal.SIGINT)
         send(signal.SIGINT)
-        return {"valid/bleu": 0.0}
 
     trainer.config.max_steps = 1
     with pytest.raises(KeyboardInterrupt):
-        train(trainer, validate)
+        train(trainer, save=save)
     assert signal.getsignal(signal.SIGINT) is before
 
 

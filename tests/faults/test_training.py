@@ -1,0 +1,299 @@
+"""Trainings that are killed, signalled, poisoned or left without disk, each in a real process."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import safetensors.torch
+import torch
+
+from seq2seq.checkpoint import (
+    MODEL_FILES,
+    checkpoints,
+    find_model,
+    load_model,
+    newest_good,
+)
+from seq2seq.cli.main import main
+from seq2seq.folders import MANIFEST, read_folder
+
+FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json")
+Trial = Callable[[str], AbstractContextManager[None]]
+Trials = Callable[[int, int], int]
+# A process that has imported all and forks: a trial costs no start of Python and PyTorch.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    ["seq2seq.cli.train", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
+)
+
+
+class Toy(NamedTuple):
+    """A tiny corpus, prepared once, and the words that train on it."""
+
+    words: list[str]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    folder = tmp_path_factory.mktemp("toy")
+    chance = random.Random(3)
+    for part, count in (("train", 300), ("valid", 3)):
+        lines = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 5))) for _ in range(count)]
+        (folder / f"{part}.source").write_text("\n".join(lines) + "\n")
+        (folder / f"{part}.target").write_text("\n".join(line[::-1] for line in lines) + "\n")
+    words = ["train", "data=files", "data.tokenizer.vocab_size=20", f"cache={folder / 'cache'}"]
+    words += [
+        f"data.{part}.{side}={folder / part}.{side}"
+        for part in ("train", "valid")
+        for side in ("source", "target")
+    ]
+    words += ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
+    words += ["training.source_tokens=128", "training.target_tokens=128", "search.beam_size=1"]
+    words += ["training.micro_batch_tokens=64", "training.checkpoint_minutes=null"]
+    words += ["training.keep_checkpoints=2", "training.average_checkpoints=1"]
+    words += ["training.warmup_steps=40", "precision=fp32", "device=cpu"]
+    return Toy(words)
+
+
+def _child(words: list[str], log: str, limit: int | None, poisoned_call: int | None) -> None:
+    torch.set_num_threads(1)
+    # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if poisoned_call is not None:
+        calls = iter(range(1_000_000))
+
+        def poison(module: torch.nn.Module, _: Any, output: Any) -> Any:
+            if isinstance(module, torch.nn.LayerNorm) and module.training:
+                return output * float("nan") if next(calls) == poisoned_call else output
+            return output
+
+        torch.nn.modules.module.register_module_forward_hook(poison)
+    sys.exit(main(words))
+
+
+class Training:
+    """The command in a process of its own."""
+
+    def __init__(
+        self,
+        words: list[str],
+        log: Path,
+        *,
+        limit: int | None = None,
+        poisoned_call: int | None = None,
+    ) -> None:
+        log.unlink(missing_ok=True)
+        self.log = log
+        self.process = _context.Process(target=_child, args=(words, str(log), limit, poisoned_call))
+        self.process.start()
+        while not log.exists() and self.process.is_alive():
+            time.sleep(0.005)
+
+    def send(self, number: int) -> None:
+        if self.process.is_alive() and self.process.pid:
+            os.kill(self.process.pid, number)
+
+    def wait(self) -> int:
+        self.process.join(60)
+        if self.process.is_alive():
+            self.process.kill()
+            pytest.fail(f"still running: {self.said()}")
+        assert self.process.exitcode is not None
+        assert "Traceback" not in self.said(), self.said()
+        return self.process.exitcode
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+
+def run_words(toy: Toy, run: Path, *more: str) -> list[str]:
+    resume = ["resume=true"] if checkpoints(run) else []
+    return [*toy.words, f"run_dir={run}", *resume, *more]
+
+
+def assert_all_readable(run: Path) -> None:
+    for folder in checkpoints(run):
+        read_folder(folder, FILES)
+    if checkpoints(run):
+        load_model(find_model(run))
+
+
+def last_recorded(run: Path) -> int:
+    lines = (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
+    return max((json.loads(line)["step"] for line in lines), default=0)
+
+
+def test_kill(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+    run, chance, seconds = tmp_path / "run", random.Random(1), 1.0
+    words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
+    for _ in range(trials(3, 200)):
+        with trial("kill -9 while training or saving"):
+            if not checkpoints(run) and run.exists():
+                run.rename(tmp_path / f"without{time.monotonic_ns()}")
+            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            time.sleep(chance.uniform(0.1, seconds))
+            training.send(signal.SIGKILL)
+            assert training.wait() == -signal.SIGKILL, training.said()
+            assert_all_readable(run)
+            if checkpoints(run):
+                newest = int(checkpoints(run)[-1].name.removeprefix("step_"))
+                assert last_recorded(run) - newest <= 2
+    reports: list[str] = []
+    if checkpoints(run):
+        assert newest_good(run, reports.append) == checkpoints(run)[-1]
+    assert not reports
+    assert not [*run.glob(".*"), *run.glob("checkpoints/.*")]
+
+
+def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any]]:
+    """Weights, moments, metrics and progress, without what a clock decides."""
+    newest = checkpoints(run)[-1]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        for name in ("train/tokens_per_second", "train/waiting_for_data"):
+            record.pop(name, None)
+    progress = json.loads((newest / "progress.json").read_bytes())["progress"]
+    for part in (progress, progress["unrecorded"]):
+        part.pop("seconds")
+    progress["unrecorded"].pop("waited")
+    weights = (newest / "model.safetensors").read_bytes()
+    return weights, (newest / "optimizer.safetensors").read_bytes(), records, progress
+
+
+def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+    chance = random.Random(2)
+    words = ["training.max_steps=50", "training.checkpoint_steps=12", "training.log_steps=5"]
+    whole = Training(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
+    assert whole.wait() == 0, whole.said()
+    expected = result(tmp_path / "whole")
+    for number in range(trials(3, 20)):
+        with trial("stopped up to three times and resumed"):
+            run = tmp_path / f"run{number}"
+            for _ in range(3):
+                training = Training(run_words(toy, run, *words), tmp_path / "log")
+                while training.process.is_alive() and "an epoch:" not in training.said():
+                    time.sleep(0.005)
+                time.sleep(chance.uniform(0, 0.4))
+                training.send(signal.SIGTERM)
+                assert training.wait() in (0, 128 + signal.SIGTERM), training.said()
+            last = Training(run_words(toy, run, *words), tmp_path / "log")
+            assert last.wait() == 0, last.said()
+            assert result(run) == expected
+
+
+def test_signals(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+    chance, run = random.Random(3), tmp_path / "run"
+    words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
+    for _ in range(trials(4, 50)):
+        with trial("SIGTERM or Ctrl-C at any moment"):
+            if not checkpoints(run) and run.exists():
+                run.rename(tmp_path / f"without{time.monotonic_ns()}")
+            number = chance.choice((signal.SIGTERM, signal.SIGINT))
+            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            time.sleep(chance.uniform(0.0, 1.0))
+            training.send(number)
+            # Before the command has begun, the signal itself ends the process.
+            assert training.wait() in (128 + number, -number), training.said()
+            assert_all_readable(run)
+            if "saved at step" in training.said():
+                newest = int(checkpoints(run)[-1].name.removeprefix("step_"))
+                assert f"saved at step {newest};" in training.said()
+                assert last_recorded(run) == newest
+
+
+def test_poison(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+    chance = random.Random(4)
+    words = ["training.max_steps=1000", "training.checkpoint_steps=3"]
+    for number, step in enumerate(chance.sample(range(1, 30), trials(3, 10))):
+        with trial("a non-finite loss"):
+            run = tmp_path / f"run{number}"
+            # Five layer norms a micro-batch, two micro-batches a step, one for the trial before.
+            training = Training(
+                run_words(toy, run, *words), tmp_path / "log", poisoned_call=10 * step
+            )
+            assert training.wait() == 1
+            said = training.said().splitlines()[-1]
+            assert f"step {step}: the loss (nan)" in said
+            assert len(checkpoints(run)) == min(2, (step - 1) // 3)
+            for folder in checkpoints(run):
+                weights = safetensors.torch.load_file(folder / "model.safetensors")
+                assert all(value.isfinite().all() for value in weights.values())
+                assert folder == checkpoints(run)[0] or str(folder) in said
+
+
+@pytest.fixture(scope="module")
+def saved(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("saved") / "run"
+    words = ["training.max_steps=4", "training.checkpoint_steps=2"]
+    training = Training(run_words(toy, run, *words), run.parent / "log")
+    assert training.wait() == 0, training.said()
+    return run
+
+
+def test_damage(saved: Path, trial: Trial, trials: Trials) -> None:
+    chance = random.Random(5)
+    before, newest = checkpoints(saved)
+    faults = ["a flipped bit"] * trials(10, 300) + ["a truncated file"] * trials(5, 100)
+    faults += ["a missing file"] * len((*FILES, MANIFEST))
+    for number, fault in enumerate(faults):
+        path = newest / (*FILES, MANIFEST)[number % (len(FILES) + 1)]
+        content = path.read_bytes()
+        with trial(fault):
+            if fault == "a missing file":
+                path.unlink()
+            elif fault == "a truncated file":
+                path.write_bytes(content[: chance.randrange(len(content))])
+            else:
+                damaged = bytearray(content)
+                damaged[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+                path.write_bytes(damaged)
+            reports: list[str] = []
+            assert newest_good(saved, reports.append) == before
+            assert len(reports) == 1
+            assert str(newest) in reports[0]
+        path.write_bytes(content)
+    assert newest_good(saved, pytest.fail) == newest
+
+
+def test_full_disk(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+    chance, run = random.Random(6), tmp_path / "run"
+    words = ["training.checkpoint_steps=2", "training.log_steps=1"]
+    first = Training(run_words(toy, run, *words, "training.max_steps=2"), tmp_path / "log")
+    assert first.wait() == 0, first.said()
+    largest = max((checkpoints(run)[0] / name).stat().st_size for name in FILES)
+    for _ in range(trials(3, 10)):
+        with trial("a disk that is full while saving"):
+            limited = Training(
+                run_words(toy, run, *words, "training.max_steps=100"),
+                tmp_path / "log",
+                limit=chance.randrange(2000, largest),
+            )
+            assert limited.wait() == 1, limited.said()
+            assert str(run) in limited.said().splitlines()[-1]
+            assert_all_readable(run)
+
+
+@pytest.mark.parametrize("place", ["file/run", "link"])
+def test_an_impossible_folder_is_refused_before_the_work(
+    toy: Toy, tmp_path: Path, place: str, trial: Trial
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "deep")
+    with trial("a run_dir that can't be made"):
+        training = Training(run_words(toy, tmp_path / place), tmp_path / "log")
+        assert training.wait() == 1
+        assert training.said().count("\n") == 1
+        assert str(tmp_path / place) in training.said()
