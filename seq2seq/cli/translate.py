@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="source tokens translated at once, padding counted (default 1024)",
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="batches translated side by side (default: one a core, on a GPU one)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
     from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.translator import Translator
+    from seq2seq.device import keep_freed_memory
     from seq2seq.errors import UsageError
 
     if arguments.batch_tokens < 1:
@@ -74,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         precision=arguments.precision,
         batch_tokens=arguments.batch_tokens,
+        workers=arguments.workers,
     )
+    keep_freed_memory()
     replaced = cut = 0
     with ExitStack() as files:
         source: BinaryIO = sys.stdin.buffer

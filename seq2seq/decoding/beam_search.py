@@ -120,7 +120,7 @@ def beam_search(
                 return search.results
             rows = search.keep(sentences)
             state.keep(sentences, parents[rows])
-        else:
+        elif config.beam_size > 1:
             state.reorder(parents)
 
 
@@ -168,7 +168,7 @@ class _Search:
             end_only = torch.full_like(log_probabilities[rows], -math.inf)
             end_only[:, self.end_id] = log_probabilities[rows, self.end_id]
             log_probabilities[rows] = end_only
-        scores = self.live_scores.view(-1, 1) + log_probabilities  # (N, V)
+        scores = log_probabilities.add_(self.live_scores.view(-1, 1))  # (N, V)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
         count = min(2 * beam if beam > 1 else 1, beam * vocab_size)
         best, flat = scores.view(sentences, -1).topk(count)  # (B, count)

@@ -1,8 +1,12 @@
 """Text in, text out: the Python interface to a trained model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,8 +15,12 @@ from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.device import autocast, choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision
+from seq2seq.errors import UserError
 from seq2seq.model.config import Positions
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 DEFAULT_BATCH_TOKENS = 1024
 MAX_SOURCE_TOKENS = 1024
@@ -60,6 +68,8 @@ class Translator:
         device: `auto`, `cpu`, `cuda`, ...
         precision: `fp32`, `bf16` or `auto`; in fp32 the text does not depend on the batch.
         batch_tokens: source tokens translated at once, padding counted.
+        workers: batches translated side by side, each by one thread; by default as many as PyTorch
+            has threads, and one on a GPU. Their number changes no output.
 
     Raises:
         UserError: a choice that can't be met.
@@ -73,11 +83,17 @@ class Translator:
         device: str = "auto",
         precision: str = "fp32",
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
+        workers: int | None = None,
     ) -> None:
+        if workers is not None and workers < 1:
+            raise UserError(f"workers={workers}: must be at least 1")
         self.search = search or SearchConfig()
         self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device)
         self.model = trained.model.to(self.device)
+        if choose_precision(precision, self.device) is torch.bfloat16:
+            # A copy of its own: under autocast every step would cast every matrix anew.
+            self.model = copy.deepcopy(self.model).bfloat16()
+        self.workers = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
         self.tokenizer = trained.tokenizer
         self.batch_tokens = batch_tokens
         self.max_source_tokens = MAX_SOURCE_TOKENS
@@ -96,6 +112,7 @@ class Translator:
         device: str = "auto",
         precision: str = "fp32",
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
+        workers: int | None = None,
     ) -> "Translator":
         """Open a run folder (or a model folder) for translation.
 
@@ -103,7 +120,14 @@ class Translator:
             UserError: no model there, a damaged one, or a choice that can't be met.
         """
         trained = load_model(find_model(Path(run)))
-        return cls(trained, search, device=device, precision=precision, batch_tokens=batch_tokens)
+        return cls(
+            trained,
+            search,
+            device=device,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            workers=workers,
+        )
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank."""
@@ -113,16 +137,16 @@ class Translator:
         cuts = [len(ids) > longest for ids in sources]
         sources = [[*ids[:longest], END_ID] for ids in sources]
         blank = [len(ids) == 1 for ids in sources]
+        # The longest first: what is left for one worker at the end is little.
         by_length = sorted(
-            (i for i in range(len(lines)) if not blank[i]), key=lambda i: len(sources[i])
+            (i for i in range(len(lines)) if not blank[i]), key=lambda i: -len(sources[i])
         )
-        training = self.model.training
-        self.model.eval()
-        for batch in self._batches(by_length, sources):
-            found = self._search([sources[i] for i in batch])
-            for i, hypotheses in zip(batch, found, strict=True):
-                translations[i] = Translation(self._candidates(hypotheses), cuts[i])
-        self.model.train(training)
+        batches = list(self._batches(by_length, sources))
+        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
+            found = run(self._search, [[sources[i] for i in batch] for batch in batches])
+            for batch, hypotheses in zip(batches, found, strict=True):
+                for i, best in zip(batch, hypotheses, strict=True):
+                    translations[i] = Translation(self._candidates(best), cuts[i])
         return translations
 
     def translate_stream(self, lines: Iterable[str], chunk: int = 4096) -> Iterator[Translation]:
@@ -138,7 +162,7 @@ class Translator:
     def _batches(self, order: list[int], sources: list[list[int]]) -> Iterator[list[int]]:
         batch: list[int] = []
         for i in order:
-            if batch and (len(batch) + 1) * len(sources[i]) > self.batch_tokens:
+            if batch and (len(batch) + 1) * len(sources[batch[0]]) > self.batch_tokens:
                 yield batch
                 batch = []
             batch.append(i)
@@ -150,17 +174,24 @@ class Translator:
         source = pad([np.array(ids) for ids in sources]).to(self.device)
         # The paper's "input length": without </s>.
         lengths = (source != PADDING_ID).sum(dim=1) - 1
-        with autocast(self.device, self.precision):
-            memory = self.model.encode(source)
-            return beam_search(
-                self.model.step,
-                self.model.start(memory, self.search.beam_size),
-                lengths + self.search.max_extra_tokens,
-                self.search,
-                start_id=START_ID,
-                end_id=END_ID,
-                never=(PADDING_ID, START_ID),
-            )
+        return beam_search(
+            self.model.step,
+            self.model.start(self.model.encode(source), self.search.beam_size),
+            lengths + self.search.max_extra_tokens,
+            self.search,
+            start_id=START_ID,
+            end_id=END_ID,
+            never=(PADDING_ID, START_ID),
+        )
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
 
     def _candidates(self, hypotheses: list[Hypothesis]) -> list[Candidate]:
         texts = self.tokenizer.decode([hypothesis.token_ids for hypothesis in hypotheses])
@@ -170,3 +201,23 @@ class Translator:
             )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
+
+
+@contextmanager
+def _side_by_side(
+    workers: int,
+) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
+    """A `map` over so many threads, in order, in which each operation keeps to its own thread.
+
+    A step of decoding is made of small operations: two threads within one wait for each other more
+    than they gain (69 sentences/s against 67 with one), two side by side reached 120. Python is no
+    hindrance, since PyTorch lets go of its lock in each operation.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(max(1, workers))
+    try:
+        yield map if workers < 2 else pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

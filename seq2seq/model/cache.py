@@ -51,9 +51,9 @@ class DecoderCache:
     def reorder(self, parents: Tensor) -> None:
         """Let row n go on from what was row parents[n]; parents (N,) stay within their sentence."""
         for layer in self.layers:
-            keys, values = layer.past(self.length)
-            layer.keys[:, :, : self.length] = keys[parents]
-            layer.values[:, :, : self.length] = values[parents]
+            # Whole rows, unused room and all: they are copied as they lie in memory.
+            layer.keys = layer.keys.index_select(0, parents)
+            layer.values = layer.values.index_select(0, parents)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
