@@ -11,7 +11,7 @@ import os
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -184,18 +184,24 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     """
     if not folders:
         raise UserError("no checkpoints to average")
-    first = load_model(folders[0])
-    sums = {name: value.double() for name, value in first.model.state_dict().items()}
-    for folder in folders[1:]:
+    *others, last = folders
+    mean = load_model(last)
+    sums = {name: value.double() for name, value in mean.model.state_dict().items()}
+    for folder in others:
         other = load_model(folder)
-        if other.tokenizer.model_bytes != first.tokenizer.model_bytes:
-            raise UserError(f"{folder}: another tokenizer than {folders[0]}: nothing to average")
-        if other.model.config != first.model.config:
-            raise UserError(f"{folder}: another model than {folders[0]}: nothing to average")
+        if other.tokenizer.model_bytes != mean.tokenizer.model_bytes:
+            raise UserError(f"{folder}: another tokenizer than {last}: nothing to average")
+        if _without_dropout(other.model.config) != _without_dropout(mean.model.config):
+            raise UserError(f"{folder}: another model than {last}: nothing to average")
         for name, value in other.model.state_dict().items():
             sums[name] += value
-    first.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
-    return first
+    mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
+    return mean
+
+
+def _without_dropout(config: TransformerConfig) -> TransformerConfig:
+    """What must be equal of two models: dropout may change while a model is trained."""
+    return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 
 def _model_files(trained: TrainedModel) -> dict[str, bytes]:

@@ -344,7 +344,7 @@ def test_only_checkpoints_of_one_model_are_averaged(
     run: Path, make_trained: MakeTrained, sentences: list[str]
 ) -> None:
     first = checkpoints(run)[0]
-    save_model(run / "other", make_trained(dropout=0.2))
+    save_model(run / "other", make_trained(layer_norm_epsilon=1e-5))
     with pytest.raises(UserError, match="another model"):
         average([first, run / "other"])
     tokenizer = Tokenizer.train([s[::-1] for s in sentences], TokenizerConfig(vocab_size=60))

@@ -147,6 +147,43 @@ def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable)
     assert (trained / "config.yaml").read_bytes() == before
 
 
+def test_another_model_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
+    words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "training.max_steps=800"]
+    result = seq2seq("train", *words, "model.d_model=64", "model.norm_position=pre")
+    assert result.code == 2  # there is no such choice
+    result = seq2seq("train", *words, "model.d_model=64", "model.num_heads=2")
+    assert result.code == 1
+    assert "was trained with other model" in result.err.splitlines()[-1]
+
+
+def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = [*corpus.overrides(), f"run_dir={run}", "training.checkpoint_steps=2"]
+    assert seq2seq("train", *words, "training.max_steps=4").code == 0
+    assert "nothing to do" in seq2seq("train", *words, "training.max_steps=4", "resume=true").err
+    (run / "finished.json").unlink()  # as if a signal had come while averaging
+    result = seq2seq("train", *words, "training.max_steps=4", "resume=true")
+    assert "mean of the last 2 checkpoints" in result.err
+    assert (run / "finished.json").exists()
+    words += ["training.max_steps=5", "resume=true", "training.warmup_steps=50"]
+    result = seq2seq("train", *words, "model.dropout=0.3")
+    assert result.code == 0
+    assert "warmup_steps: 40 so far, 50 now" in result.err
+    assert "dropout: 0.1 so far, 0.3 now" in result.err
+
+
+def test_a_start_that_post_ln_may_not_survive_is_warned_of(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
+    deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
+    assert "raise training.warmup_steps or lower" in deep.err
+    shallow = seq2seq("train", *words, f"run_dir={tmp_path / 'shallow'}")
+    assert "raise training.warmup_steps or lower" not in shallow.err
+
+
 def test_a_failed_start_leaves_no_folder(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "data.train.source=missing"]
     assert seq2seq("train", *words).code == 1

@@ -33,7 +33,7 @@ Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["seq2seq.cli.train", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
+    ["seq2seq.cli.train", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
 )
 
 
@@ -65,13 +65,23 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return Toy(words)
 
 
-def _child(words: list[str], log: str, limit: int | None, poisoned_call: int | None) -> None:
+def _child(
+    words: list[str],
+    log: str,
+    limit: int | None,
+    memory: int | None,
+    poisoned_call: int | None,
+) -> None:
     torch.set_num_threads(1)
     # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if memory is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     if poisoned_call is not None:
         calls = iter(range(1_000_000))
 
@@ -93,11 +103,14 @@ class Training:
         log: Path,
         *,
         limit: int | None = None,
+        memory: int | None = None,
         poisoned_call: int | None = None,
     ) -> None:
         log.unlink(missing_ok=True)
         self.log = log
-        self.process = _context.Process(target=_child, args=(words, str(log), limit, poisoned_call))
+        self.process = _context.Process(
+            target=_child, args=(words, str(log), limit, memory, poisoned_call)
+        )
         self.process.start()
         while not log.exists() and self.process.is_alive():
             time.sleep(0.005)
@@ -297,3 +310,16 @@ def test_an_impossible_folder_is_refused_before_the_work(
         assert training.wait() == 1
         assert training.said().count("\n") == 1
         assert str(tmp_path / place) in training.said()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
+def test_too_little_memory_is_told_before_the_first_step(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    words = ["model.d_ff=100000", "training.source_tokens=1000", "training.target_tokens=1000"]
+    words += ["training.micro_batch_tokens=1000", "training.max_steps=1"]
+    with trial("memory that runs out"):
+        limited = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log", memory=2**29)
+        assert limited.wait() == 1
+        assert "lower training.micro_batch_tokens" in limited.said().splitlines()[-1]
+        assert not (tmp_path / "run").exists()
