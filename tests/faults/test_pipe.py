@@ -1,0 +1,52 @@
+"""Whoever reads the output goes away in the middle of it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.model import TransformerConfig
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    """An untrained model and a text long enough to fill any pipe."""
+    folder = tmp_path_factory.mktemp("pipe")
+    torch.manual_seed(1)
+    sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=1)
+    model = new_transformer(sizes, tokenizer.vocab_size)
+    save_model(folder / "model", TrainedModel(model, tokenizer, "en", "de"))
+    (folder / "text").write_text("a man sees the sea.\n" * 2000)
+    return folder
+
+
+def test_a_closed_pipe_ends_every_command_quietly(
+    folder: Path,
+    trial: Callable[[str], AbstractContextManager[None]],
+    trials: Callable[[int, int], int],
+) -> None:
+    commands = [
+        ["translate", "--model", folder / "model", "-i", folder / "text", "--beam", "1"],
+        ["train", "--cfg", "job"],
+        ["score", "-i", folder / "text", "-r", folder / "text", "--json"],
+        ["fidelity", "model=tiny"],
+        ["--help"],
+    ]
+    for number in range(trials(2, 20)):
+        command = [sys.executable, "-m", "seq2seq", *map(str, commands[number % len(commands)])]
+        with trial("a closed pipe"):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            assert process.stdout
+            assert process.stderr
+            process.stdout.readline()
+            process.stdout.close()
+            said = process.stderr.read().decode()
+            process.stderr.close()
+            assert process.wait(60) == 0, said
+            assert said == ""
