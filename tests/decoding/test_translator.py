@@ -1,6 +1,7 @@
 """Text in, text out: order, blank lines, batches and limits, with a tiny random model."""
 
 import random
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -19,11 +20,19 @@ MakeTranslator = Callable[..., Translator]
 
 @pytest.fixture
 def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTranslator:
-    def make(batch_tokens: int = 64, **choices: object) -> Translator:
+    def make(
+        batch_tokens: int = 64, workers: int = 1, precision: str = "fp32", **choices: object
+    ) -> Translator:
         model = make_model(vocab_size=tokenizer.vocab_size).float()
         search = SearchConfig(**({"max_extra_tokens": 4} | choices))
-        trained = TrainedModel(model, tokenizer, "a", "b")
-        return Translator(trained, search, device="cpu", batch_tokens=batch_tokens)
+        return Translator(
+            TrainedModel(model, tokenizer, "a", "b"),
+            search,
+            device="cpu",
+            batch_tokens=batch_tokens,
+            workers=workers,
+            precision=precision,
+        )
 
     return make
 
@@ -67,6 +76,50 @@ def test_the_text_does_not_depend_on_the_batch(
         assert texts_of(found) == texts_of(expected)
         scores = [translation.score for translation in expected]
         assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_workers_change_nothing_and_leave_no_trace(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    expected = make_translator(batch_tokens=16).translate(lines)
+    threads = torch.get_num_threads()
+    for workers in (2, 5):
+        translator = make_translator(batch_tokens=16, workers=workers)
+        used = set()
+        search = translator._search
+        translator._search = lambda s, search=search, used=used: (  # type: ignore[method-assign]
+            used.add(threading.get_ident()) or search(s)
+        )
+        assert translator.translate(lines) == expected
+        assert len(used) > 1
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_error_in_a_batch_comes_out_and_the_next_call_works(
+    make_translator: MakeTranslator, lines: list[str], workers: int
+) -> None:
+    translator = make_translator(batch_tokens=16, workers=workers)
+    expected = translator.translate(lines)
+    translator.model.train()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(translator.model, "encode", lambda source: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            translator.translate(lines)
+    assert translator.model.training
+    assert translator.translate(lines) == expected
+
+
+def test_bf16_translates_with_a_copy(make_translator: MakeTranslator, lines: list[str]) -> None:
+    exact = make_translator().translate(lines)
+    low = make_translator(precision="bf16")
+    assert {value.dtype for value in low.model.state_dict().values()} == {torch.bfloat16}
+    found = low.translate(lines)
+    close = [abs(a.score - b.score) < 0.5 for a, b in zip(found, exact, strict=True)]
+    assert sum(close) > 0.8 * len(lines)
+    model = make_translator().model
+    Translator(TrainedModel(model, low.tokenizer, "a", "b"), device="cpu", precision="bf16")
+    assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
 def test_batches_keep_to_their_budget(
