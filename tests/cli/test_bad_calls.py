@@ -26,6 +26,7 @@ CALLS = [
     ("translate --model {model} --beam 1.5", 2, "--beam: invalid int value: '1.5'"),
     ("translate --model {model} --alpha x", 2, "--alpha: invalid float value: 'x'"),
     ("translate --model {model} -i {text} --beam 0", 1, "beam_size=0"),
+    ("translate --model {model} -i {text} --workers 0", 1, "workers=0: must be at least 1"),
     ("translate --model {model} -i {text} --beam -1", 1, "beam_size=-1"),
     ("translate --model {model} -i {text} --alpha nan", 1, "alpha=nan"),
     ("translate --model {model} -i {text} --alpha inf", 1, "alpha=inf"),

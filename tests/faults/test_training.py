@@ -227,6 +227,66 @@ def test_signals(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None
                 assert last_recorded(run) == newest
 
 
+def wait_for(training: Training, words: str) -> None:
+    while training.process.is_alive() and words not in training.said():
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_preparing_leaves_nothing(
+    toy: Toy, tmp_path: Path, trial: Trial, number: int
+) -> None:
+    chance = random.Random(7)
+    for side in ("source", "target"):
+        lines = (" ".join(chance.choices("abcdefgh", k=9)) for _ in range(40_000))
+        (tmp_path / side).write_text("\n".join(lines) + "\n")
+    words = [f"data.train.{side}={tmp_path / side}" for side in ("source", "target")]
+    words.append(f"cache={tmp_path / 'cache'}")
+    with trial("a signal while preparing the data"):
+        training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")
+        wait_for(training, "data: preparing")
+        training.send(number)
+        assert training.wait() == 128 + number, training.said()
+        assert training.said().splitlines()[-1] == (
+            f"seq2seq: stopped at once by {signal.Signals(number).name}"
+        )
+        assert not list((tmp_path / "cache").iterdir())
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_does_not_wait_for_a_validation(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("a b c d e f g h\n" * 3000)
+    words = [f"data.valid.{side}={tmp_path / side}" for side in ("source", "target")]
+    words += [f"cache={tmp_path / 'cache'}", "training.max_steps=2", "training.log_steps=1"]
+    run = tmp_path / "run"
+    with trial("a signal while validating"):
+        training = Training(run_words(toy, run, *words), tmp_path / "log")
+        wait_for(training, "step 2,")
+        time.sleep(0.3)
+        started = time.perf_counter()
+        training.send(signal.SIGTERM)
+        assert training.wait() == 128 + signal.SIGTERM, training.said()
+        assert time.perf_counter() - started < 3
+        assert "stopped and saved at step 2" in training.said()
+        assert '"valid/bleu"' not in (run / "metrics.jsonl").read_text()
+        words[-1] = "search.max_extra_tokens=1"  # what was given up is done now, and quickly
+        last = Training(run_words(toy, run, *words, "training.log_steps=1"), tmp_path / "log")
+        assert last.wait() == 0, last.said()
+        assert (run / "metrics.jsonl").read_text().count('"valid/bleu"') == 1
+
+
+def test_a_second_ctrl_c_leaves_at_once(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+    words = ["training.max_steps=1000000", "model.d_ff=20000", "training.log_steps=1"]
+    with trial("a second Ctrl-C"):
+        training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")
+        wait_for(training, "step 1,")
+        for _ in range(2):
+            training.send(signal.SIGINT)
+            time.sleep(0.02)
+        assert training.wait() == 128 + signal.SIGINT, training.said()
+
+
 def test_poison(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(4)
     words = ["training.max_steps=1000", "training.checkpoint_steps=3"]
