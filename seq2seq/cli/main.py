@@ -20,6 +20,7 @@ _COMMANDS = {
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "fidelity": "compare a model with the paper, detail by detail, by measuring it",
     "table3": "set runs beside the rows of the paper's Table 3",
+    "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
     "average": "average the weights of several checkpoints",
 }
 

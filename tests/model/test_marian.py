@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 
+from seq2seq.export.marian import marian_weights
 from seq2seq.model import Transformer, TransformerConfig
 
 with warnings.catch_warnings():
@@ -52,48 +53,10 @@ def marian() -> torch.nn.Module:
     return transformers.MarianMTModel(config).double().eval()
 
 
-def copied(model: Transformer) -> dict[str, torch.Tensor]:
-    """Our weights under Marian's names.
-
-    Marian's sinusoids are all sines, then all cosines, of the same angles as the paper's, which
-    alternate: so its features are ours in another order, everywhere.
-    """
-    order = torch.cat((torch.arange(0, D_MODEL, 2), torch.arange(1, D_MODEL, 2)))
-    weights = {"model.shared.weight": model.embedding.weight[:, order]}
-
-    def norm(name: str, layer: torch.nn.LayerNorm) -> None:
-        weights[f"{name}.weight"] = layer.weight[order]
-        weights[f"{name}.bias"] = layer.bias[order]
-
-    def attention(name: str, layer: torch.nn.Module) -> None:
-        projection = layer.projection
-        matrices, biases = projection.weight.chunk(3), projection.bias.chunk(3)
-        for part, weight, bias in zip("qkv", matrices, biases, strict=True):
-            weights[f"{name}.{part}_proj.weight"] = weight[:, order]
-            weights[f"{name}.{part}_proj.bias"] = bias
-        weights[f"{name}.out_proj.weight"] = layer.output.weight[order]
-        weights[f"{name}.out_proj.bias"] = layer.output.bias[order]
-
-    for side, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for index, layer in enumerate(layers):
-            name = f"model.{side}.layers.{index}"
-            attention(f"{name}.self_attn", layer.self_attention)
-            norm(f"{name}.self_attn_layer_norm", layer.after_self_attention.norm)
-            if side == "decoder":
-                attention(f"{name}.encoder_attn", layer.memory_attention)
-                norm(f"{name}.encoder_attn_layer_norm", layer.after_memory_attention.norm)
-            weights[f"{name}.fc1.weight"] = layer.feed_forward.inner.weight[:, order]
-            weights[f"{name}.fc1.bias"] = layer.feed_forward.inner.bias
-            weights[f"{name}.fc2.weight"] = layer.feed_forward.outer.weight[order]
-            weights[f"{name}.fc2.bias"] = layer.feed_forward.outer.bias[order]
-            norm(f"{name}.final_layer_norm", layer.after_feed_forward.norm)
-    return {name: value.detach().clone() for name, value in weights.items()}
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_the_same_weights_give_the_same_logits() -> None:
     model, other = ours(), marian()
-    missing, unexpected = other.load_state_dict(copied(model), strict=False)
+    missing, unexpected = other.load_state_dict(marian_weights(model), strict=False)
     assert not unexpected
     # The tied copies of the shared matrix, the constant sinusoids and a bias of zeros.
     tied = ("embed_tokens.weight", "embed_positions.weight", "lm_head.weight", "logits_bias")

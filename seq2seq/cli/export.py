@@ -1,0 +1,41 @@
+"""`seq2seq export`: a trained model for another program."""
+
+import argparse
+from pathlib import Path
+
+_EXAMPLE = """\
+example:
+  seq2seq export --model runs/captions --to marian -o captions-marian
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq export`."""
+    parser.epilog = _EXAMPLE
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=("marian", "ctranslate2"),
+        help="marian: Hugging Face's MarianMTModel; ctranslate2 (needs the extra `export`)",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the folder.
+
+    Raises:
+        UserError: no model, a folder that is there already, or what can't be expressed there.
+    """
+    from seq2seq.checkpoint import find_model, load_model
+    from seq2seq.errors import UserError
+    from seq2seq.export.ctranslate2 import write_ctranslate2
+    from seq2seq.export.marian import write_marian
+
+    folder = Path(arguments.output)
+    if folder.exists():
+        raise UserError(f"{folder}: is there already; choose another folder")
+    trained = load_model(find_model(Path(arguments.model)))
+    {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
+    return 0
