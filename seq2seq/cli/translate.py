@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-tokens",
         type=int,
-        default=1024,
+        default=2048,
         metavar="N",
-        help="source tokens translated at once, padding counted (default 1024)",
+        help="source tokens translated at once, padding counted (default 2048)",
     )
     parser.add_argument(
         "--workers",

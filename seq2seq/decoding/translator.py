@@ -22,7 +22,7 @@ from seq2seq.model.config import Positions
 T = TypeVar("T")
 R = TypeVar("R")
 
-DEFAULT_BATCH_TOKENS = 1024
+DEFAULT_BATCH_TOKENS = 2048
 MAX_SOURCE_TOKENS = 1024
 
 
