@@ -1,3 +1,18 @@
 """The original Post-LN Transformer of Vaswani et al. (2017): train, translate, score."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.decoding.translator import Translation as Translation
+    from seq2seq.decoding.translator import Translator as Translator
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    # Late, so that a command that needs no PyTorch doesn't wait for it.
+    if name in ("Translation", "Translator"):
+        from seq2seq.decoding import translator
+
+        return getattr(translator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

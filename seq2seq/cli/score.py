@@ -191,8 +191,8 @@ def _read(path: str) -> list[str]:
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         print(
-            f"seq2seq: {_name(path)}: {damaged} lines were not valid UTF-8; what could not be read"
-            " was replaced by U+FFFD",
+            f"seq2seq: {_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could not"
+            " be read was replaced by U+FFFD",
             file=sys.stderr,
         )
     return [line for line, _ in decoded]
@@ -204,6 +204,7 @@ def _name(path: str) -> str:
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
 
     translator = Translator.load(
@@ -212,7 +213,12 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
         device=arguments.device,
         precision=arguments.precision,
     )
-    return [translation.text for translation in translator.translate(lines)]
+    translations = translator.translate(lines)
+    health = Health()
+    for line, translation in zip(lines, translations, strict=True):
+        health.count(line, translation)
+    print(f"seq2seq: {health}", file=sys.stderr)
+    return [translation.text for translation in translations]
 
 
 def _target_language(arguments: argparse.Namespace) -> str:

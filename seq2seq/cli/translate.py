@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,8 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `seq2seq translate`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
-    parser.add_argument("-i", "--input", default="-", metavar="FILE", help="default: stdin")
-    parser.add_argument("-o", "--output", default="-", metavar="FILE", help="default: stdout")
+    parser.add_argument(
+        "-i",
+        "--input",
+        default="-",
+        metavar="FILE",
+        help="also .gz, .xz, .zst, .bz2; default: stdin",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="also compressed; FILE.part until it is whole; default: stdout",
+    )
     parser.add_argument("--beam", type=int, default=4, help="beam size; 1 is greedy (default 4)")
     parser.add_argument(
         "--alpha", type=float, default=0.6, help="exponent of the length penalty (default 0.6)"
@@ -62,8 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: no model, no input, or a choice that can't be met.
     """
-    from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
+    from tqdm import tqdm
+
+    from seq2seq.data.lines import (
+        count_lines,
+        create_binary,
+        decode_leniently,
+        iterate_lines,
+        open_binary,
+    )
     from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
     from seq2seq.device import keep_freed_memory
     from seq2seq.errors import UsageError
@@ -84,54 +106,62 @@ def run(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
     )
     keep_freed_memory()
-    replaced = cut = 0
+    health = Health()
+    replaced = 0
+    waiting: deque[str] = deque()  # lines whose translations have not come yet
     with ExitStack() as files:
         source: BinaryIO = sys.stdin.buffer
         if arguments.input != "-":
-            source = files.enter_context(open_binary(Path(arguments.input)))
+            source = files.enter_context(open_binary(arguments.input))
         output: BinaryIO = sys.stdout.buffer
         if arguments.output != "-":
-            output = files.enter_context(_create(Path(arguments.output)))
+            output = files.enter_context(create_binary(arguments.output))
+        shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
+        # Only a file can be counted beforehand; without a count there is no time left to tell.
+        total = count_lines(arguments.input) if shown and _is_file(arguments.input) else None
+        bar = files.enter_context(tqdm(total=total, unit=" lines", disable=not shown))
 
         def lines() -> Iterator[str]:
             nonlocal replaced
             for raw in iterate_lines(source):
                 line, damaged = decode_leniently(raw)
                 replaced += damaged
+                waiting.append(line)
                 yield line
 
         for number, translation in enumerate(translator.translate_stream(lines())):
             output.write(_format(number, translation, arguments).encode())
-            cut += translation.source_cut
+            health.count(waiting.popleft(), translation)
+            bar.update()
         output.flush()
     if replaced:
         print(
-            f"seq2seq: {replaced} lines were not valid UTF-8; what could not be read was"
+            f"seq2seq: lines that were not valid UTF-8: {replaced:,}; what could not be read was"
             " replaced by U+FFFD",
             file=sys.stderr,
         )
-    if cut:
-        print(f"seq2seq: {cut} lines were too long; their ends were left out", file=sys.stderr)
+    print(f"seq2seq: {health}", file=sys.stderr)
     return 0
 
 
-def _create(path: Path) -> BinaryIO:
-    from seq2seq.errors import UserError
-
-    try:
-        return path.open("wb")
-    except OSError as error:
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+def _is_file(path: str) -> bool:
+    return Path(path).expanduser().is_file()
 
 
 def _format(number: int, translation: "Translation", arguments: argparse.Namespace) -> str:
     if arguments.nbest is not None:
         return (
             "".join(
-                f"{number}\t{candidate.text}\t{candidate.score:.6f}\n"
+                f"{number}\t{_column(candidate.text)}\t{candidate.score:.6f}\n"
                 for candidate in translation.candidates
             )
             or f"{number}\t\t0.000000\n"
         )
-    score = f"{translation.score:.6f}\t" if arguments.scores else ""
-    return f"{score}{translation.text}\n"
+    if arguments.scores:
+        return f"{translation.score:.6f}\t{_column(translation.text)}\n"
+    return f"{translation.text}\n"
+
+
+def _column(text: str) -> str:
+    # A tab, which byte pieces can spell, would begin another column.
+    return text.replace("\t", " ")

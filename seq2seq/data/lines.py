@@ -13,6 +13,7 @@ import lzma
 import stat
 import zlib
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -23,6 +24,7 @@ from seq2seq.errors import UserError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
+_MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
 
 _BUFFER_BYTES = 1 << 18
 
@@ -59,6 +61,35 @@ def open_binary(path: str | Path) -> BinaryIO:
     else:
         reader = _decompressor(file, suffix)
     return io.BufferedReader(_NamedReader(reader, file, path), _BUFFER_BYTES)
+
+
+@contextmanager
+def create_binary(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing, compressed as its suffix says (.gz, .xz, .zst, .bz2).
+
+    It grows under the name FILE.part and gets its own when it is whole, so that a file of that name
+    is never half a file; a pipe or a device is written to directly.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    path = Path(path).expanduser()
+    try:
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder; give the path of a file")
+        grows = path.with_name(f"{path.name}.part")
+        if path.exists() and not path.is_file():
+            grows = path
+        file = grows.open("wb")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
+    with file, _compressor(file, path.suffix.lower()) as stream:
+        yield stream
+    if grows != path:
+        try:
+            grows.replace(path)
+        except OSError as error:
+            raise UserError(f"{path}: can't be written: {_reason(error)}") from None
 
 
 def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -175,8 +206,15 @@ class _ZstandardReader:
 def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
     if suffix == ".zst":
         return _ZstandardReader(file)
-    modules: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
-    return cast(_Readable, modules[suffix].open(file, "rb"))
+    return cast(_Readable, _MODULES[suffix].open(file, "rb"))
+
+
+def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
+    if suffix not in COMPRESSED_SUFFIXES:
+        return nullcontext(file)
+    if suffix == ".zst":
+        return cast(AbstractContextManager[BinaryIO], zstandard.open(file, "wb"))
+    return cast(AbstractContextManager[BinaryIO], _MODULES[suffix].open(file, "wb"))
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ import torch
 
 from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.batching import pad
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
+from seq2seq.decoding.long_lines import Part, split
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions
@@ -45,8 +47,13 @@ class Translation:
 
     candidates: list[Candidate]
     """The best first; empty for a blank line."""
+    source_parts: int = 1
+    """A line longer than a model can be given is translated in so many parts, cut at the ends of
+    its sentences."""
     source_cut: bool = False
-    """The line was longer than a model can be given, and its end was left out."""
+    """A sentence of the line was longer than a model can be given, and its end was left out."""
+    unknown: int = 0
+    """Pieces of the line that the tokenizer has no name for."""
 
     @property
     def text(self) -> str:
@@ -61,6 +68,8 @@ class Translation:
 
 class Translator:
     """Translates lists of sentences; call it as often as you like, it keeps nothing.
+
+    Calls from several threads take turns: what a machine can do at once, `workers` does.
 
     Args:
         trained: a model and its tokenizer.
@@ -131,25 +140,25 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank."""
-        sources = self.tokenizer.encode(list(lines))
-        translations = [Translation([])] * len(lines)
         longest = self.max_source_tokens - 1
-        cuts = [len(ids) > longest for ids in sources]
-        sources = [[*ids[:longest], END_ID] for ids in sources]
-        blank = [len(ids) == 1 for ids in sources]
-        # The longest first: what is left for one worker at the end is little.
-        by_length = sorted(
-            (i for i in range(len(lines)) if not blank[i]), key=lambda i: -len(sources[i])
-        )
-        batches = list(self._batches(by_length, sources))
-        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
-            found = run(self._search, [[sources[i] for i in batch] for batch in batches])
-            for batch, hypotheses in zip(batches, found, strict=True):
-                for i, best in zip(batch, hypotheses, strict=True):
-                    translations[i] = Translation(self._candidates(best), cuts[i])
-        return translations
+        parts_of: list[list[Part]] = []
+        sources: list[list[int]] = []  # of all parts of all lines
+        for line, ids in zip(lines, self.tokenizer.encode(list(lines)), strict=True):
+            whole = [Part(line, "", ids)]
+            parts_of.append(whole if len(ids) <= longest else split(line, self.tokenizer, longest))
+            sources.extend([*part.token_ids[:longest], END_ID] for part in parts_of[-1])
+        found = iter(self._find(sources))
+        return [
+            Translation(
+                _join([next(found) for _ in parts], parts),
+                source_parts=len(parts),
+                source_cut=any(len(part.token_ids) > longest for part in parts),
+                unknown=sum(part.token_ids.count(UNKNOWN_ID) for part in parts),
+            )
+            for parts in parts_of
+        ]
 
-    def translate_stream(self, lines: Iterable[str], chunk: int = 4096) -> Iterator[Translation]:
+    def translate_stream(self, lines: Iterable[str], chunk: int = 1024) -> Iterator[Translation]:
         """Translate lines as they come, `chunk` at a time, in bounded memory."""
         waiting: list[str] = []
         for line in lines:
@@ -158,6 +167,25 @@ class Translator:
                 yield from self.translate(waiting)
                 waiting = []
         yield from self.translate(waiting)
+
+    def _find(self, sources: list[list[int]]) -> list[list[Candidate]]:
+        """The candidates of each source, none for one that is nothing but `</s>`."""
+        candidates: list[list[Candidate]] = [[] for _ in sources]
+        # The longest first: what is left for one worker at the end is little.
+        by_length = sorted(
+            (i for i, ids in enumerate(sources) if len(ids) > 1), key=lambda i: -len(sources[i])
+        )
+        batches = list(self._batches(by_length, sources))
+        with (
+            _one_at_a_time,
+            self._evaluating(),
+            _side_by_side(min(self.workers, len(batches))) as run,
+        ):
+            found = run(self._search, [[sources[i] for i in batch] for batch in batches])
+            for batch, hypotheses in zip(batches, found, strict=True):
+                for i, best in zip(batch, hypotheses, strict=True):
+                    candidates[i] = self._candidates(best)
+        return candidates
 
     def _batches(self, order: list[int], sources: list[list[int]]) -> Iterator[list[int]]:
         batch: list[int] = []
@@ -201,6 +229,30 @@ class Translator:
             )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
+
+
+def _join(found: list[list[Candidate]], parts: list[Part]) -> list[Candidate]:
+    """The candidates of a line from those of its parts: the best ones joined, and so on."""
+    if len(parts) == 1:
+        return found[0]
+    told = [(best, part) for best, part in zip(found, parts, strict=True) if best]
+    return [
+        Candidate(
+            "".join(
+                candidate.text + part.separator
+                for candidate, (_, part) in zip(row, told, strict=True)
+            ).rstrip(),
+            sum(candidate.score for candidate in row),
+            [piece for candidate in row for piece in candidate.pieces],
+            any(candidate.cut for candidate in row),
+        )
+        for row in zip(*(best for best, _ in told), strict=False)
+    ]
+
+
+# How many threads an operation takes is a setting of the whole process, and so is a model's mode:
+# calls from several threads take turns.
+_one_at_a_time = threading.Lock()
 
 
 @contextmanager

@@ -1,13 +1,18 @@
 """`seq2seq translate` as a filter: N lines in, N lines out."""
 
 import gzip
+import os
+import pty
 import shutil
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from seq2seq.data.lines import read_text_lines
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +55,69 @@ def test_compressed_input_and_an_output_file(
     assert output.read_text().splitlines() == translate(seq2seq, trained, tmp_path, source)
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".bz2"])
+def test_output_is_compressed_as_its_suffix_says(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], suffix: str
+) -> None:
+    path, output = tmp_path / "in", tmp_path / f"out{suffix}"
+    path.write_text("\n".join(source[:3]))
+    result = seq2seq("translate", "--model", trained, "-i", path, "-o", output)
+    assert result.code == 0, result.err
+    expected = translate(seq2seq, trained, tmp_path, source[:3])
+    assert list(read_text_lines(output)) == expected
+    assert output.read_bytes().startswith(expected[0].encode()) == (suffix == "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", output.name]
+
+
+def test_a_file_can_be_translated_in_place_and_a_device_written_to(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    expected = translate(seq2seq, trained, tmp_path, source[:3])
+    path = tmp_path / "in"
+    assert seq2seq("translate", "--model", trained, "-i", path, "-o", path).code == 0
+    assert path.read_text().splitlines() == expected
+    assert seq2seq("translate", "--model", trained, "-i", path, "-o", os.devnull).code == 0
+    assert not Path(os.devnull).is_file()
+
+
+def test_half_a_file_does_not_get_the_name_of_a_whole_one(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    path, output = tmp_path / "in.gz", tmp_path / "out"
+    many = "\n".join(f"{i % 97} {line}" for i, line in enumerate(source * 3000))
+    path.write_bytes(gzip.compress(many.encode())[:-9])
+    output.write_text("from before")
+    result = seq2seq("translate", "--model", trained, "-i", path, "-o", output, "--beam", "1")
+    assert result.code == 1
+    assert "the archive is cut short" in result.err
+    assert output.read_text() == "from before"
+    assert (tmp_path / "out.part").is_file()
+
+
+def test_the_last_line_on_standard_error_tells_what_to_look_at(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    path = tmp_path / "in"
+    path.write_text(f"{source[0]}\n\n\U0001f600\n")
+    err = seq2seq("translate", "--model", trained, "-i", path).err
+    assert err.splitlines()[-1].startswith("seq2seq: lines: 3; outputs: 0 empty, ")
+
+
+def test_progress_is_for_terminals(trained: Path, tmp_path: Path, source: list[str]) -> None:
+    (tmp_path / "in").write_text("\n".join(source))
+    command = [sys.executable, "-m", "seq2seq", "translate", "--model", str(trained)]
+    command += ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 100))
+    subprocess.run(command, stderr=slave, check=True)
+    os.close(slave)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert f"{len(source)}/{len(source)}" in shown
+    assert " lines/s" in shown
+    assert "lines/s" not in subprocess.run(command, capture_output=True, check=True).stderr.decode()
+
+
 def test_nbest_has_k_lines_each_the_best_first(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
@@ -74,7 +142,7 @@ def test_damaged_bytes_are_counted_and_the_line_is_kept(
     result = seq2seq("translate", "--model", trained, "-i", path)
     assert result.code == 0
     assert result.out.count("\n") == 4
-    assert "1 lines were not valid UTF-8" in result.err
+    assert "lines that were not valid UTF-8: 1;" in result.err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -179,6 +180,39 @@ def test_a_line_that_is_too_long_is_cut_and_marked(
     assert (first.source_cut, second.source_cut) == (True, False)
     assert given == [[*ids[:11], END_ID]] * 2
     assert first.candidates == second.candidates
+
+
+def test_a_line_of_many_sentences_is_translated_in_parts(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.translator.MAX_SOURCE_TOKENS", 16)
+    sentences = ["the long road home.", "a child likes it!", "the sea, the sea."]
+    counts = [len(ids) for ids in tokenizer.encode(sentences)]
+    assert max(counts) < 16 < sum(counts[:2])
+    translator = make_translator(nbest=2)
+    whole, *alone = translator.translate([" ".join(sentences), *sentences])
+    assert (whole.source_parts, whole.source_cut) == (3, False)
+    for k in (0, 1):
+        joined = [part.candidates[k] for part in alone]
+        assert whole.candidates[k].text == " ".join(one.text for one in joined)
+        assert whole.candidates[k].score == pytest.approx(sum(one.score for one in joined))
+        assert whole.candidates[k].pieces == [piece for one in joined for piece in one.pieces]
+    assert all(one.source_parts == 1 for one in alone)
+
+
+def test_calls_from_several_threads_give_what_one_gives(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    translator, threads = make_translator(workers=2), torch.get_num_threads()
+    expected = translator.translate(lines)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(translator.translate, [lines] * 8)) == [expected] * 8
+    assert torch.get_num_threads() == threads
+
+
+def test_unknown_pieces_of_the_source_are_counted(make_translator: MakeTranslator) -> None:
+    known, unknown = make_translator().translate(["a child", "a ☃ child ☃"])
+    assert (known.unknown, unknown.unknown) == (0, 2)
 
 
 def test_learned_positions_bound_source_and_output(

@@ -1,0 +1,52 @@
+"""What the health line counts."""
+
+import pytest
+
+from seq2seq.decoding.health import Health, repeats
+from seq2seq.decoding.translator import Candidate, Translation
+
+
+def said(text: str, cut: bool = False, **about: object) -> Translation:
+    return Translation([Candidate(text, -1.0, text.split(), cut)], **about)
+
+
+@pytest.mark.parametrize(
+    ("text", "looping"),
+    [
+        ("a a a a", True),
+        ("x a a a y", False),
+        ("the the dog the the dog the the dog the the dog", True),
+        ("a b a b a b a c", False),
+        ("z a b a b a b a b y", True),
+        (" ".join("abcdefgh" * 4), True),
+        (" ".join("abcdefghi" * 4), False),
+        ("", False),
+    ],
+)
+def test_four_turns_of_up_to_eight_pieces_are_a_loop(text: str, looping: bool) -> None:
+    assert repeats(text.split()) == looping
+
+
+def test_each_fault_is_counted_where_it_belongs() -> None:
+    health = Health()
+    health.count("", Translation([]))
+    health.count("one", said("eins"))
+    health.count("two", said(""))
+    health.count(" three ", said("three"))
+    health.count("four", said("vier vier vier vier", cut=True))
+    health.count("five", said("f", source_parts=2, source_cut=True, unknown=3))
+    assert health == Health(
+        lines=6,
+        empty=1,
+        copied=1,
+        repeating=1,
+        output_cut=1,
+        source_split=1,
+        source_cut=1,
+        unknown=3,
+    )
+    assert str(health) == (
+        "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 ended at the greatest"
+        " length; sources: 1 split at sentence ends, 1 too long (their ends were left out),"
+        " 3 unknown pieces"
+    )
