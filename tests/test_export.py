@@ -32,6 +32,17 @@ def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> Tra
     return TrainedModel(model, tokenizer, "en", "de")
 
 
+def ctranslate2_pieces(trained: TrainedModel, sentences: list[str]) -> list[list[str]]:
+    ids = trained.tokenizer.encode(sentences)
+    return [[*trained.tokenizer.pieces(one), "</s>"] for one in ids]
+
+
+NEEDS_CTRANSLATE2 = pytest.mark.skipif(
+    not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"
+)
+NO_CONTROL = [["<pad>"], ["<s>"]]
+
+
 def greedy(trained: TrainedModel, sentences: list[str], longest: int) -> list[list[str]]:
     search = SearchConfig(beam_size=1, max_extra_tokens=longest)
     translations = Translator(trained, search, device="cpu").translate(sentences)
@@ -63,18 +74,34 @@ def test_marian_has_the_same_ids_logits_and_greedy_output(
     assert [pieces[:7] for pieces in told] == [p[:7] for p in greedy(trained, few, 8)]
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2")
+@NEEDS_CTRANSLATE2
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"layer_norm_epsilon": 1e-6},
+        {"attention_bias": True},
+        {"positions": Positions.learned, "max_learned_positions": 40},
+        {"positions": Positions.concatenated},
+    ],
+)
 def test_ctranslate2_has_the_same_scores_and_greedy_output(
-    trained: TrainedModel, sentences: list[str], tmp_path: Path
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    tmp_path: Path,
+    choices: dict[str, object],
 ) -> None:
     import ctranslate2
 
+    model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
+    trained = TrainedModel(model, tokenizer, "en", "de")
     write_ctranslate2(tmp_path / "ct2", trained)
+    assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
     translator = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
     few = sentences[::7]
-    pieces = [[*trained.tokenizer.pieces(ids), "</s>"] for ids in trained.tokenizer.encode(few)]
+    pieces = ctranslate2_pieces(trained, few)
     found = translator.translate_batch(
-        pieces, beam_size=1, max_decoding_length=7, suppress_sequences=[["<pad>"], ["<s>"]]
+        pieces, beam_size=1, max_decoding_length=7, suppress_sequences=NO_CONTROL
     )
     expected = greedy(trained, few, 7)
     assert [result.hypotheses[0] for result in found] == expected

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -65,8 +66,13 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     spec.config.eos_token = pieces[END_ID]
     spec.config.bos_token = spec.config.decoder_start_token = pieces[START_ID]
     spec.validate()
-    folder.mkdir(parents=True)
-    spec.save(str(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        # Under its own name only when it is whole.
+        whole = Path(temporary, folder.name)
+        whole.mkdir()
+        spec.save(str(whole))
+        whole.rename(folder)
 
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from seq2seq.checkpoint import TrainedModel, save_model
 from seq2seq.data.lines import read_text_lines
+from seq2seq.data.tokenizer import END_ID, Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,44 @@ def test_progress_is_for_terminals(trained: Path, tmp_path: Path, source: list[s
     assert f"{len(source)}/{len(source)}" in shown
     assert " lines/s" in shown
     assert "lines/s" not in subprocess.run(command, capture_output=True, check=True).stderr.decode()
+
+
+@pytest.fixture
+def quick(make_model: Callable, tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    """A model that says nothing but `</s>`, so that reading and writing is all its work."""
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    with torch.no_grad():
+        last = model.decoder[-1].after_feed_forward.norm
+        last.bias.copy_(1e4 * model.embedding.weight[END_ID])
+    save_model(tmp_path / "quick", TrainedModel(model, tokenizer, "a", "b"))
+    return tmp_path / "quick"
+
+
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [(5_000, 50_000), pytest.param(50_000, 1_000_000, marks=pytest.mark.slow)],
+)
+def test_memory_does_not_grow_with_a_pipe(quick: Path, few: int, many: int) -> None:
+    def peak_kib(lines: int) -> int:
+        command = (
+            f"yes 'a man likes the sea.' | head -n {lines} |"
+            f" '{sys.executable}' -m seq2seq translate --model '{quick}' --beam 1 | wc -l"
+        )
+        measured = (
+            "import resource, subprocess, sys;"
+            "done = subprocess.run(sys.argv[1], shell=True, check=True, capture_output=True);"
+            "print(done.stdout.decode(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", measured, command], check=True, capture_output=True
+        ).stdout.split()
+        assert int(told[0]) == lines
+        return int(told[1])
+
+    # All lines held as text would take some 100 bytes each.
+    small, large = peak_kib(few), peak_kib(many)
+    print(f"{few:,} lines {small:,} KiB, {many:,} lines {large:,} KiB")
+    assert large - small < 4096 + 0.02 * (many - few)
 
 
 def test_nbest_has_k_lines_each_the_best_first(
