@@ -18,6 +18,7 @@ _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
+    "attention": "show who attends to whom, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail, by measuring it",
     "table3": "set runs beside the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",

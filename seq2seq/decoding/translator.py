@@ -14,6 +14,7 @@ import torch
 from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
@@ -158,6 +159,31 @@ class Translator:
                 yield from self.translate(waiting)
                 waiting = []
         yield from self.translate(waiting)
+
+    def attention(self, source: str, target: str) -> Attention:
+        """Who attends to whom when the model is made to translate source to target, in float32.
+
+        A bf16 translator's weights stay as rounded as they are.
+
+        Raises:
+            UserError: a text is blank, or longer than a model can be given.
+        """
+        source_ids, target_ids = self.tokenizer.encode([source, target])
+        longest_source = self.max_source_tokens - 1
+        longest_target = longest_source + self.search.max_extra_tokens
+        for side, ids, longest in (
+            ("source", source_ids, longest_source),
+            ("target", target_ids, longest_target),
+        ):
+            if not ids:
+                raise UserError(f"the {side} is blank: attention needs a text on both sides")
+            if len(ids) > longest:
+                raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
+        with self._evaluating():
+            model = self.model
+            if model.embedding.weight.dtype is torch.bfloat16:
+                model = copy.deepcopy(model).float()
+            return forced_attention(model, self.tokenizer, source_ids, target_ids)
 
     def _batches(self, order: list[int], sources: list[list[int]]) -> Iterator[list[int]]:
         batch: list[int] = []
