@@ -32,6 +32,7 @@ examples:
                 data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq score -i test.out.de -r test.de
+  seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
 """
 
 

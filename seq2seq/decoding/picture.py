@@ -16,7 +16,7 @@ MOST_PIECES = 100
 _FONT = "DejaVu Sans"  # matplotlib brings it along; it has SentencePiece's word mark
 _NO_GLYPH = "\N{REPLACEMENT CHARACTER}"
 _CELL = 0.2  # inches, enough for a line of the font's 9 points
-_MOST_PIXELS = 10_000  # a side: seven times that is more than matplotlib draws
+_MOST_PIXELS = 10_000  # a side of a .png, which would not fit into memory at any size
 
 
 def draw_heads(
@@ -62,7 +62,7 @@ def draw_heads(
     for axes in panels[len(heads) :]:
         axes.set_axis_off()
     bar = figure.colorbar(image, ax=panels, aspect=30, pad=0.01, shrink=min(1.0, 4 / height))
-    bar.set_label("weight; each row adds up to 1", fontfamily=_FONT, fontsize=9)
+    bar.set_label("weight that a row's piece gives to a column's", fontfamily=_FONT, fontsize=9)
     file = io.BytesIO()
     dpi = min(150.0, _MOST_PIXELS / max(width, height))
     figure.savefig(file, format=file_format, dpi=dpi)
