@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.decoding.picture import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UsageError
+    from seq2seq.errors import UsageError, UserError
     from seq2seq.folders import write_file
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
@@ -67,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     target = arguments.target
     if target is None:
         target = translator.translate([arguments.source])[0].text
+        if not target:
+            raise UserError("the source is blank, or the model's translation of it: give --target")
     attention = translator.attention(arguments.source, target)
     if arguments.json:
         content = _as_json(attention, arguments.kind, layers, heads)
