@@ -147,7 +147,7 @@ def test_a_row_attends_to_a_column_in_the_picture() -> None:
 @pytest.mark.parametrize("file_format", ["svg", "png", "pdf"])
 def test_pieces_of_any_script_are_drawn(file_format: str) -> None:
     """Warnings are errors: neither a missing glyph nor mathematics may raise one."""
-    pieces = ["▁Hund", "▁犬", "🐕", "$x$", "$\\frac{", "_^", "\ud800", "</s>"]
+    pieces = ["▁Hund", "▁犬", "🐕", "$x$", "$\\frac{$", "_^", "\ud800", "</s>"]
     heads = {f"head {number}": torch.full((8, 8), 1 / 8) for number in (1, 2)}
     drawn = draw_heads(heads, pieces, pieces, file_format)
     assert drawn.startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[file_format])
