@@ -14,6 +14,7 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.attention import record_attention
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, projected_loss
 from seq2seq.training.trainer import Trainer
@@ -43,6 +44,19 @@ def test_states_and_gradients_are_those_of_the_cpu(make_model: MakeModel) -> Non
     for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
         assert ours.grad is not None
         torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-7, atol=1e-7)
+
+
+def test_recorded_attention_is_that_of_the_cpu(make_model: MakeModel) -> None:
+    model = make_model(d_model=16, d_ff=24)
+    source, target = batch(model.vocab_size)
+    with record_attention() as expected:
+        model(source, target)
+    on_gpu = copy.deepcopy(model).cuda()
+    with record_attention() as found:
+        on_gpu(source.cuda(), target.cuda())
+    assert len(found) == 3 * model.config.num_layers
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=1e-9)
 
 
 def test_the_blockwise_loss_is_the_readable_one() -> None:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
+    "attention": "show who attends to whom, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail, by measuring it",
     "table3": "set runs beside the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
@@ -31,6 +32,7 @@ examples:
                 data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq score -i test.out.de -r test.de
+  seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
 """
 
 

@@ -15,6 +15,7 @@ import torch
 from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
+from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
 from seq2seq.decoding.long_lines import Part, split
 from seq2seq.device import choose_device, choose_precision
@@ -168,6 +169,31 @@ class Translator:
                 waiting = []
         yield from self.translate(waiting)
 
+    def attention(self, source: str, target: str) -> Attention:
+        """Who attends to whom when the model is made to translate source to target, in float32.
+
+        A bf16 translator's weights stay as rounded as they are.
+
+        Raises:
+            UserError: a text is blank, or longer than a model can be given.
+        """
+        source_ids, target_ids = self.tokenizer.encode([source, target])
+        longest_source = self.max_source_tokens - 1
+        longest_target = longest_source + self.search.max_extra_tokens
+        for side, ids, longest in (
+            ("source", source_ids, longest_source),
+            ("target", target_ids, longest_target),
+        ):
+            if not ids:
+                raise UserError(f"the {side} is blank: attention needs a text on both sides")
+            if len(ids) > longest:
+                raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
+        with self._evaluating():
+            model = self.model
+            if model.embedding.weight.dtype is torch.bfloat16:
+                model = copy.deepcopy(model).float()
+            return forced_attention(model, self.tokenizer, source_ids, target_ids)
+
     def _find(self, sources: list[list[int]]) -> list[list[Candidate]]:
         """The candidates of each source, none for one that is nothing but `</s>`."""
         candidates: list[list[Candidate]] = [[] for _ in sources]
@@ -176,11 +202,7 @@ class Translator:
             (i for i, ids in enumerate(sources) if len(ids) > 1), key=lambda i: -len(sources[i])
         )
         batches = list(self._batches(by_length, sources))
-        with (
-            _one_at_a_time,
-            self._evaluating(),
-            _side_by_side(min(self.workers, len(batches))) as run,
-        ):
+        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
             found = run(self._search, [[sources[i] for i in batch] for batch in batches])
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
@@ -214,12 +236,13 @@ class Translator:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
+        with _one_at_a_time:
+            training = self.model.training
+            self.model.eval()
+            try:
+                yield
+            finally:
+                self.model.train(training)
 
     def _candidates(self, hypotheses: list[Hypothesis]) -> list[Candidate]:
         texts = self.tokenizer.decode([hypothesis.token_ids for hypothesis in hypotheses])

@@ -1,6 +1,9 @@
 """Scaled dot-product and multi-head attention (section 3.2)."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import cast
 
 import torch
@@ -10,6 +13,26 @@ from torch.nn import functional as F
 from seq2seq.model.cache import LayerCache
 from seq2seq.model.config import TransformerConfig
 from seq2seq.model.dropout import Dropout
+
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("_recorded", default=None)
+
+
+@contextmanager
+def record_attention() -> Iterator[list[Tensor]]:
+    """Keep the weights of every attention that this thread computes in the meantime (Figures 3-5).
+
+    They are those before dropout, of whole sequences: step-by-step decoding is not recorded.
+
+    Yields:
+        A list that grows by a tensor (B, H, T, S) an attention, in the order of computation: of the
+        encoder's layers, then of each decoder layer to itself and to the encoder.
+    """
+    recorded: list[Tensor] = []
+    token = _recorded.set(recorded)
+    try:
+        yield recorded
+    finally:
+        _recorded.reset(token)
 
 
 def attention_weights(query: Tensor, key: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -38,13 +61,16 @@ def attend(
     Returns:
         (B, H, T, d_v).
     """
-    if query.is_cuda:
+    recorded = _recorded.get()
+    if query.is_cuda and recorded is None:
         # One kernel that keeps the T x S weights out of memory. On a CPU its bf16 backward takes
         # three times as long as these products: 27 ms against 8 for 4,096 x 512.
         rate = dropout.rate if dropout.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attention_mask, rate)
-    weights: Tensor = dropout(attention_weights(query, key, attention_mask))
-    return weights @ value
+    weights = attention_weights(query, key, attention_mask)
+    if recorded is not None:
+        recorded.append(weights)
+    return cast(Tensor, dropout(weights)) @ value
 
 
 class MultiHeadAttention(nn.Module):

@@ -20,9 +20,10 @@ def test_help_names_every_command_and_shows_an_example(seq2seq: Callable) -> Non
         assert name in result.out
 
 
-def test_help_needs_no_torch() -> None:
-    code = "import sys, seq2seq.cli.main as m\ntry: m.main(['translate', '--help'])\n"
-    code += "except SystemExit: pass\nassert 'torch' not in sys.modules"
+@pytest.mark.parametrize("command", ["translate", "attention"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = f"import sys, seq2seq.cli.main as m\ntry: m.main(['{command}', '--help'])\n"
+    code += "except SystemExit: pass\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
     started = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert time.perf_counter() - started < 5.0  # 0.1 s on an idle machine

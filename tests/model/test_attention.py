@@ -1,14 +1,21 @@
 """Attention against equation 1 and section 3.2.2 written out, layers against PyTorch's own."""
 
 import math
+import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.model import TransformerConfig
-from seq2seq.model.attention import MultiHeadAttention, attention_weights, causal_mask
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.attention import (
+    MultiHeadAttention,
+    attention_weights,
+    causal_mask,
+    record_attention,
+)
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
 
 D_MODEL, HEADS = 12, 3
@@ -177,3 +184,71 @@ def test_decoder_layer_equals_pytorch_in_values_and_gradients() -> None:
     assert_same(memory.grad, peer_memory.grad)
     for one, other in pairs:
         assert_same(one.grad, other.grad)
+
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
+TARGET_INPUT = torch.tensor([[2, 7, 5, 4], [2, 8, 9, 0]])
+
+
+def pytorch_weights(attention: MultiHeadAttention, inputs: tuple) -> Tensor:
+    """The weights (B, H, T, S) that PyTorch computes from the same matrices and inputs."""
+    x, memory, allowed = inputs
+    seen = x if memory is None else memory
+    theirs = nn.MultiheadAttention(
+        x.size(-1), attention.num_heads, bias=False, batch_first=True, dtype=x.dtype
+    )
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(attention.projection.weight)
+    shape = (x.size(0), attention.num_heads, x.size(1), seen.size(1))
+    mask = None if allowed is None else ~allowed.expand(shape).flatten(0, 1)
+    return theirs(x, seen, seen, attn_mask=mask, average_attn_weights=False)[1]
+
+
+def test_recorded_weights_are_pytorchs_in_the_order_of_figure_1(
+    make_model: Callable[..., Transformer],
+) -> None:
+    model = make_model()
+    in_order = [layer.self_attention for layer in model.encoder]
+    for layer in model.decoder:
+        in_order += [layer.self_attention, layer.memory_attention]
+    inputs: dict[nn.Module, tuple] = {}
+    for attention in in_order:
+        attention.register_forward_pre_hook(lambda module, x: inputs.update({module: x}))
+    logits = model(SOURCE, TARGET_INPUT)
+    with record_attention() as recorded:
+        assert torch.equal(model(SOURCE, TARGET_INPUT), logits)
+    for found, attention in zip(recorded, in_order, strict=True):
+        assert_same(found, pytorch_weights(attention, inputs[attention]))
+    assert len({weights[0, 0, -1, 0].item() for weights in recorded}) == len(recorded)
+
+
+def test_nothing_is_recorded_outside(make_model: Callable[..., Transformer]) -> None:
+    model = make_model()
+    attentions = 3 * model.config.num_layers
+    with record_attention() as first, record_attention() as second:
+        model(SOURCE, TARGET_INPUT)
+    with pytest.raises(ZeroDivisionError), record_attention() as third:
+        raise ZeroDivisionError
+    model(SOURCE, TARGET_INPUT)
+    assert [len(recorded) for recorded in (first, second, third)] == [0, attentions, 0]
+
+
+def test_threads_record_their_own(make_model: Callable[..., Transformer]) -> None:
+    model, counts = make_model(), []
+
+    def record(source: Tensor) -> None:
+        with record_attention() as recorded:
+            together.wait()  # both record now
+            model(source, TARGET_INPUT)
+            together.wait()
+        counts.append({weights.size(3) for weights in recorded[: model.config.num_layers]})
+        assert len(recorded) == 3 * model.config.num_layers
+
+    together = threading.Barrier(2, timeout=60)
+    threads = [threading.Thread(target=record, args=(s,)) for s in (SOURCE, SOURCE[:, :4])]
+    with record_attention() as recorded:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (sorted(counts, key=max), recorded) == ([{4}, {5}], [])

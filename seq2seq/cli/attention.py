@@ -1,0 +1,126 @@
+"""`seq2seq attention`: who attends to whom in one sentence pair, as a picture or as numbers."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.decoding.attention import Attention
+
+_EXAMPLE = """\
+example:
+  seq2seq attention --model runs/captions --source "A dog runs in the snow." -o attention.svg
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq attention`."""
+    parser.epilog = _EXAMPLE
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    parser.add_argument("--source", required=True, metavar="TEXT", help="what is translated")
+    parser.add_argument("--target", metavar="TEXT", help="default: the model's own translation")
+    parser.add_argument(
+        "--kind",
+        choices=("encoder", "decoder", "cross"),
+        default="cross",
+        help="source to source, target to target, or target to source (default cross)",
+    )
+    parser.add_argument(
+        "--layer",
+        type=_number_or_all,
+        metavar="N",
+        help="counted from 1, or all (default: the last)",
+    )
+    parser.add_argument(
+        "--head",
+        type=_number_or_all,
+        default="all",
+        metavar="N",
+        help="counted from 1, or all (default all)",
+    )
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("-o", "--output", metavar="FILE", help="a picture: .svg, .png or .pdf")
+    output.add_argument("--json", action="store_true", help="write pieces and weights to stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Translate one sentence and show its attention.
+
+    Raises:
+        UserError: no model, a blank text, a layer or head that the model has not, or a file that
+            can't be written.
+    """
+    from seq2seq.decoding.picture import FORMATS, draw_heads
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.errors import UsageError, UserError
+    from seq2seq.folders import write_file
+
+    file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
+    if not arguments.json and file_format not in FORMATS:
+        raise UsageError(f"{arguments.output}: no such picture: choose .svg, .png or .pdf")
+    translator = Translator.load(arguments.model)
+    config = translator.model.config
+    layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
+    heads = _select("head", arguments.head, config.num_heads)
+    target = arguments.target
+    if target is None:
+        target = translator.translate([arguments.source])[0].text
+        if not target:
+            raise UserError("the source is blank, or the model's translation of it: give --target")
+    attention = translator.attention(arguments.source, target)
+    if arguments.json:
+        content = _as_json(attention, arguments.kind, layers, heads)
+        sys.stdout.buffer.write(content.encode() + b"\n")
+        return 0
+    weights = getattr(attention, arguments.kind)
+    panels = {
+        f"layer {layer}, head {head}": weights[layer - 1, head - 1]
+        for layer in layers
+        for head in heads
+    }
+    rows, columns = _sides(attention, arguments.kind)
+    write_file(Path(arguments.output), draw_heads(panels, rows, columns, file_format))
+    print(arguments.output)
+    return 0
+
+
+def _number_or_all(word: str) -> str:
+    if word != "all" and not (word.isascii() and word.isdecimal()):
+        raise argparse.ArgumentTypeError(f"neither a number nor all: {word!r}")
+    return word
+
+
+def _select(noun: str, choice: str, count: int) -> list[int]:
+    from seq2seq.errors import UserError
+
+    if choice == "all":
+        return list(range(1, count + 1))
+    # A number of many digits is none that Python reads, and none that a model has.
+    if len(choice) > 9 or not 1 <= int(choice) <= count:
+        raise UserError(f"--{noun} {choice}: the model has 1 to {count}")
+    return [int(choice)]
+
+
+def _sides(attention: "Attention", kind: str) -> tuple[list[str], list[str]]:
+    """The pieces that attend, and those that are attended to."""
+    rows = attention.source if kind == "encoder" else attention.target_input
+    columns = attention.target_input if kind == "decoder" else attention.source
+    return rows, columns
+
+
+def _as_json(attention: "Attention", kind: str, layers: list[int], heads: list[int]) -> str:
+    """Weights as [layer][head][row][column], of the layers and heads that are asked for."""
+    rows, columns = _sides(attention, kind)
+    weights = getattr(attention, kind)
+    chosen = [[weights[layer - 1, head - 1].tolist() for head in heads] for layer in layers]
+    record = {
+        "kind": kind,
+        "layers": layers,
+        "heads": heads,
+        "rows": rows,
+        "columns": columns,
+        "weights": chosen,
+    }
+    return json.dumps(record, ensure_ascii=False)

@@ -1,0 +1,66 @@
+"""`seq2seq attention`: pictures and numbers."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.decoding.translator import Translator
+from seq2seq.model import TransformerConfig
+
+SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("attention") / "model"
+    config = TransformerConfig(num_layers=2, d_model=8, d_ff=8, num_heads=2)
+    torch.manual_seed(1)
+    transformer = new_transformer(config, tokenizer.vocab_size)
+    save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "start"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG")])
+def test_it_draws_a_panel_a_head(
+    seq2seq: Callable, model: Path, tmp_path: Path, name: str, start: bytes
+) -> None:
+    path = tmp_path / name
+    words = ("attention", "--model", model, "--source", SOURCE, "--target", TARGET, "-o", path)
+    assert seq2seq(*words) == (0, f"{path}\n", "")
+    assert path.read_bytes().startswith(start)
+    if name == "x.svg":
+        text = path.read_text()
+        titles = [f"layer {n}, head {h}" for n in (1, 2) for h in (1, 2)]
+        drawn = [title for title in titles if f"<!-- {title} -->" in text]
+        assert drawn == titles[2:]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_the_numbers_are_those_of_python(seq2seq: Callable, model: Path, kind: str) -> None:
+    words = ["attention", "--model", model, "--source", SOURCE, "--target", TARGET, "--json"]
+    result = seq2seq(*words, "--kind", kind, "--layer", "all", "--head", "2")
+    assert (result.code, result.err) == (0, "")
+    found = json.loads(result.out)
+    attention = Translator.load(model).attention(SOURCE, TARGET)
+    weights = torch.tensor(found["weights"])
+    assert torch.equal(weights, getattr(attention, kind)[:, 1:2].cpu())
+    assert (found["kind"], found["layers"], found["heads"]) == (kind, [1, 2], [2])
+    assert found["rows"] == (attention.source if kind == "encoder" else attention.target_input)
+    assert found["columns"] == (attention.target_input if kind == "decoder" else attention.source)
+
+
+def test_the_target_is_the_translation_and_matplotlib_is_not_needed(
+    seq2seq: Callable, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    words = ("attention", "--model", trained, "--source", "one two three", "--json")
+    result = seq2seq(*words)
+    assert result == seq2seq(*words, "--target", "three two one")
+    assert (result.code, result.err) == (0, "")
+    assert "".join(json.loads(result.out)["rows"]) == "<s>▁three▁two▁one"
