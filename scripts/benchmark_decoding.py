@@ -1,0 +1,304 @@
+"""How fast a trained model translates, beside Hugging Face's `generate` and CTranslate2.
+
+Every system translates the same sentences with the same weights, in a process of its own, one after
+the other and that several times over, so that a slow minute of the machine meets all of them:
+
+    python scripts/benchmark_decoding.py --model runs/mine --source test.en --reference test.de
+
+The peers get the exported weights (`pip install 'seq2seq[export]'`). Their length penalty is
+length^alpha where ours is ((5 + length) / 6)^alpha: whether the work is the same BLEU tells.
+CTranslate2 runs with several settings, since the best one differs from machine to machine.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seq2seq.checkpoint import TrainedModel, find_model, load_model
+from seq2seq.data.lines import read_text_lines
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.translator import Translator
+from seq2seq.device import choose_device, keep_freed_memory
+from seq2seq.evaluation.scores import score_all
+from seq2seq.export.ctranslate2 import write_ctranslate2
+from seq2seq.export.marian import write_marian
+
+ALPHA = 0.6
+EXTRA_TOKENS = 50
+HUGGING_FACE_BATCH = 64
+
+Translate = Callable[[list[str]], list[list[int]]]
+"""Sentences -> the token ids of their translations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What every system does."""
+
+    model: str
+    marian: str
+    ctranslate2: str
+    source: str
+    sentences: int
+    single: int
+    beam: int
+    device: str
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of the table; batches are in sentences for CTranslate2."""
+
+    name: str
+    make: str
+    precision: str
+    workers: int = 1
+    threads: int = 1
+    batch: int = 0
+
+
+OURS = (
+    System("ours, fp32, 2 workers", "ours", "fp32", 2),
+    System("ours, bf16, 2 workers", "ours", "bf16", 2),
+    System("ours, fp32, 1 worker", "ours", "fp32"),
+)
+HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
+CTRANSLATE2 = tuple(
+    System(
+        f"CTranslate2, {precision}, {workers} x {threads}, {batch} a batch",
+        "ctranslate2",
+        precision,
+        workers,
+        threads,
+        batch,
+    )
+    for precision in ("float32", "int8")
+    for workers, threads in ((2, 1), (1, 2))
+    for batch in (16, 64)
+)
+ON_A_GPU = (
+    System("ours, fp32", "ours", "fp32"),
+    System("ours, bf16", "ours", "bf16"),
+    System("Hugging Face, fp32", "hugging_face", "fp32"),
+    System("CTranslate2, float16", "ctranslate2", "float16", batch=64),
+)
+
+
+def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
+    """The project's own decoder, as `seq2seq translate` sets it up."""
+    keep_freed_memory()
+    translator = Translator(
+        trained,
+        SearchConfig(beam_size=work.beam, alpha=ALPHA),
+        device=work.device,
+        precision=system.precision,
+        workers=system.workers,
+    )
+
+    def translate(lines: list[str]) -> list[list[int]]:
+        texts = [translation.text for translation in translator.translate(lines)]
+        return trained.tokenizer.encode(texts)
+
+    return translate
+
+
+def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate:
+    """`MarianMTModel.generate`, the sentences sorted by length."""
+    from transformers import MarianMTModel
+
+    torch.set_num_threads(system.threads)
+    model = MarianMTModel.from_pretrained(work.marian).eval().to(work.device)
+
+    def translate(lines: list[str]) -> list[list[int]]:
+        sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
+        order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
+        outputs: list[list[int]] = [[] for _ in lines]
+        for first in range(0, len(order), HUGGING_FACE_BATCH):
+            batch = order[first : first + HUGGING_FACE_BATCH]
+            width = len(sources[batch[0]])
+            padded = [sources[i] + [PADDING_ID] * (width - len(sources[i])) for i in batch]
+            ids = torch.tensor(padded, device=work.device)
+            with torch.inference_mode():
+                rows = model.generate(
+                    input_ids=ids,
+                    attention_mask=ids != PADDING_ID,
+                    num_beams=work.beam,
+                    do_sample=False,
+                    length_penalty=ALPHA,
+                    max_length=width + EXTRA_TOKENS,
+                )
+            for i, row in zip(batch, rows.tolist(), strict=True):
+                outputs[i] = [t for t in row if t not in (PADDING_ID, START_ID, END_ID)]
+        return outputs
+
+    return translate
+
+
+def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
+    """CTranslate2's own `Translator`."""
+    import ctranslate2 as library
+
+    translator = library.Translator(
+        work.ctranslate2,
+        device=work.device.partition(":")[0],
+        compute_type=system.precision,
+        inter_threads=system.workers,
+        intra_threads=system.threads,
+    )
+    pieces = trained.tokenizer.pieces(list(range(trained.model.vocab_size)))
+    ids_of = {piece: number for number, piece in enumerate(pieces)}
+
+    def translate(lines: list[str]) -> list[list[int]]:
+        sources = [[*trained.tokenizer.pieces(i), "</s>"] for i in trained.tokenizer.encode(lines)]
+        results = translator.translate_batch(
+            sources,
+            beam_size=work.beam,
+            length_penalty=ALPHA,
+            max_batch_size=system.batch,
+            max_decoding_length=max(map(len, sources), default=0) + EXTRA_TOKENS,
+            suppress_sequences=[["<pad>"], ["<s>"]],
+        )
+        return [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
+
+    return translate
+
+
+MAKERS = {"ours": ours, "hugging_face": hugging_face, "ctranslate2": ctranslate2}
+
+
+def measure(work: Work, system: System) -> dict[str, Any]:
+    """The whole file at once, then some sentences one by one."""
+    trained = load_model(find_model(Path(work.model)))
+    lines = list(read_text_lines(work.source))[: work.sentences]
+    translate = MAKERS[system.make](work, system, trained)
+    translate(lines[:32])
+    started = time.perf_counter()
+    outputs = translate(lines)
+    seconds = time.perf_counter() - started
+    alone = []
+    for line in lines[: work.single]:
+        started = time.perf_counter()
+        translate([line])
+        alone.append(1000 * (time.perf_counter() - started))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if work.device != "cpu":
+        peak = torch.cuda.max_memory_allocated() / 2**20  # of PyTorch alone
+    return {
+        "sentences": len(lines) / seconds,
+        "tokens": sum(len(ids) + 1 for ids in outputs) / seconds,
+        "median": statistics.median(alone),
+        "slow": sorted(alone)[int(0.95 * len(alone))],
+        "peak": peak,
+        "texts": trained.tokenizer.decode(outputs),
+    }
+
+
+def measure_apart(work: Work, system: System) -> dict[str, Any] | None:
+    """`measure` in a process of its own; None, and a line that says why, where it fails."""
+    words = json.dumps({"work": asdict(work), "system": asdict(system)})
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
+        return None
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def print_table(
+    beam: int, results: dict[System, list[dict[str, Any]]], references: list[str]
+) -> None:
+    """Medians over the rounds, with the range of the speed."""
+    print(
+        f"\n{'Greedy' if beam == 1 else f'Beam {beam}'}\n\n"
+        "| | sentences/s | range | tokens/s | one sentence, ms | 95 % within | peak MiB | BLEU |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
+    speed = {}
+    for system, rounds in results.items():
+        middle = {
+            key: statistics.median(r[key] for r in rounds) for key in rounds[0] if key != "texts"
+        }
+        speeds = [r["sentences"] for r in rounds]
+        speed[system] = middle["sentences"]
+        bleu = score_all(rounds[0]["texts"], [references])[0].value
+        print(
+            f"| {system.name} | {middle['sentences']:.0f} | {min(speeds):.0f} to"
+            f" {max(speeds):.0f} | {middle['tokens']:,.0f} | {middle['median']:.0f} |"
+            f" {middle['slow']:.0f} | {middle['peak']:,.0f} | {bleu:.2f} |"
+        )
+    fastest = max((s for s in speed if s.make == "ours"), key=speed.__getitem__, default=None)
+    for kind in sorted({(s.make, s.precision) for s in speed if s.make != "ours"}):
+        best = max((s for s in speed if (s.make, s.precision) == kind), key=speed.__getitem__)
+        if fastest:
+            print(f"\n{fastest.name}: {speed[fastest] / speed[best]:.2f} times {best.name}")
+
+
+def main() -> None:
+    """Run the rounds and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", help="a run or model folder")
+    parser.add_argument("--source", help="text to translate")
+    parser.add_argument("--reference", help="its translation")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--single", type=int, default=100, help="sentences timed one by one")
+    parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        words = json.loads(arguments.measure)
+        print(json.dumps(measure(Work(**words["work"]), System(**words["system"]))))
+        return
+    if not (arguments.model and arguments.source and arguments.reference):
+        parser.error("--model, --source and --reference are needed")
+    device = str(choose_device(arguments.device))
+    systems = [
+        system
+        for system in (ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2))
+        if not arguments.only or system.name.startswith(tuple(arguments.only))
+    ]
+    references = list(read_text_lines(arguments.reference))[: arguments.sentences]
+    with tempfile.TemporaryDirectory() as folder:
+        trained = load_model(find_model(Path(arguments.model)))
+        marian, exported = Path(folder, "marian"), Path(folder, "ctranslate2")
+        if any(system.make == "hugging_face" for system in systems):
+            write_marian(marian, trained)
+        if any(system.make == "ctranslate2" for system in systems):
+            write_ctranslate2(exported, trained)
+        for beam in arguments.beam:
+            work = Work(
+                model=arguments.model,
+                marian=str(marian),
+                ctranslate2=str(exported),
+                source=arguments.source,
+                sentences=arguments.sentences,
+                single=min(arguments.single, arguments.sentences),
+                beam=beam,
+                device=device,
+            )
+            results: dict[System, list[dict[str, Any]]] = {}
+            for _ in range(arguments.rounds):
+                for system in systems:
+                    if figures := measure_apart(work, system):
+                        results.setdefault(system, []).append(figures)
+            print_table(beam, results, references)
+
+
+if __name__ == "__main__":
+    main()
