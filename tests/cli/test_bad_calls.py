@@ -40,7 +40,7 @@ CALLS = [
     ("translate --model {model} -i {text} --precision fp8", 1, "precision 'fp8'"),
     ("translate --model {model} -i {nowhere}", 1, "no such file"),
     ("translate --model {model} -i {folder}", 1, "is a folder"),
-    ("translate --model {model} -i {text} -o {folder}", 1, "can't be written"),
+    ("translate --model {model} -i {text} -o {folder}", 1, "is a folder"),
     ("translate --model {model} -i {text} -o {text}/x", 1, "can't be written"),
     ("translate --model {nowhere} -i {text}", 1, "no such folder"),
     ("translate --model {text} -i {text}", 1, "no such folder"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
+from seq2seq.decoding.translator import Candidate, Translation
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all
@@ -155,9 +156,9 @@ def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             loaded.append({"run": run, "beam": search.beam_size, "alpha": search.alpha, **options})
             return cls()
 
-        def translate(self, lines: list[str]) -> list[SimpleNamespace]:
+        def translate(self, lines: list[str]) -> list[Translation]:
             assert lines == SOURCES
-            return [SimpleNamespace(text=text) for text in HYPOTHESES]
+            return [Translation([Candidate(text, 0.0, [], cut=False)]) for text in HYPOTHESES]
 
     monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
     return loaded
