@@ -15,6 +15,9 @@ from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
+from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
+from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
+from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions
@@ -44,7 +47,7 @@ class Translation:
     """What became of one line."""
 
     candidates: list[Candidate]
-    """The best first; empty for a blank line."""
+    """The best first, samples as they were drawn; empty for a blank line."""
     source_cut: bool = False
     """The line was longer than a model can be given, and its end was left out."""
 
@@ -64,7 +67,7 @@ class Translator:
 
     Args:
         trained: a model and its tokenizer.
-        search: beam size, length penalty and so on.
+        search: beam size, length penalty and so on; a SamplingConfig draws translations instead.
         device: `auto`, `cpu`, `cuda`, ...
         precision: `fp32`, `bf16` or `auto`; in fp32 the text does not depend on the batch.
         batch_tokens: source tokens translated at once, padding counted.
@@ -78,7 +81,7 @@ class Translator:
     def __init__(
         self,
         trained: TrainedModel,
-        search: SearchConfig | None = None,
+        search: SearchConfig | SamplingConfig | None = None,
         *,
         device: str = "auto",
         precision: str = "fp32",
@@ -107,7 +110,7 @@ class Translator:
     def load(
         cls,
         run: str | Path,
-        search: SearchConfig | None = None,
+        search: SearchConfig | SamplingConfig | None = None,
         *,
         device: str = "auto",
         precision: str = "fp32",
@@ -129,35 +132,119 @@ class Translator:
             workers=workers,
         )
 
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Translate lines, in their order; blank lines stay blank."""
+    def translate(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        *,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """Translate lines, in their order; blank lines stay blank.
+
+        Args:
+            lines: the sentences.
+            prefixes: what each translation begins with, "" for nothing; spaces around it don't
+                count. What follows may go on with its last word: "Eine Fra" may become "Eine Frau".
+            first_line: the number of the first line, for messages.
+
+        Raises:
+            UserError: another number of prefixes than of lines, or a prefix that is too long.
+        """
         sources = self.tokenizer.encode(list(lines))
         translations = [Translation([])] * len(lines)
         longest = self.max_source_tokens - 1
         cuts = [len(ids) > longest for ids in sources]
         sources = [[*ids[:longest], END_ID] for ids in sources]
         blank = [len(ids) == 1 for ids in sources]
+        prefixes = [""] * len(lines) if prefixes is None else prefixes
+        max_lengths = [len(ids) - 1 + self.search.max_extra_tokens for ids in sources]
+        forced = encode_prefixes(self.tokenizer, prefixes, max_lengths, first_line)
         # The longest first: what is left for one worker at the end is little.
         by_length = sorted(
             (i for i in range(len(lines)) if not blank[i]), key=lambda i: -len(sources[i])
         )
         batches = list(self._batches(by_length, sources))
         with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
-            found = run(self._search, [[sources[i] for i in batch] for batch in batches])
+            found = run(
+                self._search, [[(sources[i], forced[i]) for i in batch] for batch in batches]
+            )
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
-                    translations[i] = Translation(self._candidates(best), cuts[i])
+                    candidates = self._candidates(best, prefixes[i], forced[i])
+                    translations[i] = Translation(candidates, cuts[i])
         return translations
 
-    def translate_stream(self, lines: Iterable[str], chunk: int = 4096) -> Iterator[Translation]:
-        """Translate lines as they come, `chunk` at a time, in bounded memory."""
+    def translate_stream(
+        self, lines: Iterable[str], chunk: int = 4096, prefixes: Iterable[str] | None = None
+    ) -> Iterator[Translation]:
+        """Translate lines as they come, `chunk` at a time, in bounded memory.
+
+        Raises:
+            UserError: as `translate`.
+        """
+        pairs: Iterable[tuple[str, str]] = ((line, "") for line in lines)
+        if prefixes is not None:
+            pairs = pair_prefixes(lines, prefixes)
         waiting: list[str] = []
-        for line in lines:
+        beginnings: list[str] = []
+        first_line = 1
+        for number, (line, prefix) in enumerate(pairs, start=1):
             waiting.append(line)
+            beginnings.append(prefix)
             if len(waiting) == chunk:
-                yield from self.translate(waiting)
-                waiting = []
-        yield from self.translate(waiting)
+                yield from self.translate(waiting, beginnings, first_line=first_line)
+                first_line = number + 1
+                waiting, beginnings = [], []
+        yield from self.translate(waiting, beginnings, first_line=first_line)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ForcedScore]:
+        """How probable the model finds given translations, in the pieces the tokenizer makes.
+
+        A pair of blank lines has no tokens and probability 1; otherwise a blank line is a sentence
+        of `</s>` alone.
+
+        Raises:
+            UserError: unequal counts, or a line that is longer than a model can be given.
+        """
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} sources and {len(targets)} translations: give one for each"
+            )
+        longest = self.max_source_tokens - 1
+        pairs = list(
+            zip(
+                self._encode_whole(sources, "source", longest),
+                self._encode_whole(targets, "translation", longest + self.search.max_extra_tokens),
+                strict=True,
+            )
+        )
+        sizes = [[0] * max(map(len, pair)) for pair in pairs]  # a pair counts as its longer side
+        by_length = sorted(
+            (i for i, size in enumerate(sizes) if len(size) > 1), key=lambda i: -len(sizes[i])
+        )
+        batches = list(self._batches(by_length, sizes))
+        scores = [ForcedScore(0.0, 0)] * len(pairs)
+        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
+            found = run(
+                lambda batch: forced_scores(
+                    self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
+                ),
+                batches,
+            )
+            for batch, of_batch in zip(batches, found, strict=True):
+                for i, score in zip(batch, of_batch, strict=True):
+                    scores[i] = score
+        return scores
+
+    def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
+        encoded = self.tokenizer.encode(list(lines))
+        for number, ids in enumerate(encoded, start=1):
+            if len(ids) > longest:
+                raise UserError(
+                    f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
+                    " scored; leave the pair out, or split it"
+                )
+        return [[*ids, END_ID] for ids in encoded]
 
     def _batches(self, order: list[int], sources: list[list[int]]) -> Iterator[list[int]]:
         batch: list[int] = []
@@ -170,18 +257,36 @@ class Translator:
             yield batch
 
     @torch.inference_mode()
-    def _search(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
+    def _search(self, sentences: list[tuple[list[int], list[int]]]) -> list[list[Hypothesis]]:
+        """Search a batch of sources with their prefixes, both as token ids."""
+        sources = [ids for ids, _ in sentences]
+        prefixes = [prefix for _, prefix in sentences]
         source = pad([np.array(ids) for ids in sources]).to(self.device)
         # The paper's "input length": without </s>.
-        lengths = (source != PADDING_ID).sum(dim=1) - 1
+        max_lengths = (source != PADDING_ID).sum(dim=1) - 1 + self.search.max_extra_tokens
+        memory = self.model.encode(source)
+        never = (PADDING_ID, START_ID)
+        if isinstance(self.search, SamplingConfig):
+            return sample(
+                self.model.step,
+                self.model.start(memory, self.search.nbest),
+                max_lengths,
+                self.search,
+                keys=sources,
+                start_id=START_ID,
+                end_id=END_ID,
+                never=never,
+                prefixes=prefixes,
+            )
         return beam_search(
             self.model.step,
-            self.model.start(self.model.encode(source), self.search.beam_size),
-            lengths + self.search.max_extra_tokens,
+            self.model.start(memory, self.search.beam_size),
+            max_lengths,
             self.search,
             start_id=START_ID,
             end_id=END_ID,
-            never=(PADDING_ID, START_ID),
+            never=never,
+            prefixes=prefixes,
         )
 
     @contextmanager
@@ -193,11 +298,16 @@ class Translator:
         finally:
             self.model.train(training)
 
-    def _candidates(self, hypotheses: list[Hypothesis]) -> list[Candidate]:
-        texts = self.tokenizer.decode([hypothesis.token_ids for hypothesis in hypotheses])
+    def _candidates(
+        self, hypotheses: list[Hypothesis], prefix: str, forced: list[int]
+    ) -> list[Candidate]:
+        read, *texts = self.tokenizer.decode([forced, *(h.token_ids for h in hypotheses)])
         return [
             Candidate(
-                text, hypothesis.score, self.tokenizer.pieces(hypothesis.token_ids), hypothesis.cut
+                restore_prefix(text, prefix, read),
+                hypothesis.score,
+                self.tokenizer.pieces(hypothesis.token_ids),
+                hypothesis.cut,
             )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
