@@ -300,13 +300,13 @@ def test_translations_begin_with_their_prefixes(
     found = translator.translate(lines, prefixes)
     for i, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
         if not prefix or not line.strip():
-            assert found[i] == free[i]
+            assert found[i].text == free[i].text
             continue
         for candidate in found[i].candidates:
             ids = tokenizer.encode([prefix])[0]
             assert candidate.pieces[: len(ids)] == tokenizer.pieces(ids)
             assert candidate.text.startswith(prefix.strip())
-        assert translator.translate([line], [prefix]) == [found[i]]
+        assert texts_of(translator.translate([line], [prefix])) == [found[i].text]
     for chunk in (1, 5, 100):
         stream = translator.translate_stream(iter(lines), chunk, iter(prefixes))
         assert texts_of(list(stream)) == texts_of(found)
