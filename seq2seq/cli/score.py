@@ -9,6 +9,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.cli.forced import check_forced, score_forced
+
 if TYPE_CHECKING:
     from seq2seq.evaluation.scores import Score, ScoreConfig
     from seq2seq.evaluation.significance import Comparison
@@ -19,6 +21,7 @@ examples:
   seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
   seq2seq score --model runs/captions -s test.en -r test.de
   seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
+  seq2seq score --model runs/captions -s test.en -i test.de --forced
 """
 
 
@@ -35,6 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
     what.add_argument("--precision", default="fp32", help="fp32 (default), bf16 or auto")
+
+    forced = parser.add_argument_group("without references")
+    forced.add_argument(
+        "--forced",
+        action="store_true",
+        help="how probable --model finds the translations -i of -s: log-probability, perplexity",
+    )
+    forced.add_argument(
+        "--per-line",
+        action="store_true",
+        help="with --forced: each line's log-probability and number of tokens",
+    )
 
     against = parser.add_argument_group("against what")
     against.add_argument(
@@ -86,6 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: a file that can't be read, texts that aren't parallel, or a choice that can't be
             met.
     """
+    if arguments.forced:
+        check_forced(arguments)
+        return score_forced(arguments, _read)
     _check_usage(arguments)
     from seq2seq.data.lines import read_text_lines
     from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
@@ -154,6 +172,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (len(set(named)) < len(named), "each system's translations are named once"),
         (arguments.paper and arguments.lowercase, "the paper's BLEU is cased: no --lowercase"),
         (bool(arguments.language) and not arguments.paper, "--language is for --paper"),
+        (arguments.per_line, "--per-line is for --forced"),
     ]
     for wrong, message in refused:
         if wrong:

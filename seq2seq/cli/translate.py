@@ -8,18 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from seq2seq.cli.search_options import add_search_options, choose_search, read_prefixes
+
 if TYPE_CHECKING:
     from seq2seq.decoding.translator import Translation
 
-_EXAMPLE = """\
-example:
+_EXAMPLES = """\
+examples:
   echo "A dog runs in the snow." | seq2seq translate --model runs/captions
+  seq2seq translate --model runs/captions -i test.en --sample --top-k 20 --temperature 0.7
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `seq2seq translate`."""
-    parser.epilog = _EXAMPLE
+    parser.epilog = _EXAMPLES
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "-i",
@@ -35,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also compressed; FILE.part until it is whole; default: stdout",
     )
-    parser.add_argument("--beam", type=int, default=4, help="beam size; 1 is greedy (default 4)")
-    parser.add_argument(
-        "--alpha", type=float, default=0.6, help="exponent of the length penalty (default 0.6)"
-    )
+    add_search_options(parser)
     parser.add_argument(
         "--nbest",
         type=int,
@@ -84,7 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         iterate_lines,
         open_binary,
     )
-    from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
     from seq2seq.device import keep_freed_memory
@@ -92,11 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.batch_tokens < 1:
         raise UsageError(f"--batch-tokens {arguments.batch_tokens}: must be at least 1")
-    search = SearchConfig(
-        beam_size=arguments.beam,
-        alpha=arguments.alpha,
-        nbest=1 if arguments.nbest is None else arguments.nbest,
-    )
+    search = choose_search(arguments)
     translator = Translator.load(
         arguments.model,
         search,
@@ -129,7 +124,9 @@ def run(arguments: argparse.Namespace) -> int:
                 waiting.append(line)
                 yield line
 
-        for number, translation in enumerate(translator.translate_stream(lines())):
+        prefixes = read_prefixes(arguments)
+        translations = translator.translate_stream(lines(), prefixes=prefixes)
+        for number, translation in enumerate(translations):
             output.write(_format(number, translation, arguments).encode())
             health.count(waiting.popleft(), translation)
             bar.update()

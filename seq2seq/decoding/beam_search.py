@@ -4,7 +4,7 @@ The search knows nothing of the model: it takes a step function and a state that
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -12,6 +12,11 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
+
+MOST_ALPHA = 10.0
+"""Far above any of use; the penalties of long outputs would leave the range of numbers."""
+
+ANY_TOKEN = -1
 
 
 @dataclass(kw_only=True)
@@ -32,7 +37,7 @@ class SearchConfig:
 
         Raises:
             UserError: beam_size or max_extra_tokens below 1, nbest not in 1 to beam_size, or
-                alpha negative.
+                alpha not in 0 to MOST_ALPHA.
         """
         for name in ("beam_size", "max_extra_tokens", "nbest"):
             if getattr(self, name) < 1:
@@ -41,8 +46,17 @@ class SearchConfig:
             raise UserError(
                 f"nbest={self.nbest}: a beam of {self.beam_size} holds no more than that"
             )
-        if not (math.isfinite(self.alpha) and self.alpha >= 0):
-            raise UserError(f"alpha={self.alpha}: must be 0 or above")
+        check_alpha(self.alpha)
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse an exponent of the length penalty that no search can use.
+
+    Raises:
+        UserError: it is not in 0 to MOST_ALPHA.
+    """
+    if not 0 <= alpha <= MOST_ALPHA:
+        raise UserError(f"alpha={alpha}: must be from 0 to {MOST_ALPHA:g}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Hypothesis:
     """One finished output."""
 
     token_ids: list[int]
-    """Without the start symbol and `</s>`."""
+    """Without the start symbol and `</s>`; with the forced prefix."""
     score: float
     """Log-probability, that of `</s>` included, divided by the length penalty."""
     cut: bool
@@ -75,6 +89,53 @@ def length_penalty(length: float, alpha: float) -> float:
     return float(((5.0 + length) / 6.0) ** alpha)
 
 
+def output_log_probabilities(logits: Tensor, never: tuple[int, ...]) -> Tensor:
+    """Logits (N, V) -> log-probabilities (N, V), in float32 at least; -inf for `never`."""
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
+    log_probabilities[:, never] = -math.inf
+    return log_probabilities
+
+
+def pad_prefixes(prefixes: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """Prefixes of B sentences, or none -> (B, longest), ANY_TOKEN after each one's end."""
+    longest = max(map(len, prefixes), default=0)
+    padded = like.new_full((len(like), longest), ANY_TOKEN)
+    for row, prefix in zip(padded, prefixes, strict=False):
+        row[: len(prefix)] = row.new_tensor(prefix)
+    return padded
+
+
+def only_choices(length: int, max_lengths: Tensor, prefixes: Tensor, end_id: int) -> Tensor:
+    """What each sentence's outputs of `length` tokens must go on with: (B,), or ANY_TOKEN.
+
+    That is the prefix's next token, and `</s>` at the greatest length.
+    """
+    if length < prefixes.size(1):
+        only = prefixes[:, length]
+    else:
+        only = torch.full_like(max_lengths, ANY_TOKEN)
+    return only.masked_fill(length >= max_lengths, end_id)
+
+
+def leave_only(log_probabilities: Tensor, only: Tensor) -> None:
+    """Set all to -inf but the token that `only` (N,) names, in the rows where it names one."""
+    rows = (only != ANY_TOKEN).nonzero().squeeze(1)
+    if len(rows):
+        token = only[rows].unsqueeze(1)
+        kept = log_probabilities[rows].gather(1, token)
+        nothing = log_probabilities.new_full((len(rows), log_probabilities.size(1)), -math.inf)
+        log_probabilities[rows] = nothing.scatter_(1, token, kept)
+
+
+def no_numbers() -> UserError:
+    """What to say of a model whose outputs all have no probability."""
+    return UserError(
+        "the model predicts no numbers (NaN): its training has diverged, or its weights"
+        " are damaged; use an earlier checkpoint"
+    )
+
+
 @torch.inference_mode()
 def beam_search(
     step: Callable[[Tensor, State], Tensor],
@@ -85,6 +146,7 @@ def beam_search(
     start_id: int,
     end_id: int,
     never: tuple[int, ...] = (),
+    prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Find the best-scoring outputs of each sentence.
 
@@ -101,17 +163,16 @@ def beam_search(
         start_id: the token before the first.
         end_id: the token that ends an output.
         never: tokens that are no output.
+        prefixes: what each sentence's output begins with, no longer than its max_length; empty
+            for none at all.
 
     Returns:
         For each sentence at most config.nbest hypotheses, the best first.
     """
-    search = _Search(max_lengths, config, start_id, end_id)
+    search = _Search(max_lengths, pad_prefixes(prefixes, max_lengths), config, start_id, end_id)
     while True:
         logits = step(search.newest_tokens, state)
-        exact = torch.promote_types(logits.dtype, torch.float32)
-        log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
-        log_probabilities[:, never] = -math.inf
-        parents = search.extend(log_probabilities)
+        parents = search.extend(output_log_probabilities(logits, never))
         done = search.done()
         if done.any():
             search.collect(done)
@@ -128,7 +189,12 @@ class _Search:
     """The live and the finished hypotheses of the sentences that are not done."""
 
     def __init__(
-        self, max_lengths: Tensor, config: SearchConfig, start_id: int, end_id: int
+        self,
+        max_lengths: Tensor,
+        prefixes: Tensor,
+        config: SearchConfig,
+        start_id: int,
+        end_id: int,
     ) -> None:
         sentences, beam, device = len(max_lengths), config.beam_size, max_lengths.device
         longest = int(max_lengths.max()) + 1
@@ -136,6 +202,7 @@ class _Search:
         self.end_id = end_id
         self.length = 0  # of the live hypotheses, start symbol not counted
         self.max_lengths = max_lengths
+        self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         # (B, beam): one hypothesis to begin with, or the beam would hold copies of it.
@@ -161,13 +228,9 @@ class _Search:
         """
         sentences, beam = self.live_scores.shape
         vocab_size = log_probabilities.size(1)
+        only = only_choices(self.length, self.max_lengths, self.prefixes, self.end_id)
+        leave_only(log_probabilities, only.repeat_interleave(beam))
         self.length += 1
-        at_limit = self.length > self.max_lengths  # (B,): only </s> may follow
-        if at_limit.any():
-            rows = at_limit.repeat_interleave(beam)
-            end_only = torch.full_like(log_probabilities[rows], -math.inf)
-            end_only[:, self.end_id] = log_probabilities[rows, self.end_id]
-            log_probabilities[rows] = end_only
         scores = log_probabilities.add_(self.live_scores.view(-1, 1))  # (N, V)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
         count = min(2 * beam if beam > 1 else 1, beam * vocab_size)
@@ -221,10 +284,7 @@ class _Search:
             scores = self.finished_scores[sentence].tolist()
             tokens = self.finished_tokens[sentence].tolist()
             if not scores[0] > -math.inf:
-                raise UserError(
-                    "the model predicts no numbers (NaN): its training has diverged, or its weights"
-                    " are damaged; use an earlier checkpoint"
-                )
+                raise no_numbers()
             self.results[int(self.numbers[sentence])] = [
                 Hypothesis(
                     tokens[i][: lengths[i]],
@@ -244,6 +304,7 @@ class _Search:
         beam = self.config.beam_size
         for name in (
             "max_lengths",
+            "prefixes",
             "numbers",
             "live_scores",
             "live_tokens",

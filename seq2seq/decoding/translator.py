@@ -17,7 +17,10 @@ from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
+from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
 from seq2seq.decoding.long_lines import Part, split
+from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
+from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions
@@ -47,7 +50,7 @@ class Translation:
     """What became of one line."""
 
     candidates: list[Candidate]
-    """The best first; empty for a blank line."""
+    """The best first, samples as they were drawn; empty for a blank line."""
     source_parts: int = 1
     """A line longer than a model can be given is translated in so many parts, cut at the ends of
     its sentences."""
@@ -67,6 +70,17 @@ class Translation:
         return self.candidates[0].score if self.candidates else 0.0
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A line, or a part of one, to be searched."""
+
+    source: list[int]
+    """Ends with `</s>`."""
+    prefix: str
+    forced: list[int]
+    """The prefix's token ids."""
+
+
 class Translator:
     """Translates lists of sentences; call it as often as you like, it keeps nothing.
 
@@ -74,7 +88,7 @@ class Translator:
 
     Args:
         trained: a model and its tokenizer.
-        search: beam size, length penalty and so on.
+        search: beam size, length penalty and so on; a SamplingConfig draws translations instead.
         device: `auto`, `cpu`, `cuda`, ...
         precision: `fp32`, `bf16` or `auto`; in fp32 the text does not depend on the batch.
         batch_tokens: source tokens translated at once, padding counted.
@@ -88,7 +102,7 @@ class Translator:
     def __init__(
         self,
         trained: TrainedModel,
-        search: SearchConfig | None = None,
+        search: SearchConfig | SamplingConfig | None = None,
         *,
         device: str = "auto",
         precision: str = "fp32",
@@ -117,7 +131,7 @@ class Translator:
     def load(
         cls,
         run: str | Path,
-        search: SearchConfig | None = None,
+        search: SearchConfig | SamplingConfig | None = None,
         *,
         device: str = "auto",
         precision: str = "fp32",
@@ -139,16 +153,41 @@ class Translator:
             workers=workers,
         )
 
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Translate lines, in their order; blank lines stay blank."""
+    def translate(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        *,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """Translate lines, in their order; blank lines stay blank.
+
+        Args:
+            lines: the sentences.
+            prefixes: what each translation begins with, "" for nothing; spaces around it don't
+                count. What follows may go on with its last word: "Eine Fra" may become "Eine Frau".
+            first_line: the number of the first line, for messages.
+
+        Raises:
+            UserError: another number of prefixes than of lines, or a prefix that is too long.
+        """
         longest = self.max_source_tokens - 1
-        parts_of: list[list[Part]] = []
-        sources: list[list[int]] = []  # of all parts of all lines
-        for line, ids in zip(lines, self.tokenizer.encode(list(lines)), strict=True):
-            whole = [Part(line, "", ids)]
-            parts_of.append(whole if len(ids) <= longest else split(line, self.tokenizer, longest))
-            sources.extend([*part.token_ids[:longest], END_ID] for part in parts_of[-1])
-        found = iter(self._find(sources))
+        prefixes = [""] * len(lines) if prefixes is None else prefixes
+        parts_of = [
+            [Part(line, "", ids)] if len(ids) <= longest else split(line, self.tokenizer, longest)
+            for line, ids in zip(lines, self.tokenizer.encode(list(lines)), strict=True)
+        ]
+        room = [
+            min(len(parts[0].token_ids), longest) + self.search.max_extra_tokens
+            for parts in parts_of
+        ]
+        forced = encode_prefixes(self.tokenizer, prefixes, room, first_line)
+        tasks = [
+            _Task([*part.token_ids[:longest], END_ID], *((prefix, ids) if first else ("", [])))
+            for parts, prefix, ids in zip(parts_of, prefixes, forced, strict=True)
+            for part, first in zip(parts, (True, *[False] * len(parts)), strict=False)
+        ]
+        found = iter(self._find(tasks))
         return [
             Translation(
                 _join([next(found) for _ in parts], parts),
@@ -159,15 +198,75 @@ class Translator:
             for parts in parts_of
         ]
 
-    def translate_stream(self, lines: Iterable[str], chunk: int = 1024) -> Iterator[Translation]:
-        """Translate lines as they come, `chunk` at a time, in bounded memory."""
+    def translate_stream(
+        self, lines: Iterable[str], chunk: int = 1024, prefixes: Iterable[str] | None = None
+    ) -> Iterator[Translation]:
+        """Translate lines as they come, `chunk` at a time, in bounded memory.
+
+        Raises:
+            UserError: as `translate`.
+        """
+        pairs: Iterable[tuple[str, str]] = ((line, "") for line in lines)
+        if prefixes is not None:
+            pairs = pair_prefixes(lines, prefixes)
         waiting: list[str] = []
-        for line in lines:
+        beginnings: list[str] = []
+        first_line = 1
+        for number, (line, prefix) in enumerate(pairs, start=1):
             waiting.append(line)
+            beginnings.append(prefix)
             if len(waiting) == chunk:
-                yield from self.translate(waiting)
-                waiting = []
-        yield from self.translate(waiting)
+                yield from self.translate(waiting, beginnings, first_line=first_line)
+                first_line = number + 1
+                waiting, beginnings = [], []
+        yield from self.translate(waiting, beginnings, first_line=first_line)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ForcedScore]:
+        """How probable the model finds given translations, in the pieces the tokenizer makes.
+
+        A pair of blank lines has no tokens and probability 1; otherwise a blank line is a sentence
+        of `</s>` alone.
+
+        Raises:
+            UserError: unequal counts, or a line that is longer than a model can be given.
+        """
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} sources and {len(targets)} translations: give one for each"
+            )
+        longest = self.max_source_tokens - 1
+        pairs = list(
+            zip(
+                self._encode_whole(sources, "source", longest),
+                self._encode_whole(targets, "translation", longest + self.search.max_extra_tokens),
+                strict=True,
+            )
+        )
+        sizes = [max(map(len, pair)) for pair in pairs]  # a pair counts as its longer side
+        by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
+        batches = list(self._batches(by_length, sizes))
+        scores = [ForcedScore(0.0, 0)] * len(pairs)
+        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
+            found = run(
+                lambda batch: forced_scores(
+                    self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
+                ),
+                batches,
+            )
+            for batch, of_batch in zip(batches, found, strict=True):
+                for i, score in zip(batch, of_batch, strict=True):
+                    scores[i] = score
+        return scores
+
+    def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
+        encoded = self.tokenizer.encode(list(lines))
+        for number, ids in enumerate(encoded, start=1):
+            if len(ids) > longest:
+                raise UserError(
+                    f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
+                    " scored; leave the pair out, or split it"
+                )
+        return [[*ids, END_ID] for ids in encoded]
 
     def attention(self, source: str, target: str) -> Attention:
         """Who attends to whom when the model is made to translate source to target, in float32.
@@ -194,25 +293,26 @@ class Translator:
                 model = copy.deepcopy(model).float()
             return forced_attention(model, self.tokenizer, source_ids, target_ids)
 
-    def _find(self, sources: list[list[int]]) -> list[list[Candidate]]:
-        """The candidates of each source, none for one that is nothing but `</s>`."""
-        candidates: list[list[Candidate]] = [[] for _ in sources]
+    def _find(self, tasks: list[_Task]) -> list[list[Candidate]]:
+        """The candidates of each task, none where the source is nothing but `</s>`."""
+        candidates: list[list[Candidate]] = [[] for _ in tasks]
         # The longest first: what is left for one worker at the end is little.
         by_length = sorted(
-            (i for i, ids in enumerate(sources) if len(ids) > 1), key=lambda i: -len(sources[i])
+            (i for i, task in enumerate(tasks) if len(task.source) > 1),
+            key=lambda i: -len(tasks[i].source),
         )
-        batches = list(self._batches(by_length, sources))
+        batches = list(self._batches(by_length, [len(task.source) for task in tasks]))
         with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
-            found = run(self._search, [[sources[i] for i in batch] for batch in batches])
+            found = run(self._search, [[tasks[i] for i in batch] for batch in batches])
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
-                    candidates[i] = self._candidates(best)
+                    candidates[i] = self._candidates(best, tasks[i])
         return candidates
 
-    def _batches(self, order: list[int], sources: list[list[int]]) -> Iterator[list[int]]:
+    def _batches(self, order: list[int], sizes: list[int]) -> Iterator[list[int]]:
         batch: list[int] = []
         for i in order:
-            if batch and (len(batch) + 1) * len(sources[batch[0]]) > self.batch_tokens:
+            if batch and (len(batch) + 1) * sizes[batch[0]] > self.batch_tokens:
                 yield batch
                 batch = []
             batch.append(i)
@@ -220,18 +320,35 @@ class Translator:
             yield batch
 
     @torch.inference_mode()
-    def _search(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
+    def _search(self, tasks: list[_Task]) -> list[list[Hypothesis]]:
+        sources = [task.source for task in tasks]
+        prefixes = [task.forced for task in tasks]
         source = pad([np.array(ids) for ids in sources]).to(self.device)
         # The paper's "input length": without </s>.
-        lengths = (source != PADDING_ID).sum(dim=1) - 1
+        max_lengths = (source != PADDING_ID).sum(dim=1) - 1 + self.search.max_extra_tokens
+        memory = self.model.encode(source)
+        never = (PADDING_ID, START_ID)
+        if isinstance(self.search, SamplingConfig):
+            return sample(
+                self.model.step,
+                self.model.start(memory, self.search.nbest),
+                max_lengths,
+                self.search,
+                keys=sources,
+                start_id=START_ID,
+                end_id=END_ID,
+                never=never,
+                prefixes=prefixes,
+            )
         return beam_search(
             self.model.step,
-            self.model.start(self.model.encode(source), self.search.beam_size),
-            lengths + self.search.max_extra_tokens,
+            self.model.start(memory, self.search.beam_size),
+            max_lengths,
             self.search,
             start_id=START_ID,
             end_id=END_ID,
-            never=(PADDING_ID, START_ID),
+            never=never,
+            prefixes=prefixes,
         )
 
     @contextmanager
@@ -244,11 +361,14 @@ class Translator:
             finally:
                 self.model.train(training)
 
-    def _candidates(self, hypotheses: list[Hypothesis]) -> list[Candidate]:
-        texts = self.tokenizer.decode([hypothesis.token_ids for hypothesis in hypotheses])
+    def _candidates(self, hypotheses: list[Hypothesis], task: _Task) -> list[Candidate]:
+        read, *texts = self.tokenizer.decode([task.forced, *(h.token_ids for h in hypotheses)])
         return [
             Candidate(
-                text, hypothesis.score, self.tokenizer.pieces(hypothesis.token_ids), hypothesis.cut
+                restore_prefix(text, task.prefix, read),
+                hypothesis.score,
+                self.tokenizer.pieces(hypothesis.token_ids),
+                hypothesis.cut,
             )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]

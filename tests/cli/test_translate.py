@@ -1,6 +1,8 @@
 """`seq2seq translate` as a filter: N lines in, N lines out."""
 
 import gzip
+import json
+import math
 import os
 import pty
 import shutil
@@ -173,6 +175,54 @@ def test_nbest_has_k_lines_each_the_best_first(
         assert candidates[0][1:] == [text, score]
         scores = [float(candidate[2]) for candidate in candidates]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_samples_are_those_of_their_seed(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    words = ("--sample", "--temperature", "3", "--top-k", "20", "--top-p", "0.95")
+    first = translate(seq2seq, trained, tmp_path, source, *words, "--seed", "7")
+    again = (*words, "--seed", "7", "--batch-tokens", "8", "--workers", "2")
+    assert translate(seq2seq, trained, tmp_path, source[::-1], *again) == first[::-1]
+    assert translate(seq2seq, trained, tmp_path, source, *words, "--seed", "8") != first
+    greedy = translate(seq2seq, trained, tmp_path, source, "--beam", "1")
+    assert greedy != first
+    one = ("--sample", "--temperature", "3", "--top-k", "1")
+    assert translate(seq2seq, trained, tmp_path, source, *one) == greedy
+
+
+@pytest.mark.parametrize("words", [(), ("--sample",)], ids=str)
+def test_translations_begin_with_the_prefixes_of_a_file(
+    trained: Path, seq2seq: Callable, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "prefixes").write_text("nine\n\nthree t\n")
+    lines = ["one two", "three four five", "six"]
+    free = translate(seq2seq, trained, tmp_path, lines, *words)
+    words = (*words, "--prefix", str(tmp_path / "prefixes"))
+    found = translate(seq2seq, trained, tmp_path, lines, *words)
+    assert (found[0][:4], found[1], found[2][:7]) == ("nine", free[1], "three t")
+
+
+def test_forced_scores_of_the_model_s_own_output(
+    trained: Path, corpus, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    output = tmp_path / "out"
+    out = translate(seq2seq, trained, tmp_path, source, "--scores", "--alpha", "0")
+    found = [line.split("\t") for line in out]
+    output.write_text("".join(text + "\n" for _, text in found))
+    words = ("score", "--model", trained, "-s", corpus.folder / "test.source", "-i", output)
+    result = seq2seq(*words, "--forced", "--per-line")
+    assert result.code == 0
+    rows = [line.split("\t") for line in result.out.splitlines()]
+    assert [float(p) for p, _ in rows] == pytest.approx([float(p) for p, _ in found], abs=1e-4)
+    total, tokens = sum(float(p) for p, _ in rows), sum(int(n) for _, n in rows)
+    assert f"{tokens} tokens, perplexity {math.exp(-total / tokens):.4f}\n" in result.err
+    summary = seq2seq(*words, "--forced")
+    assert (summary.out, summary.err) == (result.err, "")
+    printed = json.loads(seq2seq(*words, "--forced", "--json", "--per-line").out)
+    assert (printed["tokens"], len(printed["lines"])) == (tokens, len(source))
+    assert printed["log_probability"] == pytest.approx(total, abs=1e-4)
+    assert printed["perplexity"] == pytest.approx(math.exp(-total / tokens), abs=1e-6)
 
 
 def test_damaged_bytes_are_counted_and_the_line_is_kept(

@@ -74,13 +74,27 @@ class Prefixes:
 
 
 def search(
-    table: Table, max_lengths: Sequence[int], never: Ids = (), first: int = 0, **choices: Any
+    table: Table,
+    max_lengths: Sequence[int],
+    never: Ids = (),
+    first: int = 0,
+    prefixes: Sequence[Ids] = (),
+    **choices: Any,
 ) -> list[list[Hypothesis]]:
     config = SearchConfig(**choices)
     sentences = range(first, first + len(max_lengths))
     state = Prefixes(sentences, config.beam_size)
     lengths = torch.tensor(max_lengths)
-    return beam_search(table.step, state, lengths, config, start_id=START, end_id=END, never=never)
+    return beam_search(
+        table.step,
+        state,
+        lengths,
+        config,
+        start_id=START,
+        end_id=END,
+        never=never,
+        prefixes=prefixes,
+    )
 
 
 def penalised(score: float, tokens: int, alpha: float) -> float:
@@ -251,6 +265,31 @@ def test_tokens_that_are_no_output_never_come_out(alpha: float) -> None:
         assert_same(found[0], plain_beam_search(table, 0, 4, alpha, beam, never)[:beam])
 
 
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) -> None:
+    table = Table(11, vocab_size=4)
+    prefixes: list[Ids] = [(), (3,), (2, 2), (0, 3, 2, 2), (3, 0, 0)]
+    found = search(table, [4] * 5, prefixes=prefixes, beam_size=81, nbest=3, alpha=alpha)
+    changed = 0
+    for sentence, prefix in enumerate(prefixes):
+        outcomes = brute_force(table, sentence, 4, alpha)
+        expected = [(ids, score) for ids, score in outcomes if ids[: len(prefix)] == prefix]
+        assert_same(found[sentence], expected[:3])
+        changed += expected[0] != outcomes[0]
+    assert changed >= 3, "the prefixes change nothing"
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_a_prefix_does_not_care_for_its_company(beam: int) -> None:
+    table = Table(3, vocab_size=5, end=-1.0)
+    max_lengths, prefixes = [3, 9, 2, 6], [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)]
+    together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
+    for i, (max_length, prefix) in enumerate(zip(max_lengths, prefixes, strict=True)):
+        alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)
+        assert together[i] == alone[0]
+        assert tuple(alone[0][0].token_ids[: len(prefix)]) == prefix
+
+
 def test_what_reached_the_greatest_length_is_marked_as_cut() -> None:
     endless, short = Table(1, vocab_size=4, end=-20.0), Table(1, vocab_size=4, end=20.0)
     for max_length in (1, 5):
@@ -295,6 +334,7 @@ def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> Non
         ({"alpha": -0.1}, "alpha=-0.1"),
         ({"alpha": math.nan}, "alpha=nan"),
         ({"alpha": math.inf}, "alpha=inf"),
+        ({"alpha": 400}, "alpha=400: must be from 0 to 10"),
     ],
     ids=str,
 )

@@ -10,7 +10,9 @@ import torch
 
 from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.beam_search import SearchConfig, length_penalty
+from seq2seq.decoding.forced_scores import ForcedScore
+from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.translator import Translation, Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
@@ -25,7 +27,8 @@ def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer
         batch_tokens: int = 64, workers: int = 1, precision: str = "fp32", **choices: object
     ) -> Translator:
         model = make_model(vocab_size=tokenizer.vocab_size).float()
-        search = SearchConfig(**({"max_extra_tokens": 4} | choices))
+        kind = SamplingConfig if {"seed", "temperature"} & set(choices) else SearchConfig
+        search = kind(**({"max_extra_tokens": 4} | choices))
         return Translator(
             TrainedModel(model, tokenizer, "a", "b"),
             search,
@@ -295,3 +298,125 @@ def test_a_choice_that_cannot_be_met_is_refused(
     trained = TrainedModel(make_translator().model, tokenizer, "a", "b")
     with pytest.raises(UserError, match=next(iter(choice.values()))):
         Translator(trained, **choice)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 8, 1024])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_samples_do_not_depend_on_batch_order_or_workers(
+    make_translator: MakeTranslator, lines: list[str], batch_tokens: int, workers: int
+) -> None:
+    expected = texts_of(make_translator(seed=3).translate(lines))
+    translator = make_translator(batch_tokens, workers, seed=3)
+    order = list(range(len(lines)))
+    random.Random(2).shuffle(order)
+    found = translator.translate([lines[i] for i in order])
+    assert texts_of(found) == [expected[i] for i in order]
+    assert texts_of(make_translator(seed=4).translate(lines)) != expected
+
+
+def test_the_first_samples_are_the_same_however_many_are_drawn(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    one = make_translator(seed=3).translate(lines)
+    many = make_translator(seed=3, nbest=5).translate(lines)
+    assert texts_of(many) == texts_of(one)
+    assert {len(t.candidates) for t in many} == {0, 5}
+
+
+@pytest.mark.parametrize("choices", [{}, {"beam_size": 1}, {"seed": 3}], ids=str)
+def test_translations_begin_with_their_prefixes(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, lines: list[str], choices: dict[str, int]
+) -> None:
+    translator = make_translator(**choices)
+    free = translator.translate(lines)
+    given = ["two sma", "", " the red  Ω house ", "the", "ａ"]
+    prefixes = [given[i % 5] if len(line) > 9 else "" for i, line in enumerate(lines)]
+    found = translator.translate(lines, prefixes)
+    for i, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
+        if not prefix or not line.strip():
+            assert found[i].text == free[i].text
+            continue
+        for candidate in found[i].candidates:
+            ids = tokenizer.encode([prefix])[0]
+            assert candidate.pieces[: len(ids)] == tokenizer.pieces(ids)
+            assert candidate.text.startswith(prefix.strip())
+        assert texts_of(translator.translate([line], [prefix])) == [found[i].text]
+    for chunk in (1, 5, 100):
+        stream = translator.translate_stream(iter(lines), chunk, iter(prefixes))
+        assert texts_of(list(stream)) == texts_of(found)
+
+
+def test_a_prefix_as_long_as_the_output_may_be_is_the_output(
+    make_translator: MakeTranslator, tokenizer: Tokenizer
+) -> None:
+    translator = make_translator()
+    longest = len(tokenizer.encode(["a child"])[0]) + 4
+    (ids,) = tokenizer.encode(["the long road home likes three old friends"])
+    (prefix, too_long) = tokenizer.decode([ids[:longest], ids[: longest + 1]])
+    assert tokenizer.encode([prefix])[0] == ids[:longest]
+    (translation,) = translator.translate(["a child"], [prefix])
+    assert (translation.text, translation.candidates[0].cut) == (prefix, True)
+    stream = translator.translate_stream(["a child"] * 3, 2, ["", "", too_long])
+    message = f"line 3: the prefix has {longest + 1} tokens, more than the {longest}"
+    with pytest.raises(UserError, match=message):
+        list(stream)
+
+
+@pytest.mark.parametrize("prefixes", [["a"], ["a"] * 3])
+def test_each_line_has_one_prefix(make_translator: MakeTranslator, prefixes: list[str]) -> None:
+    translator = make_translator()
+    with pytest.raises(UserError, match=f"{len(prefixes)} prefixes for 2 lines"):
+        translator.translate(["a child", "the sea"], prefixes)
+    fewer = "1 prefixes and more lines" if len(prefixes) == 1 else "2 lines and more prefixes"
+    with pytest.raises(UserError, match=fewer):
+        list(translator.translate_stream(["a child", "the sea"], 9, prefixes))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_translator_s_own_output_has_the_score_that_it_was_given(
+    make_translator: MakeTranslator, tokenizer: Tokenizer, lines: list[str], workers: int
+) -> None:
+    translator = make_translator(16, workers)
+    translations = translator.translate(lines)
+    scores = translator.score(lines, texts_of(translations))
+    alike = 0
+    for line, translation, score in zip(lines, translations, scores, strict=True):
+        if not line.strip():
+            assert score == ForcedScore(0.0, 0)
+            continue
+        pieces = translation.candidates[0].pieces
+        # A text may be cut into other pieces than it was made of.
+        if tokenizer.pieces(tokenizer.encode([translation.text])[0]) == pieces:
+            alike += 1
+            assert score.tokens == len(pieces) + 1
+            penalised = score.log_probability / length_penalty(score.tokens, 0.6)
+            assert translation.score == pytest.approx(penalised, abs=1e-5)
+    assert alike >= 1
+
+
+def test_forced_scores_come_in_order_whatever_the_batch(
+    make_translator: MakeTranslator, lines: list[str], sentences: list[str]
+) -> None:
+    targets = ["", *sentences[: len(lines) - 1]]
+    expected = [make_translator().score([a], [b])[0] for a, b in zip(lines, targets, strict=True)]
+    assert expected[0] == ForcedScore(0.0, 0)
+    assert all(score.tokens > 1 for score in expected[1:])
+    for batch_tokens in (1, 32, 1024):
+        found = make_translator(batch_tokens).score(lines, targets)
+        assert [score.tokens for score in found] == [score.tokens for score in expected]
+        wanted = [score.log_probability for score in expected]
+        assert [score.log_probability for score in found] == pytest.approx(wanted, abs=1e-4)
+    (blank,) = make_translator().score(["a child"], [" "])
+    assert blank.tokens == 1
+    assert blank.log_probability < 0
+
+
+def test_what_cannot_be_scored_is_refused(make_translator: MakeTranslator) -> None:
+    with pytest.raises(UserError, match="2 sources and 1 translations"):
+        make_translator().score(["a child", "the sea"], ["a"])
+    translator = make_translator()
+    translator.max_source_tokens = 12
+    long = "the long road home " * 9
+    for pair, name in (([long, "a"], "source"), (["a", long], "translation")):
+        with pytest.raises(UserError, match=f"line 2: the {name} has .* tokens, at most 1"):
+            translator.score(["a", pair[0]], ["a", pair[1]])

@@ -1,0 +1,228 @@
+"""Samples from a lookup table against the exact probability of every output."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
+from seq2seq.decoding.sampling import SamplingConfig, sample, weigh
+from seq2seq.errors import UserError
+
+START, END = 0, 1
+Ids = tuple[int, ...]
+
+
+class Rows:
+    """The number of each row's sentence and what it has read, the start symbol included."""
+
+    def __init__(self, sentences: Sequence[int], width: int) -> None:
+        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences for _ in range(width)]
+
+    def reorder(self, parents: Tensor) -> None:
+        self.rows = [self.rows[parent] for parent in parents.tolist()]
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        present = list(dict.fromkeys(s for s, _ in self.rows))
+        self.reorder(rows)
+        kept = list(dict.fromkeys(s for s, _ in self.rows))
+        assert kept == [present[i] for i in sentences.tolist()]
+
+
+@cache
+def logits(sentence: int, ids: Ids, vocab_size: int = 4) -> list[float]:
+    return np.random.default_rng([sentence, *ids]).normal(size=vocab_size).tolist()
+
+
+def step(tokens: Tensor, state: Rows) -> Tensor:
+    state.rows = [(s, (*ids, t)) for (s, ids), t in zip(state.rows, tokens.tolist(), strict=True)]
+    return torch.tensor([logits(s, ids[1:]) for s, ids in state.rows], dtype=torch.float64)
+
+
+def draw(
+    sentences: Sequence[int],
+    max_lengths: Sequence[int],
+    never: Ids = (),
+    prefixes: Sequence[Ids] = (),
+    **choices: Any,
+) -> list[list[Hypothesis]]:
+    config = SamplingConfig(**choices)
+    return sample(
+        step,
+        Rows(sentences, config.nbest),
+        torch.tensor(max_lengths),
+        config,
+        keys=[[s] for s in sentences],
+        start_id=START,
+        end_id=END,
+        never=never,
+        prefixes=prefixes,
+    )
+
+
+def cut(
+    row: list[float], temperature: float, top_k: int | None, top_p: float, never: Ids = ()
+) -> dict[int, float]:
+    """The distribution that is drawn from, by the definitions."""
+    powers = {t: math.exp(x / temperature) if t not in never else 0.0 for t, x in enumerate(row)}
+    ranked = sorted(powers, key=lambda t: -powers[t])[:top_k]
+    total = sum(powers[t] for t in ranked)
+    nucleus: list[int] = []
+    for token in ranked:
+        if sum(powers[t] for t in nucleus) / total >= top_p:
+            break
+        nucleus.append(token)
+    total = sum(powers[t] for t in nucleus)
+    return {t: powers[t] / total for t in nucleus if powers[t] > 0}
+
+
+def probabilities(
+    max_length: int, never: Ids, prefix: Ids, choices: dict[str, Any]
+) -> dict[Ids, float]:
+    """Of every output of sentence 0."""
+    cuts = (choices.get("temperature", 1.0), choices.get("top_k"), choices.get("top_p", 1.0))
+    found: dict[Ids, float] = {}
+    for length in range(len(prefix), max_length + 1):
+        for ids in itertools.product((0, 2, 3), repeat=length):
+            if ids[: len(prefix)] == prefix:
+                free = range(len(prefix), length)
+                p = math.prod(cut(logits(0, ids[:i]), *cuts, never).get(ids[i], 0) for i in free)
+                ends = cut(logits(0, ids), *cuts, never).get(END, 0) if length < max_length else 1
+                found[ids] = p * ends
+    assert sum(found.values()) == pytest.approx(1)
+    return {ids: p for ids, p in found.items() if p > 0}
+
+
+@pytest.mark.parametrize(
+    ("choices", "never", "prefix"),
+    [
+        ({}, (), ()),
+        ({"temperature": 0.6}, (), ()),
+        ({"temperature": 3.0}, (0,), ()),
+        ({"top_k": 2}, (), ()),
+        ({"top_p": 0.7}, (), ()),
+        ({"temperature": 1.5, "top_k": 3, "top_p": 0.8}, (0,), ()),
+        ({"top_p": 0.9}, (), (3,)),
+        ({"temperature": 2.0}, (), (2, 3)),
+    ],
+    ids=str,
+)
+def test_outputs_come_as_often_as_they_are_probable(
+    choices: dict[str, Any], never: Ids, prefix: Ids
+) -> None:
+    count = 4000
+    (samples,) = draw([0], [3], never, [prefix], nbest=count, **choices)
+    seen = Counter(tuple(hypothesis.token_ids) for hypothesis in samples)
+    expected = probabilities(3, never, prefix, choices)
+    assert set(seen) <= set(expected)
+    # Pearson's statistic, rare outputs taken together; its mean is the degrees of freedom d and
+    # its variance 2 d.
+    frequent = [ids for ids, p in expected.items() if p * count >= 5]
+    groups = [(seen[ids], expected[ids] * count) for ids in frequent]
+    rest = count - sum(e for _, e in groups)
+    if rest > 5:
+        groups.append((count - sum(o for o, _ in groups), rest))
+    statistic = sum((o - e) ** 2 / e for o, e in groups)
+    freedom = len(groups) - 1
+    assert freedom > 1
+    assert statistic < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_scores_are_the_model_s_own_whatever_is_cut() -> None:
+    for hypothesis in draw([0], [5], nbest=20, temperature=2.0, top_k=3, top_p=0.9, alpha=0.8)[0]:
+        ids = (*hypothesis.token_ids, END)
+        rows = [torch.tensor(logits(0, ids[:i])).double().log_softmax(0) for i in range(len(ids))]
+        total = sum(float(row[token]) for row, token in zip(rows, ids, strict=True))
+        assert hypothesis.score == pytest.approx(total / ((5 + len(ids)) / 6) ** 0.8, abs=1e-6)
+        assert hypothesis.cut == (len(ids) == 6)
+
+
+@pytest.mark.parametrize("choices", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-300}])
+def test_the_narrowest_sampling_is_greedy_search(choices: dict[str, Any]) -> None:
+    sentences, max_lengths = range(6), [4, 1, 6, 9, 9, 2]
+    greedy = beam_search(
+        step,
+        Rows(sentences, 1),
+        torch.tensor(max_lengths),
+        SearchConfig(beam_size=1),
+        start_id=START,
+        end_id=END,
+    )
+    found = draw(sentences, max_lengths, **choices)
+    assert [h[0].token_ids for h in found] == [h[0].token_ids for h in greedy]
+    scores = [h[0].score for h in greedy]
+    assert [h[0].score for h in found] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("top_k", [None, 1, 3, 9, 50])
+@pytest.mark.parametrize("top_p", [1e-6, 0.4, 0.9, 1.0])
+def test_weights_follow_the_definitions(
+    temperature: float, top_k: int | None, top_p: float
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    table = torch.randn(8, 9, generator=generator, dtype=torch.float64) * 2
+    config = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
+    weights, tokens = weigh(table.log_softmax(1), config)
+    for row, row_weights, row_tokens in zip(table, weights, tokens, strict=True):
+        drawn = row_weights > 0
+        shares = (row_weights / row_weights.sum())[drawn].tolist()
+        found = dict(zip(row_tokens[drawn].tolist(), shares, strict=True))
+        assert found == pytest.approx(cut(row.tolist(), temperature, top_k, top_p))
+
+
+def test_a_sample_depends_on_neither_its_company_nor_their_number() -> None:
+    sentences, max_lengths = [5, 2, 9, 4], [3, 12, 1, 6]
+    prefixes: list[Ids] = [(2,), (), (3,), ()]
+    together = draw(sentences, max_lengths, prefixes=prefixes, nbest=3)
+    for i, sentence in enumerate(sentences):
+        for nbest in (1, 3, 5):
+            (alone,) = draw(
+                [sentence], max_lengths[i : i + 1], (), prefixes[i : i + 1], nbest=nbest
+            )
+            assert alone[:3] == together[i][:nbest]
+    other = draw(sentences, max_lengths, prefixes=prefixes, nbest=3, seed=2)
+    assert other != together
+
+
+def test_a_model_that_predicts_nan_is_told() -> None:
+    with pytest.raises(UserError, match="NaN"):
+        sample(
+            lambda tokens, state: torch.full((len(tokens), 5), math.nan),
+            Rows([0, 1], 1),
+            torch.tensor([3, 5]),
+            SamplingConfig(top_k=2, top_p=0.5),
+            keys=[[0], [1]],
+            start_id=START,
+            end_id=END,
+        )
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"temperature": 0.0}, "temperature=0.0: must be above 0"),
+        ({"temperature": math.nan}, "temperature=nan"),
+        ({"temperature": math.inf}, "temperature=inf"),
+        ({"top_k": 0}, "top_k=0: must be at least 1"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_p": 1.1}, "top_p=1.1"),
+        ({"top_p": math.nan}, "top_p=nan"),
+        ({"nbest": 0}, "nbest=0"),
+        ({"max_extra_tokens": 0}, "max_extra_tokens=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**32}, "seed=4294967296"),
+        ({"alpha": 11}, "alpha=11"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_drawn_is_refused(choices: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        SamplingConfig(**choices)
