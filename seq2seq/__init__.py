@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.translator import Translation as Translation
+    from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.1.0"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from seq2seq.cli.search_options import add_search_options, choose_search, read_prefixes
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.translator import Translation
+    from seq2seq.decoding.translation import Translation
 
 _EXAMPLES = """\
 examples:

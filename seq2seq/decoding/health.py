@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seq2seq.decoding.translator import Translation
+from seq2seq.decoding.translation import Translation
 
 _LONGEST_LOOP = 8
 _TURNS = 4

@@ -1,13 +1,10 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,53 +18,14 @@ from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
 from seq2seq.decoding.long_lines import Part, split
 from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
 from seq2seq.decoding.sampling import SamplingConfig, sample
+from seq2seq.decoding.translation import Candidate, Translation, join
+from seq2seq.decoding.workers import one_at_a_time, side_by_side
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 DEFAULT_BATCH_TOKENS = 2048
 MAX_SOURCE_TOKENS = 1024
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a sentence."""
-
-    text: str
-    score: float
-    """Log-probability divided by the length penalty."""
-    pieces: list[str]
-    """The subword pieces it is made of."""
-    cut: bool
-    """It was ended at the greatest length."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of one line."""
-
-    candidates: list[Candidate]
-    """The best first, samples as they were drawn; empty for a blank line."""
-    source_parts: int = 1
-    """A line longer than a model can be given is translated in so many parts, cut at the ends of
-    its sentences."""
-    source_cut: bool = False
-    """A sentence of the line was longer than a model can be given, and its end was left out."""
-    unknown: int = 0
-    """Pieces of the line that the tokenizer has no name for."""
-
-    @property
-    def text(self) -> str:
-        """The best translation; "" for a blank line."""
-        return self.candidates[0].text if self.candidates else ""
-
-    @property
-    def score(self) -> float:
-        """The best translation's score; 0 for a blank line."""
-        return self.candidates[0].score if self.candidates else 0.0
 
 
 @dataclass(frozen=True)
@@ -190,7 +148,7 @@ class Translator:
         found = iter(self._find(tasks))
         return [
             Translation(
-                _join([next(found) for _ in parts], parts),
+                join([next(found) for _ in parts], parts),
                 source_parts=len(parts),
                 source_cut=any(len(part.token_ids) > longest for part in parts),
                 unknown=sum(part.token_ids.count(UNKNOWN_ID) for part in parts),
@@ -246,7 +204,7 @@ class Translator:
         by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
         batches = list(self._batches(by_length, sizes))
         scores = [ForcedScore(0.0, 0)] * len(pairs)
-        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
+        with self._evaluating(), side_by_side(min(self.workers, len(batches))) as run:
             found = run(
                 lambda batch: forced_scores(
                     self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
@@ -302,7 +260,7 @@ class Translator:
             key=lambda i: -len(tasks[i].source),
         )
         batches = list(self._batches(by_length, [len(task.source) for task in tasks]))
-        with self._evaluating(), _side_by_side(min(self.workers, len(batches))) as run:
+        with self._evaluating(), side_by_side(min(self.workers, len(batches))) as run:
             found = run(self._search, [[tasks[i] for i in batch] for batch in batches])
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
@@ -353,7 +311,7 @@ class Translator:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        with _one_at_a_time:
+        with one_at_a_time:
             training = self.model.training
             self.model.eval()
             try:
@@ -372,47 +330,3 @@ class Translator:
             )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
-
-
-def _join(found: list[list[Candidate]], parts: list[Part]) -> list[Candidate]:
-    """The candidates of a line from those of its parts: the best ones joined, and so on."""
-    if len(parts) == 1:
-        return found[0]
-    told = [(best, part) for best, part in zip(found, parts, strict=True) if best]
-    return [
-        Candidate(
-            "".join(
-                candidate.text + part.separator
-                for candidate, (_, part) in zip(row, told, strict=True)
-            ).rstrip(),
-            sum(candidate.score for candidate in row),
-            [piece for candidate in row for piece in candidate.pieces],
-            any(candidate.cut for candidate in row),
-        )
-        for row in zip(*(best for best, _ in told), strict=False)
-    ]
-
-
-# How many threads an operation takes is a setting of the whole process, and so is a model's mode:
-# calls from several threads take turns.
-_one_at_a_time = threading.Lock()
-
-
-@contextmanager
-def _side_by_side(
-    workers: int,
-) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """A `map` over so many threads, in order, in which each operation keeps to its own thread.
-
-    A step of decoding is made of small operations: two threads within one wait for each other more
-    than they gain (69 sentences/s against 67 with one), two side by side reached 120. Python is no
-    hindrance, since PyTorch lets go of its lock in each operation.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    pool = ThreadPoolExecutor(max(1, workers))
-    try:
-        yield map if workers < 2 else pool.map
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)

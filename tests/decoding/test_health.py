@@ -3,7 +3,7 @@
 import pytest
 
 from seq2seq.decoding.health import Health, repeats
-from seq2seq.decoding.translator import Candidate, Translation
+from seq2seq.decoding.translation import Candidate, Translation
 
 
 def said(text: str, cut: bool = False, **about: object) -> Translation:

@@ -13,7 +13,8 @@ from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig, length_penalty
 from seq2seq.decoding.forced_scores import ForcedScore
 from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import Translation, Translator
+from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions

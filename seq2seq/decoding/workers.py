@@ -1,0 +1,36 @@
+"""Batches translated side by side by threads, each operation within its own thread."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# How many threads an operation takes is a setting of the whole process, and so is a model's mode:
+# calls from several threads take turns.
+one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def side_by_side(
+    workers: int,
+) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
+    """A `map` over so many threads, in order, in which each operation keeps to its own thread.
+
+    A step of decoding is made of small operations: two threads within one wait for each other more
+    than they gain (69 sentences/s against 67 with one), two side by side reached 120. Python is no
+    hindrance, since PyTorch lets go of its lock in each operation.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(max(1, workers))
+    try:
+        yield map if workers < 2 else pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
