@@ -76,6 +76,8 @@ class Heartbeat:
             self.thread.join(2 * _BEATS_OF_A_SUSPECT * _BEAT_SECONDS)
             signal.signal(signal.SIGTERM, before)
         self.ended.set()
+        # An interpreter that ends while a thread is within the store aborts the process.
+        self.thread.join(_BEATS_OF_A_SUSPECT * _BEAT_SECONDS)
         if error is not None:
             self._leave()
 
