@@ -148,7 +148,13 @@ class World:
         """The module; its gradients become the mean over all processes."""
         if self.size == 1:
             return module
-        return DistributedDataParallel(module, gradient_as_bucket_view=True)
+        # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
+        # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
+        # other group, of `gather` and `on_first`, is then freed, threads and all, in `joined`.
+        gradients = distributed.new_group(timeout=_LONGEST_WAIT)
+        return DistributedDataParallel(
+            module, process_group=gradients, gradient_as_bucket_view=True
+        )
 
     def accumulating(self, module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
         """Where gradients stay in this process, unless they are the last of a step."""
