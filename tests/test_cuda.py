@@ -112,7 +112,7 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
             outputs.append(
                 beam_search(
                     model.step,
-                    model.start(memory, 4),
+                    model.start(memory),
                     torch.full((20,), 12, device=place),
                     SearchConfig(),
                     start_id=2,

@@ -18,6 +18,8 @@ MOST_ALPHA = 10.0
 
 ANY_TOKEN = -1
 
+_BLOCK = 128
+
 
 @dataclass(kw_only=True)
 class SearchConfig:
@@ -97,6 +99,25 @@ def output_log_probabilities(logits: Tensor, never: tuple[int, ...]) -> Tensor:
     return log_probabilities
 
 
+def best_of(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`scores.topk(count)` of (B, M), by way of the maxima of blocks.
+
+    The `count` greatest numbers are in the `count` blocks with the greatest maxima. To find those
+    takes a tenth of the time that a selection among all numbers takes on a CPU.
+    """
+    blocks = scores.size(1) // _BLOCK
+    if blocks <= count:
+        return scores.topk(count)
+    whole = blocks * _BLOCK
+    maxima = scores[:, :whole].view(-1, blocks, _BLOCK).amax(dim=2)  # (B, blocks)
+    first = maxima.topk(count).indices.unsqueeze(2) * _BLOCK
+    within = torch.arange(_BLOCK, device=scores.device)
+    rest = torch.arange(whole, scores.size(1), device=scores.device)
+    places = torch.cat(((first + within).flatten(1), rest.expand(len(scores), -1)), dim=1)
+    best, chosen = scores.gather(1, places).topk(count)
+    return best, places.gather(1, chosen)
+
+
 def pad_prefixes(prefixes: Sequence[Sequence[int]], like: Tensor) -> Tensor:
     """Prefixes of B sentences, or none -> (B, longest), ANY_TOKEN after each one's end."""
     longest = max(map(len, prefixes), default=0)
@@ -157,7 +178,8 @@ def beam_search(
 
     Args:
         step: (newest tokens (N,), state) -> logits (N, V), one row per hypothesis.
-        state: of N = B x beam_size rows, before the first step.
+        state: of B rows, before the first step: one hypothesis a sentence, which is reordered into
+            N = B x beam_size after it.
         max_lengths: (B,), most tokens of an output, `</s>` not counted.
         config: what a person chooses.
         start_id: the token before the first.
@@ -205,10 +227,9 @@ class _Search:
         self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        # (B, beam): one hypothesis to begin with, or the beam would hold copies of it.
-        self.live_scores = torch.full((sentences, beam), -math.inf, device=device)
-        self.live_scores[:, 0] = 0.0
-        self.live_tokens = torch.full((sentences, beam, 1), start_id, device=device)
+        # (B, 1) at first, then (B, beam).
+        self.live_scores = torch.zeros((sentences, 1), device=device)
+        self.live_tokens = torch.full((sentences, 1, 1), start_id, device=device)
         self.finished_scores = torch.full((sentences, beam), -math.inf, device=device)
         self.finished_tokens = torch.zeros(
             (sentences, beam, longest), dtype=torch.long, device=device
@@ -226,15 +247,15 @@ class _Search:
         Returns:
             The row that each new live hypothesis came from, (N,).
         """
-        sentences, beam = self.live_scores.shape
-        vocab_size = log_probabilities.size(1)
+        sentences, width = self.live_scores.shape
+        beam, vocab_size = self.config.beam_size, log_probabilities.size(1)
         only = only_choices(self.length, self.max_lengths, self.prefixes, self.end_id)
-        leave_only(log_probabilities, only.repeat_interleave(beam))
+        leave_only(log_probabilities, only.repeat_interleave(width))
         self.length += 1
         scores = log_probabilities.add_(self.live_scores.view(-1, 1))  # (N, V)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
-        count = min(2 * beam if beam > 1 else 1, beam * vocab_size)
-        best, flat = scores.view(sentences, -1).topk(count)  # (B, count)
+        count = min(2 * beam if beam > 1 else 1, width * vocab_size)
+        best, flat = best_of(scores.view(sentences, -1), count)  # (B, count)
         parents, tokens = flat // vocab_size, flat % vocab_size
         ended = tokens == self.end_id
         self._add_finished(best.masked_fill(~ended, -math.inf), parents)
@@ -242,7 +263,7 @@ class _Search:
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
         history = self.live_tokens.gather(1, parents.unsqueeze(2).expand(-1, -1, self.length))
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)
-        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * beam
+        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width
         return (parents + first_rows).flatten()
 
     def _add_finished(self, scores: Tensor, parents: Tensor) -> None:
@@ -301,7 +322,7 @@ class _Search:
         Returns:
             The rows of the hypotheses that stay, among those before.
         """
-        beam = self.config.beam_size
+        width = self.live_scores.size(1)
         for name in (
             "max_lengths",
             "prefixes",
@@ -314,5 +335,5 @@ class _Search:
         ):
             setattr(self, name, getattr(self, name)[sentences])
         return (
-            sentences.unsqueeze(1) * beam + torch.arange(beam, device=sentences.device)
+            sentences.unsqueeze(1) * width + torch.arange(width, device=sentences.device)
         ).flatten()

@@ -84,7 +84,7 @@ def sample(
 
     Args:
         step: (newest tokens (N,), state) -> logits (N, V), one row per sample.
-        state: of N = B x nbest rows, before the first step; it is never reordered.
+        state: of B rows, one a sentence, before the first step; it is reordered into N = B x nbest.
         max_lengths: (B,), most tokens of an output, `</s>` not counted.
         config: what a person chooses.
         keys: what tells each sentence from others, such as its token ids: equal keys, equal draws.
@@ -98,6 +98,8 @@ def sample(
         For each sentence its samples, in the order of their numbers. Their scores are those of
         beam search: of the model's own log-probabilities, at temperature 1 and uncut.
     """
+    sentences = torch.arange(len(max_lengths), device=max_lengths.device)
+    state.reorder(sentences.repeat_interleave(config.nbest))
     samples = _Samples(max_lengths, pad_prefixes(prefixes, max_lengths), config, keys, start_id)
     while True:
         log_probabilities = output_log_probabilities(step(samples.newest_tokens, state), never)

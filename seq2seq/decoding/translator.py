@@ -289,7 +289,7 @@ class Translator:
         if isinstance(self.search, SamplingConfig):
             return sample(
                 self.model.step,
-                self.model.start(memory, self.search.nbest),
+                self.model.start(memory),
                 max_lengths,
                 self.search,
                 keys=sources,
@@ -300,7 +300,7 @@ class Translator:
             )
         return beam_search(
             self.model.step,
-            self.model.start(memory, self.search.beam_size),
+            self.model.start(memory),
             max_lengths,
             self.search,
             start_id=START_ID,

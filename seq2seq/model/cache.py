@@ -49,7 +49,10 @@ class DecoderCache:
     """Target positions that are stored."""
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row n go on from what was row parents[n]; parents (N,) stay within their sentence."""
+        """Let row n go on from what was row parents[n].
+
+        Parents (N,) are rows of the same sentence, of which there may be more or fewer than before.
+        """
         for layer in self.layers:
             # Whole rows, unused room and all: they are copied as they lie in memory.
             layer.keys = layer.keys.index_select(0, parents)
@@ -58,7 +61,7 @@ class DecoderCache:
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
         self.memory_attention_mask = self.memory_attention_mask[sentences]
+        self.reorder(rows)
         for layer in self.layers:
-            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
-            layer.memory_keys = layer.memory_keys[sentences]
-            layer.memory_values = layer.memory_values[sentences]
+            layer.memory_keys = layer.memory_keys.index_select(0, sentences)
+            layer.memory_values = layer.memory_values.index_select(0, sentences)

@@ -89,15 +89,15 @@ class DecoderLayer(nn.Module):
         x = self.after_memory_attention(x, attended)
         return cast(Tensor, self.after_feed_forward(x, self.feed_forward(x)))
 
-    def start(self, memory: Tensor, beam_size: int) -> LayerCache:
+    def start(self, memory: Tensor) -> LayerCache:
         """Project memory (B, S, D) once for a whole search; no target position is stored yet."""
         keys, values = self.memory_attention.project_memory(memory)
-        rows, heads = keys.size(0) * beam_size, keys.size(1)
         return LayerCache(
-            keys=keys.new_empty(rows, heads, 0, keys.size(3)),
-            values=values.new_empty(rows, heads, 0, values.size(3)),
-            memory_keys=keys,
-            memory_values=values,
+            keys=keys.new_empty(*keys.shape[:2], 0, keys.size(3)),
+            values=values.new_empty(*values.shape[:2], 0, values.size(3)),
+            # Each step multiplies by them: laid out for that once.
+            memory_keys=keys.contiguous(),
+            memory_values=values.contiguous(),
         )
 
     def step(

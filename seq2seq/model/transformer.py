@@ -107,10 +107,10 @@ class Transformer(nn.Module):
         """Source (B, S) and target_input (B, T) -> logits (B, T, V)."""
         return self.project(self.decode(target_input, self.encode(source)))
 
-    def start(self, memory: Memory, beam_size: int) -> DecoderCache:
-        """A cache for a search with beam_size hypotheses a sentence, before its first step."""
+    def start(self, memory: Memory) -> DecoderCache:
+        """A cache for a search, before its first step: one row a sentence."""
         return DecoderCache(
-            layers=[layer.start(memory.states, beam_size) for layer in self._decoder_layers()],
+            layers=[layer.start(memory.states) for layer in self._decoder_layers()],
             memory_attention_mask=memory.attention_mask,
         )
 

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search, length_penalty
+from seq2seq.decoding.beam_search import (
+    Hypothesis,
+    SearchConfig,
+    beam_search,
+    best_of,
+    length_penalty,
+)
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 
@@ -58,13 +64,14 @@ class Table:
 class Prefixes:
     """What each row has read, the start symbol included."""
 
-    def __init__(self, sentences: Sequence[int], beam_size: int) -> None:
-        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences for _ in range(beam_size)]
+    def __init__(self, sentences: Sequence[int]) -> None:
+        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences]
 
     def reorder(self, parents: Tensor) -> None:
-        before = self.rows
-        self.rows = [before[parent] for parent in parents.tolist()]
-        assert [s for s, _ in self.rows] == [s for s, _ in before], "a row has changed its sentence"
+        present = list(dict.fromkeys(s for s, _ in self.rows))
+        self.rows = [self.rows[parent] for parent in parents.tolist()]
+        each = len(self.rows) // len(present)
+        assert [s for s, _ in self.rows] == [s for s in present for _ in range(each)]
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         present = list(dict.fromkeys(s for s, _ in self.rows))
@@ -83,7 +90,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     config = SearchConfig(**choices)
     sentences = range(first, first + len(max_lengths))
-    state = Prefixes(sentences, config.beam_size)
+    state = Prefixes(sentences)
     lengths = torch.tensor(max_lengths)
     return beam_search(
         table.step,
@@ -223,7 +230,7 @@ def test_the_search_does_stop_early() -> None:
         return logits
 
     beam_search(
-        step, Prefixes([0], 4), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
+        step, Prefixes([0]), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
     )
     assert max(lengths) < 20
 
@@ -319,7 +326,7 @@ def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> Non
         return torch.full((len(tokens), 5), math.nan)
 
     config = SearchConfig(beam_size=beam)
-    state, lengths = Prefixes([0, 1], beam), torch.tensor([3, 5])
+    state, lengths = Prefixes([0, 1]), torch.tensor([3, 5])
     with pytest.raises(UserError, match="NaN"):
         beam_search(step, state, lengths, config, start_id=START, end_id=END)
 
@@ -352,7 +359,7 @@ def test_scores_of_a_transformer_are_those_of_forced_decoding(
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
     found = beam_search(
         model.step,
-        model.start(model.encode(source), beam),
+        model.start(model.encode(source)),
         torch.tensor([20, 3, 18]),
         SearchConfig(beam_size=beam, nbest=beam),
         start_id=2,
@@ -367,3 +374,17 @@ def test_scores_of_a_transformer_are_those_of_forced_decoding(
             gold = logits.log_softmax(-1).gather(1, torch.tensor([*ids, 3]).unsqueeze(1))
             expected = penalised(gold.sum().item(), len(ids), 0.6)
             assert hypothesis.score == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    scores = torch.randn(20, size, generator=generator)
+    scores[:, ::3] = -math.inf
+    scores[10:] = scores[10:].round()  # ties: any of the equals will do
+    count = min(count, size)
+    best, places = best_of(scores, count)
+    assert torch.equal(best, scores.topk(count).values)
+    assert torch.equal(scores.gather(1, places), best)
+    assert all(len(set(row)) == count for row in places.tolist())

@@ -39,7 +39,7 @@ def test_the_search_s_scores_are_forced_scores_over_the_length_penalty(
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
     found = beam_search(
         model.step,
-        model.start(model.encode(source), 4),
+        model.start(model.encode(source)),
         torch.tensor([20, 3, 18]),
         SearchConfig(),
         start_id=2,

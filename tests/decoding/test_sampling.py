@@ -23,8 +23,8 @@ Ids = tuple[int, ...]
 class Rows:
     """The number of each row's sentence and what it has read, the start symbol included."""
 
-    def __init__(self, sentences: Sequence[int], width: int) -> None:
-        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences for _ in range(width)]
+    def __init__(self, sentences: Sequence[int]) -> None:
+        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences]
 
     def reorder(self, parents: Tensor) -> None:
         self.rows = [self.rows[parent] for parent in parents.tolist()]
@@ -56,7 +56,7 @@ def draw(
     config = SamplingConfig(**choices)
     return sample(
         step,
-        Rows(sentences, config.nbest),
+        Rows(sentences),
         torch.tensor(max_lengths),
         config,
         keys=[[s] for s in sentences],
@@ -149,7 +149,7 @@ def test_the_narrowest_sampling_is_greedy_search(choices: dict[str, Any]) -> Non
     sentences, max_lengths = range(6), [4, 1, 6, 9, 9, 2]
     greedy = beam_search(
         step,
-        Rows(sentences, 1),
+        Rows(sentences),
         torch.tensor(max_lengths),
         SearchConfig(beam_size=1),
         start_id=START,
@@ -196,7 +196,7 @@ def test_a_model_that_predicts_nan_is_told() -> None:
     with pytest.raises(UserError, match="NaN"):
         sample(
             lambda tokens, state: torch.full((len(tokens), 5), math.nan),
-            Rows([0, 1], 1),
+            Rows([0, 1]),
             torch.tensor([3, 5]),
             SamplingConfig(top_k=2, top_p=0.5),
             keys=[[0], [1]],

@@ -203,7 +203,8 @@ def test_step_by_step_equals_all_at_once(make_model: MakeModel, choices: dict[st
     """With beams, reordered parents, sentences that leave, and more steps than the cache holds."""
     model, random = make_model(**choices), np.random.default_rng(1)
     beam, sources = 3, SOURCE
-    cache = model.start(model.encode(sources), beam)
+    cache = model.start(model.encode(sources))
+    cache.reorder(torch.arange(len(sources)).repeat_interleave(beam))
     rows = [[START] for _ in range(len(sources) * beam)]  # what each row has read
     for length in range(1, 40):
         stepped = model.step(torch.tensor([row[-1] for row in rows]), cache)
