@@ -13,8 +13,8 @@ from seq2seq.data.batching import BatchStatistics
 from seq2seq.data.corpus import DataConfig, read_pairs
 from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
 from seq2seq.evaluation.scores import bleu
-from seq2seq.fidelity.architecture import OddModelError, measured_dropout
 from seq2seq.fidelity.cost import AUTHORS_ROWS, PAPERS_ESTIMATE, count_parameters, step_flops
+from seq2seq.fidelity.residuals import OddModelError, measured_dropout
 from seq2seq.fidelity.stand_in import MadeUpLengths, made_up_tokenizer
 from seq2seq.fidelity.subject import Finding, Subject
 from seq2seq.model import TransformerConfig

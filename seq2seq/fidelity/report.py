@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import torch
 
-from seq2seq.fidelity import architecture, recipe, search, training
+from seq2seq.fidelity import embedding, recipe, residuals, search, sublayers, training
 from seq2seq.fidelity.layout import table
 from seq2seq.fidelity.paper import DETAILS, Detail
 from seq2seq.fidelity.subject import Finding, Subject
 
 _MEASURES: tuple[Callable[[Subject], Finding], ...] = (
-    architecture.residual_norm_dropout,
-    architecture.norm_after_the_last_layer,
-    architecture.inner_dropout,
-    architecture.norm_epsilon,
-    architecture.positions,
-    architecture.embedding_scale,
-    architecture.shared_matrix,
-    architecture.decoder_start,
-    architecture.attention_biases,
-    architecture.attention_formula,
-    architecture.feed_forward_formula,
-    architecture.initialisation,
+    residuals.residual_norm_dropout,
+    residuals.norm_after_the_last_layer,
+    residuals.inner_dropout,
+    residuals.norm_epsilon,
+    embedding.positions,
+    embedding.embedding_scale,
+    embedding.shared_matrix,
+    embedding.decoder_start,
+    sublayers.attention_biases,
+    sublayers.attention_formula,
+    sublayers.feed_forward_formula,
+    sublayers.initialisation,
     training.label_smoothing,
     training.loss_normalisation,
     training.adam,

@@ -12,7 +12,7 @@ from torch.optim import Adam
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.fidelity import architecture, recipe, search, training
+from seq2seq.fidelity import embedding, recipe, residuals, search, sublayers, trace, training
 from seq2seq.fidelity.paper import DETAILS
 from seq2seq.fidelity.report import as_text, examine, summary
 from seq2seq.fidelity.subject import Finding, Subject, untrained
@@ -33,18 +33,18 @@ WMT = DataConfig(
 )
 
 ARCHITECTURE: dict[int, Callable[[Subject], Finding]] = {
-    1: architecture.residual_norm_dropout,
-    2: architecture.norm_after_the_last_layer,
-    3: architecture.inner_dropout,
-    4: architecture.norm_epsilon,
-    5: architecture.positions,
-    6: architecture.embedding_scale,
-    7: architecture.shared_matrix,
-    8: architecture.decoder_start,
-    9: architecture.attention_biases,
-    10: architecture.attention_formula,
-    11: architecture.feed_forward_formula,
-    12: architecture.initialisation,
+    1: residuals.residual_norm_dropout,
+    2: residuals.norm_after_the_last_layer,
+    3: residuals.inner_dropout,
+    4: residuals.norm_epsilon,
+    5: embedding.positions,
+    6: embedding.embedding_scale,
+    7: embedding.shared_matrix,
+    8: embedding.decoder_start,
+    9: sublayers.attention_biases,
+    10: sublayers.attention_formula,
+    11: sublayers.feed_forward_formula,
+    12: sublayers.initialisation,
 }
 
 
@@ -112,7 +112,7 @@ def test_pre_norm_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EncoderLayer, "forward", encode)
     assert differing(subject()) == [1]
-    assert "Pre-LN" in architecture.residual_norm_dropout(subject()).here
+    assert "Pre-LN" in residuals.residual_norm_dropout(subject()).here
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
@@ -132,7 +132,7 @@ def test_a_norm_at_the_end_is_caught(stack: str) -> None:
             return self.end(states) if stack == "decoder" else states
 
     assert differing(with_model(EndNorm)) == [2]
-    assert stack in architecture.norm_after_the_last_layer(with_model(EndNorm)).here
+    assert stack in residuals.norm_after_the_last_layer(with_model(EndNorm)).here
 
 
 def test_a_norm_without_a_module_is_caught() -> None:
@@ -147,7 +147,7 @@ def test_a_missing_embedding_scale_is_caught() -> None:
     examined = subject()
     examined.model.embedding.scale = 1.0
     assert differing(examined) == [6]
-    assert architecture.embedding_scale(examined).here.startswith("times 1 (source), 1 (target)")
+    assert embedding.embedding_scale(examined).here.startswith("times 1 (source), 1 (target)")
 
 
 def test_an_untied_matrix_is_caught() -> None:
@@ -161,7 +161,7 @@ def test_an_untied_matrix_is_caught() -> None:
             return states @ self.output.T
 
     assert differing(with_model(Untied)) == [7]
-    found = architecture.shared_matrix(with_model(Untied)).here
+    found = embedding.shared_matrix(with_model(Untied)).here
     assert found == "2 matrices of V x d_model, moving: logits; source and target"
 
 
@@ -195,8 +195,8 @@ def test_other_settings_are_caught(number: int, setting: dict[str, Any]) -> None
 
 
 def test_dropout_is_measured() -> None:
-    assert architecture.measured_dropout(subject(replace(SMALL, dropout=0.25)).model) == [0.25]
-    assert architecture.measured_dropout(subject(replace(SMALL, dropout=0.0)).model) == [0.0]
+    assert residuals.measured_dropout(subject(replace(SMALL, dropout=0.25)).model) == [0.25]
+    assert residuals.measured_dropout(subject(replace(SMALL, dropout=0.0)).model) == [0.0]
     found = recipe.dropout_rate(subject(replace(SMALL, dropout=0.3)))
     assert found.differs
     examined = subject()
@@ -211,18 +211,18 @@ def test_another_attention_scale_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("seq2seq.model.attention.attention_weights", unscaled)
     assert differing(subject()) == [10]
-    assert "no scale" in architecture.attention_formula(subject()).here
+    assert "no scale" in sublayers.attention_formula(subject()).here
 
 
 def test_other_fresh_weights_are_caught() -> None:
     examined = subject()
     nn.init.normal_(examined.fresh.embedding.weight, std=1.0)
-    assert "embeddings" in architecture.initialisation(examined).here
+    assert "embeddings" in sublayers.initialisation(examined).here
     examined = subject()
     layer = examined.fresh.encoder[0]
     assert isinstance(layer, EncoderLayer)
     nn.init.kaiming_uniform_(layer.feed_forward.inner.weight)
-    assert "feed-forward" in architecture.initialisation(examined).here
+    assert "feed-forward" in sublayers.initialisation(examined).here
 
 
 def test_smoothing_over_all_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_examination_leaves_the_model_as_it_was() -> None:
 
 
 def test_layers_are_those_that_the_trace_knows() -> None:
-    encoder, decoder = architecture.trace(subject().model, training=False)
+    encoder, decoder = trace.trace(subject().model, training=False)
     kinds = [type(event.module) for event in encoder.events + decoder.events]
     assert kinds.count(EncoderLayer) == kinds.count(DecoderLayer) == 2
     assert kinds.count(nn.LayerNorm) == 2 * (2 + 3)
