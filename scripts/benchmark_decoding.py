@@ -161,7 +161,7 @@ def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
     ids_of = {piece: number for number, piece in enumerate(pieces)}
 
     def translate(lines: list[str]) -> list[list[int]]:
-        sources = [[*trained.tokenizer.pieces(i), "</s>"] for i in trained.tokenizer.encode(lines)]
+        sources = [trained.tokenizer.pieces(ids) for ids in trained.tokenizer.encode(lines)]
         results = translator.translate_batch(
             sources,
             beam_size=work.beam,

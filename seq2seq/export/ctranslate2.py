@@ -64,6 +64,7 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token = pieces[UNKNOWN_ID]
     spec.config.eos_token = pieces[END_ID]
+    spec.config.add_source_eos = True
     spec.config.bos_token = spec.config.decoder_start_token = pieces[START_ID]
     spec.validate()
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,61 @@
+"""`seq2seq export`: other programs translate as `seq2seq translate` does."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seq2seq.checkpoint import find_model, load_model
+
+
+@pytest.fixture
+def expected(corpus, trained: Path, seq2seq: Callable) -> list[str]:
+    result = seq2seq(
+        "translate", "--model", trained, "--beam", "1", "-i", corpus.folder / "test.source"
+    )
+    return result.out.splitlines()
+
+
+def test_marian_translates_as_we_do(
+    corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+    folder = tmp_path / "marian"
+    assert seq2seq("export", "--model", trained, "--to", "marian", "-o", folder).code == 0
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    model = transformers.MarianMTModel.from_pretrained(folder)
+    lines = (corpus.folder / "test.source").read_text().splitlines()
+    outputs = model.generate(
+        **tokenizer(lines, return_tensors="pt", padding=True), num_beams=1, max_length=20
+    )
+    assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == expected
+
+
+def test_ctranslate2_translates_as_we_do(
+    corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
+) -> None:
+    import ctranslate2
+
+    folder = tmp_path / "ctranslate2"
+    assert seq2seq("export", "--model", trained, "--to", "ctranslate2", "-o", folder).code == 0
+    tokenizer = load_model(find_model(trained)).tokenizer
+    lines = (corpus.folder / "test.source").read_text().splitlines()
+    results = ctranslate2.Translator(str(folder)).translate_batch(
+        [tokenizer.pieces(ids) for ids in tokenizer.encode(lines)],
+        beam_size=1,
+        suppress_sequences=[["<pad>"], ["<s>"]],
+    )
+    ids_of = {
+        piece: i for i, piece in enumerate(tokenizer.pieces(list(range(tokenizer.vocab_size))))
+    }
+    outputs = [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
+    assert tokenizer.decode(outputs) == expected
+
+
+def test_a_folder_that_is_there_is_left_alone(
+    trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").write_text("kept")
+    result = seq2seq("export", "--model", trained, "--to", "marian", "-o", tmp_path)
+    assert (result.code, [path.name for path in tmp_path.iterdir()]) == (1, ["mine"])
+    assert "is there already" in result.err
