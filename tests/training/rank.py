@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -82,19 +83,33 @@ def run(trainer: Trainer) -> dict[str, Any]:
     return {"losses": notebook.losses, "tokens": notebook.tokens, **calls}
 
 
+def gloo_threads() -> int:
+    """Threads that work off collectives, where Linux tells of them."""
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum(name.startswith("pt_gloo") for name in names)
+
+
+def train(corpus: Path, parts: int, world: World) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What is told of the training, and the weights."""
+    trainer = make_trainer(corpus, parts, world)
+    reduced = []
+    assert isinstance(trainer.loss, DistributedDataParallel)
+    group = trainer.loss.process_group
+    trainer.loss.register_comm_hook(
+        group, lambda group, bucket: reduced.append(1) or allreduce_hook(group, bucket)
+    )
+    figures = run(trainer) | {"all_reduces": len(reduced), "threads_before": gloo_threads()}
+    return figures, trainer.model.state_dict()
+
+
 def main(corpus: Path, output: Path, parts: int) -> None:
     torch.set_num_threads(1)
     world = World.of_environment()
     with world.joined():
-        trainer = make_trainer(corpus, parts, world)
-        reduced = []
-        assert isinstance(trainer.loss, DistributedDataParallel)
-        trainer.loss.register_comm_hook(
-            None, lambda state, bucket: reduced.append(1) or allreduce_hook(state, bucket)
-        )
-        figures = run(trainer) | {"all_reduces": len(reduced)}
+        figures, weights = train(corpus, parts, world)
+    figures["threads_after"] = gloo_threads()
     (output / f"{world.rank}.json").write_text(json.dumps(figures))
-    save_file(trainer.model.state_dict(), output / f"{world.rank}.safetensors")
+    save_file(weights, output / f"{world.rank}.safetensors")
 
 
 if __name__ == "__main__":

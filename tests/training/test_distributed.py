@@ -97,6 +97,13 @@ def test_the_first_process_alone_validates_and_saves(job: Job) -> None:
     assert (job.alone["validate"], job.alone["save"]) == (3, 3)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_no_thread_outlives_what_gathers_figures(job: Job) -> None:
+    """One that still held a tensor when the interpreter ended would abort a finished training."""
+    for figures in job.figures:
+        assert 0 < figures["threads_after"] < figures["threads_before"]
+
+
 def test_one_process_alone_needs_nobody() -> None:
     world = World()
     with world.joined(), world.watched(1.0, lambda: False):
