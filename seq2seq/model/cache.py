@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -10,32 +11,39 @@ class LayerCache:
     """One decoder layer's keys and values."""
 
     keys: Tensor
-    """(N, H, longest, K): self-attention, filled up to the current position."""
+    """(longest, N, H, K): self-attention, filled up to the current position."""
     values: Tensor
-    """(N, H, longest, d_v)."""
+    """(longest, N, H, d_v)."""
     memory_keys: Tensor
     """(B, H, S, K): attention to the encoder, once per sentence, not per hypothesis."""
     memory_values: Tensor
     """(B, H, S, d_v)."""
 
     def append(self, key: Tensor, value: Tensor, position: int) -> None:
-        """Store key (N, H, 1, K) and value (N, H, 1, d_v) of one position, growing if needed."""
-        if position >= self.keys.size(2):
+        """Store key (N, H, K) and value (N, H, d_v) of one position, growing if needed."""
+        if position >= len(self.keys):
             self.keys = _with_room(self.keys, position)
             self.values = _with_room(self.values, position)
-        self.keys[:, :, position] = key[:, :, 0]
-        self.values[:, :, position] = value[:, :, 0]
+        self.keys[position] = key
+        self.values[position] = value
 
     def past(self, length: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first `length` positions: (N, H, length, K)."""
-        return self.keys[:, :, :length], self.values[:, :, :length]
+        """Keys and values of the first `length` positions: (length, N, H, K)."""
+        return self.keys[:length], self.values[:length]
 
 
 def _with_room(x: Tensor, used: int) -> Tensor:
     # Twice the room each time: the copies add up to less than one more pass over the cache.
-    grown = x.new_empty(x.size(0), x.size(1), max(16, 2 * used), x.size(3))
-    grown[:, :, :used] = x[:, :, :used]
+    grown = x.new_empty(max(16, 2 * used), *x.shape[1:])
+    grown[:used] = x[:used]
     return grown
+
+
+def _reordered(x: Tensor, used: int, parents: Tensor) -> Tensor:
+    # With room for the position that follows.
+    rows = x.new_empty(used + 1, len(parents), *x.shape[2:])
+    torch.index_select(x[:used], 1, parents, out=rows[:used])
+    return rows
 
 
 @dataclass
@@ -54,9 +62,8 @@ class DecoderCache:
         Parents (N,) are rows of the same sentence, of which there may be more or fewer than before.
         """
         for layer in self.layers:
-            # Whole rows, unused room and all: they are copied as they lie in memory.
-            layer.keys = layer.keys.index_select(0, parents)
-            layer.values = layer.values.index_select(0, parents)
+            layer.keys = _reordered(layer.keys, self.length, parents)
+            layer.values = _reordered(layer.values, self.length, parents)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""

@@ -93,8 +93,8 @@ class DecoderLayer(nn.Module):
         """Project memory (B, S, D) once for a whole search; no target position is stored yet."""
         keys, values = self.memory_attention.project_memory(memory)
         return LayerCache(
-            keys=keys.new_empty(*keys.shape[:2], 0, keys.size(3)),
-            values=values.new_empty(*values.shape[:2], 0, values.size(3)),
+            keys=keys.new_empty(0, *keys.shape[:2], keys.size(3)),
+            values=values.new_empty(0, *values.shape[:2], values.size(3)),
             # Each step multiplies by them: laid out for that once.
             memory_keys=keys.contiguous(),
             memory_values=values.contiguous(),
