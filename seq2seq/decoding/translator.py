@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
 from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
 from seq2seq.decoding.long_lines import Part, split
+from seq2seq.decoding.packed import pack
 from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.translation import Candidate, Translation, join
@@ -42,7 +42,8 @@ class _Task:
 class Translator:
     """Translates lists of sentences; call it as often as you like, it keeps nothing.
 
-    Calls from several threads take turns: what a machine can do at once, `workers` does.
+    Calls from several threads take turns: what a machine can do at once, `workers` does. Its
+    weights are a copy: training the model further changes no translation.
 
     Args:
         trained: a model and its tokenizer.
@@ -71,10 +72,12 @@ class Translator:
             raise UserError(f"workers={workers}: must be at least 1")
         self.search = search or SearchConfig()
         self.device = choose_device(device)
-        self.model = trained.model.to(self.device)
-        if choose_precision(precision, self.device) is torch.bfloat16:
-            # A copy of its own: under autocast every step would cast every matrix anew.
-            self.model = copy.deepcopy(self.model).bfloat16()
+        # A copy of its own: under autocast every step would cast every matrix anew.
+        number = choose_precision(precision, self.device)
+        self.model = copy.deepcopy(trained.model).to(self.device, number).requires_grad_(False)
+        self.model.eval()
+        if self.device.type == "cpu":
+            pack(self.model)
         self.workers = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
         self.tokenizer = trained.tokenizer
         self.batch_tokens = batch_tokens
@@ -204,7 +207,7 @@ class Translator:
         by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
         batches = list(self._batches(by_length, sizes))
         scores = [ForcedScore(0.0, 0)] * len(pairs)
-        with self._evaluating(), side_by_side(min(self.workers, len(batches))) as run:
+        with one_at_a_time, side_by_side(min(self.workers, len(batches))) as run:
             found = run(
                 lambda batch: forced_scores(
                     self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
@@ -245,7 +248,7 @@ class Translator:
                 raise UserError(f"the {side} is blank: attention needs a text on both sides")
             if len(ids) > longest:
                 raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
-        with self._evaluating():
+        with one_at_a_time:
             model = self.model
             if model.embedding.weight.dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
@@ -260,7 +263,7 @@ class Translator:
             key=lambda i: -len(tasks[i].source),
         )
         batches = list(self._batches(by_length, [len(task.source) for task in tasks]))
-        with self._evaluating(), side_by_side(min(self.workers, len(batches))) as run:
+        with one_at_a_time, side_by_side(min(self.workers, len(batches))) as run:
             found = run(self._search, [[tasks[i] for i in batch] for batch in batches])
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
@@ -308,16 +311,6 @@ class Translator:
             never=never,
             prefixes=prefixes,
         )
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        with one_at_a_time:
-            training = self.model.training
-            self.model.eval()
-            try:
-                yield
-            finally:
-                self.model.train(training)
 
     def _candidates(self, hypotheses: list[Hypothesis], task: _Task) -> list[Candidate]:
         read, *texts = self.tokenizer.decode([task.forced, *(h.token_ids for h in hypotheses)])

@@ -11,8 +11,8 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many threads an operation takes is a setting of the whole process, and so is a model's mode:
-# calls from several threads take turns.
+# How many threads an operation takes is a setting of the whole process: calls from several threads
+# take turns.
 one_at_a_time = threading.Lock()
 
 

@@ -73,19 +73,25 @@ def attend(
     return cast(Tensor, dropout(weights)) @ value
 
 
-class MultiHeadAttention(nn.Module):
-    """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
+class JointProjection(nn.Linear):
+    """W^Q, W^K and W^V of all heads as the rows of one matrix: self-attention is one product."""
 
-    W^Q, W^K and W^V of all heads are the rows of one matrix, so that self-attention is one product.
-    """
+    def part(self, x: Tensor, first: int, last: int) -> Tensor:
+        """The product with the rows from `first` to before `last`: (..., D) -> (..., rows)."""
+        bias = self.bias
+        return F.linear(x, self.weight[first:last], None if bias is None else bias[first:last])
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
         self.query_size = config.num_heads * config.key_width
         self.value_size = config.num_heads * config.value_width
-        rows = 2 * self.query_size + self.value_size
-        self.projection = nn.Linear(config.d_model, rows, bias=config.attention_bias)
+        self.rows = 2 * self.query_size + self.value_size
+        self.projection = JointProjection(config.d_model, self.rows, bias=config.attention_bias)
         self.output = nn.Linear(self.value_size, config.d_model, bias=config.attention_bias)
         self.dropout = Dropout(config.attention_dropout)
 
@@ -109,11 +115,11 @@ class MultiHeadAttention(nn.Module):
 
     def project_query(self, x: Tensor) -> Tensor:
         """Queries alone: (B, T, D) -> (B, H, T, K)."""
-        return self._split_heads(self._project(x, slice(0, self.query_size)))
+        return self._split_heads(self.projection.part(x, 0, self.query_size))
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's states: (B, S, D) -> (B, H, S, K), (B, H, S, d_v)."""
-        projected = self._project(memory, slice(self.query_size, None))
+        projected = self.projection.part(memory, self.query_size, self.rows)
         key, value = torch.split(projected, [self.query_size, self.value_size], dim=-1)
         return self._split_heads(key), self._split_heads(value)
 
@@ -144,10 +150,6 @@ class MultiHeadAttention(nn.Module):
         sizes = [self.query_size, self.query_size, self.value_size]
         query, key, value = torch.split(self.projection(x), sizes, dim=-1)
         return self._split_heads(query), self._split_heads(key), self._split_heads(value)
-
-    def _project(self, x: Tensor, rows: slice) -> Tensor:
-        bias = self.projection.bias
-        return F.linear(x, self.projection.weight[rows], None if bias is None else bias[rows])
 
     def _split_heads(self, x: Tensor) -> Tensor:
         # (B, T, HK) -> (B, H, T, K)

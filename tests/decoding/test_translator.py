@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch import Tensor
 
 from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, Tokenizer
@@ -106,12 +107,10 @@ def test_an_error_in_a_batch_comes_out_and_the_next_call_works(
 ) -> None:
     translator = make_translator(batch_tokens=16, workers=workers)
     expected = translator.translate(lines)
-    translator.model.train()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translator.model, "encode", lambda source: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             translator.translate(lines)
-    assert translator.model.training
     assert translator.translate(lines) == expected
 
 
@@ -266,30 +265,29 @@ def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: li
     assert translator.translate(lines) == first
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_in_the_mode_it_was_in(
-    make_translator: MakeTranslator, lines: list[str], training: bool
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, lines: list[str], precision: str
 ) -> None:
-    translator = make_translator()
-    translator.model.train(training)
-    for module in translator.model.modules():
-        if hasattr(module, "rate"):
-            module.rate = 0.5  # would change the text if it were active
-    assert texts_of(translator.translate(lines)) == texts_of(make_translator().translate(lines))
-    assert all(module.training == training for module in translator.model.modules())
+    def losses(model: Transformer) -> Tensor:
+        torch.manual_seed(1)
+        return model(torch.tensor([[5, 3]]), torch.tensor([[2, 6]]))
 
-
-def test_training_goes_on_after_a_translation(
-    make_translator: MakeTranslator, lines: list[str]
-) -> None:
-    model = make_translator().model
-    make_translator().translate(lines)
-    translator = make_translator()
-    translator.translate(lines)
-    for trained in (model, translator.model):
-        trained(torch.tensor([[5, 3]]), torch.tensor([[2, 6]])).sum().backward()
-    for one, other in zip(model.parameters(), translator.model.parameters(), strict=True):
-        assert torch.equal(one.grad, other.grad)
+    model, untouched = (
+        make_model(vocab_size=tokenizer.vocab_size, dropout=0.5).float().train() for _ in range(2)
+    )
+    trained = TrainedModel(model, tokenizer, "a", "b")
+    translator = Translator(trained, device="cpu", precision=precision)
+    found = translator.translate(lines)
+    assert translator.translate(lines) == found  # no dropout
+    assert model.training
+    for one in (model, untouched):
+        losses(one).sum().backward()
+    for parameter, other in zip(model.parameters(), untouched.parameters(), strict=True):
+        assert torch.equal(parameter.grad, other.grad)
+        parameter.data.add_(parameter.grad)
+    assert translator.translate(lines) == found
+    assert Translator(trained, device="cpu", precision=precision).translate(lines) != found
 
 
 @pytest.mark.parametrize("choice", [{"device": "nonesuch"}, {"precision": "fp17"}])
