@@ -95,7 +95,8 @@ def output_log_probabilities(logits: Tensor, never: tuple[int, ...]) -> Tensor:
     """Logits (N, V) -> log-probabilities (N, V), in float32 at least; -inf for `never`."""
     exact = torch.promote_types(logits.dtype, torch.float32)
     log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
-    log_probabilities[:, never] = -math.inf
+    for token in never:
+        log_probabilities[:, token] = -math.inf
     return log_probabilities
 
 
@@ -127,26 +128,32 @@ def pad_prefixes(prefixes: Sequence[Sequence[int]], like: Tensor) -> Tensor:
     return padded
 
 
-def only_choices(length: int, max_lengths: Tensor, prefixes: Tensor, end_id: int) -> Tensor:
-    """What each sentence's outputs of `length` tokens must go on with: (B,), or ANY_TOKEN.
+def restrict(
+    log_probabilities: Tensor, length: int, max_lengths: Tensor, prefixes: Tensor, end_id: int
+) -> None:
+    """Set to -inf all that outputs of `length` tokens must not go on with.
 
-    That is the prefix's next token, and `</s>` at the greatest length.
+    That is all but the prefix's next token, and all but `</s>` at the greatest length.
+
+    Args:
+        log_probabilities: (N, V), the rows of a sentence one after another.
+        length: tokens so far, the start symbol not counted.
+        max_lengths: (B,).
+        prefixes: (B, longest), ANY_TOKEN after each one's end.
+        end_id: the token that ends an output.
     """
-    if length < prefixes.size(1):
-        only = prefixes[:, length]
-    else:
-        only = torch.full_like(max_lengths, ANY_TOKEN)
-    return only.masked_fill(length >= max_lengths, end_id)
-
-
-def leave_only(log_probabilities: Tensor, only: Tensor) -> None:
-    """Set all to -inf but the token that `only` (N,) names, in the rows where it names one."""
+    full = length >= max_lengths
+    in_prefix = length < prefixes.size(1)
+    if not in_prefix and not full.any():
+        return
+    only = prefixes[:, length] if in_prefix else torch.full_like(max_lengths, ANY_TOKEN)
+    only = only.masked_fill(full, end_id)
+    only = only.repeat_interleave(len(log_probabilities) // len(only))
     rows = (only != ANY_TOKEN).nonzero().squeeze(1)
-    if len(rows):
-        token = only[rows].unsqueeze(1)
-        kept = log_probabilities[rows].gather(1, token)
-        nothing = log_probabilities.new_full((len(rows), log_probabilities.size(1)), -math.inf)
-        log_probabilities[rows] = nothing.scatter_(1, token, kept)
+    token = only[rows].unsqueeze(1)
+    kept = log_probabilities[rows].gather(1, token)
+    nothing = log_probabilities.new_full((len(rows), log_probabilities.size(1)), -math.inf)
+    log_probabilities[rows] = nothing.scatter_(1, token, kept)
 
 
 def no_numbers() -> UserError:
@@ -224,6 +231,8 @@ class _Search:
         self.end_id = end_id
         self.length = 0  # of the live hypotheses, start symbol not counted
         self.max_lengths = max_lengths
+        # ((5 + length) / 6)^alpha, the length counting </s>.
+        self.greatest_penalties = ((max_lengths + 6.0) / 6.0) ** config.alpha
         self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
@@ -249,8 +258,7 @@ class _Search:
         """
         sentences, width = self.live_scores.shape
         beam, vocab_size = self.config.beam_size, log_probabilities.size(1)
-        only = only_choices(self.length, self.max_lengths, self.prefixes, self.end_id)
-        leave_only(log_probabilities, only.repeat_interleave(width))
+        restrict(log_probabilities, self.length, self.max_lengths, self.prefixes, self.end_id)
         self.length += 1
         scores = log_probabilities.add_(self.live_scores.view(-1, 1))  # (N, V)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
@@ -258,7 +266,8 @@ class _Search:
         best, flat = best_of(scores.view(sentences, -1), count)  # (B, count)
         parents, tokens = flat // vocab_size, flat % vocab_size
         ended = tokens == self.end_id
-        self._add_finished(best.masked_fill(~ended, -math.inf), parents)
+        if ended.any():
+            self._add_finished(best.masked_fill(~ended, -math.inf), parents)
         self.live_scores, chosen = best.masked_fill(ended, -math.inf).topk(min(beam, count))
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
         history = self.live_tokens.gather(1, parents.unsqueeze(2).expand(-1, -1, self.length))
@@ -286,10 +295,7 @@ class _Search:
         """(B,), True where no live hypothesis can still get among the nbest finished ones."""
         # Scores only fall, and the penalty divides them by more the longer the output is: at best
         # a live hypothesis reaches the greatest length without losing anything on the way.
-        longest = (self.max_lengths + 6.0) / 6.0  # (5 + length) / 6 with </s>
-        attainable = (
-            self.live_scores[:, 0] / longest.to(self.live_scores.dtype) ** self.config.alpha
-        )
+        attainable = self.live_scores[:, 0] / self.greatest_penalties
         # Put so that NaN, which nothing is below, ends a search too.
         return ~(attainable > self.finished_scores[:, self.config.nbest - 1])
 
@@ -325,6 +331,7 @@ class _Search:
         width = self.live_scores.size(1)
         for name in (
             "max_lengths",
+            "greatest_penalties",
             "prefixes",
             "numbers",
             "live_scores",

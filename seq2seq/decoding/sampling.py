@@ -17,12 +17,11 @@ from seq2seq.decoding.beam_search import (
     Hypothesis,
     State,
     check_alpha,
-    leave_only,
     length_penalty,
     no_numbers,
-    only_choices,
     output_log_probabilities,
     pad_prefixes,
+    restrict,
 )
 from seq2seq.errors import UserError
 
@@ -180,8 +179,7 @@ class _Samples:
 
     def extend(self, log_probabilities: Tensor, end_id: int) -> None:
         """Draw the next token of each sample from (N, V) log-probabilities."""
-        only = only_choices(self.length, self.max_lengths, self.prefixes, end_id)
-        leave_only(log_probabilities, only.repeat_interleave(self.config.nbest))
+        restrict(log_probabilities, self.length, self.max_lengths, self.prefixes, end_id)
         weights, tokens = weigh(log_probabilities, self.config)
         cumulative = weights.cumsum(dim=1)
         goal = self.uniform[:, self.length, None] * cumulative[:, -1:]

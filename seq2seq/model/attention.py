@@ -134,7 +134,7 @@ class MultiHeadAttention(nn.Module):
         attended = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
         return self._merge_heads(attended.unsqueeze(2))
 
-    def step_memory(self, x: Tensor, cache: LayerCache, attention_mask: Tensor) -> Tensor:
+    def step_memory(self, x: Tensor, cache: LayerCache, attention_mask: Tensor | None) -> Tensor:
         """Attention to the encoder's states: x (N, 1, D) -> (N, 1, D).
 
         The beams of a sentence are the queries of one attention over that sentence's memory, so

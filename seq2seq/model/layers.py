@@ -101,7 +101,7 @@ class DecoderLayer(nn.Module):
         )
 
     def step(
-        self, x: Tensor, cache: LayerCache, position: int, memory_attention_mask: Tensor
+        self, x: Tensor, cache: LayerCache, position: int, memory_attention_mask: Tensor | None
     ) -> Tensor:
         """The newest target position alone: x (N, 1, D) -> (N, 1, D)."""
         x = self.after_self_attention(x, self.self_attention.step_self(x, cache, position))

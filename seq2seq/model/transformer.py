@@ -23,9 +23,9 @@ class Memory:
     """(B, S), True where there is padding."""
 
     @property
-    def attention_mask(self) -> Tensor:
-        """(B, 1, 1, S), True where a decoder position may look."""
-        return ~self.padding_mask[:, None, None, :]
+    def attention_mask(self) -> Tensor | None:
+        """(B, 1, 1, S), True where one may look; None where there is no padding."""
+        return ~self.padding_mask[:, None, None, :] if self.padding_mask.any() else None
 
 
 class Transformer(nn.Module):
@@ -78,8 +78,7 @@ class Transformer(nn.Module):
         """Run the encoder over source token ids (B, S)."""
         padding_mask = source == self.padding_id
         memory = Memory(self._embed(source), padding_mask)
-        attention_mask = memory.attention_mask if padding_mask.any() else None
-        x = memory.states
+        x, attention_mask = memory.states, memory.attention_mask
         for layer in self.encoder:
             x = layer(x, attention_mask)
         return Memory(x, padding_mask)
@@ -93,7 +92,7 @@ class Transformer(nn.Module):
             The last layer's states, (B, T, D); `project` turns them into logits.
         """
         attention_mask = causal_mask(target_input.size(1), target_input.device)
-        memory_attention_mask = memory.attention_mask if memory.padding_mask.any() else None
+        memory_attention_mask = memory.attention_mask
         x = self._embed(target_input)
         for layer in self.decoder:
             x = layer(x, memory.states, attention_mask, memory_attention_mask)
