@@ -150,9 +150,11 @@ def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
     """CTranslate2's own `Translator`."""
     import ctranslate2 as library
 
+    device, _, index = work.device.partition(":")
     translator = library.Translator(
         work.ctranslate2,
-        device=work.device.partition(":")[0],
+        device=device,
+        device_index=int(index or 0),
         compute_type=system.precision,
         inter_threads=system.workers,
         intra_threads=system.threads,
@@ -194,7 +196,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
         alone.append(1000 * (time.perf_counter() - started))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if work.device != "cpu":
-        peak = torch.cuda.max_memory_allocated() / 2**20  # of PyTorch alone
+        peak = torch.cuda.max_memory_allocated(work.device) / 2**20  # of PyTorch alone
     return {
         "sentences": len(lines) / seconds,
         "tokens": sum(len(ids) + 1 for ids in outputs) / seconds,
@@ -273,6 +275,8 @@ def main() -> None:
         for system in (ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2))
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
+    if not systems:
+        parser.error("--only names no system of this table")
     references = list(read_text_lines(arguments.reference))[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         trained = load_model(find_model(Path(arguments.model)))

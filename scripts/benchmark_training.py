@@ -280,7 +280,10 @@ def make_plain(what: str) -> None:
         "sums": (Transformer, "_embed", embed),
         "adam": (seq2seq.training.trainer, "make_adam", adam),
     }
-    setattr(*plain[what])
+    owner, name, usual = plain[what]
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner} has no {name} to do the plain way")
+    setattr(owner, name, usual)
 
 
 def products(work: Work, precision: torch.dtype) -> Callable[[list[Any]], None]:
@@ -498,6 +501,8 @@ def main() -> None:
         for system in ((SYSTEMS[0], *PLAIN) if arguments.plain else SYSTEMS)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
+    if not systems:
+        parser.error("--only names no system of this table")
     with tempfile.TemporaryDirectory() as folder:
         work = Work(
             corpus=str(write_corpus(arguments, Path(folder))),

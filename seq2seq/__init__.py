@@ -12,7 +12,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     # Late, so that a command that needs no PyTorch doesn't wait for it.
     if name in ("Translation", "Translator"):
-        from seq2seq.decoding import translator
+        from seq2seq.decoding.translation import Translation
+        from seq2seq.decoding.translator import Translator
 
-        return getattr(translator, name)
+        return {"Translation": Translation, "Translator": Translator}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

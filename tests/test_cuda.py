@@ -9,9 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.sampling import SamplingConfig
+from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.attention import record_attention
@@ -44,6 +48,37 @@ def test_states_and_gradients_are_those_of_the_cpu(make_model: MakeModel) -> Non
     for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
         assert ours.grad is not None
         torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-7, atol=1e-7)
+
+
+def test_a_translator_says_what_it_says_on_the_cpu(
+    make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    trained = TrainedModel(model, tokenizer, "a", "b")
+    search = SearchConfig(max_extra_tokens=4)
+    on_cpu, on_gpu = (Translator(trained, search, device=device) for device in ("cpu", "cuda"))
+    lines = ["", *sentences[:20]]
+    for found, expected in zip(on_gpu.translate(lines), on_cpu.translate(lines), strict=True):
+        assert found.text == expected.text
+        assert found.score == pytest.approx(expected.score, abs=1e-4)
+    for ours, theirs in zip(on_gpu.score(lines, lines), on_cpu.score(lines, lines), strict=True):
+        assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-3)
+    ours, theirs = (one.attention(lines[1], lines[2]).cross for one in (on_gpu, on_cpu))
+    torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=1e-5)
+    assert next(model.parameters()).device.type == "cpu"
+
+
+@pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])
+def test_a_translator_in_bf16_gives_each_line_its_candidates(
+    make_model: MakeModel,
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    search: SearchConfig | SamplingConfig,
+) -> None:
+    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
+    translator = Translator(trained, search, device="cuda", precision="bf16")
+    found = translator.translate(["", *sentences[:20]])
+    assert [len(one.candidates) for one in found] == [0, *[search.nbest] * 20]
 
 
 def test_recorded_attention_is_that_of_the_cpu(make_model: MakeModel) -> None:

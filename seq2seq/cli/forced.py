@@ -29,9 +29,11 @@ def check_forced(arguments: argparse.Namespace) -> None:
         ("--lowercase", arguments.lowercase),
         ("--language", arguments.language),
         ("--samples", arguments.samples is not None),
+        ("--beam", arguments.beam is not None),
+        ("--alpha", arguments.alpha is not None),
     ):
         if given:
-            raise UsageError(f"--forced compares with no references: leave out {option}")
+            raise UsageError(f"--forced neither searches nor compares: leave out {option}")
     if not (arguments.model and arguments.source and arguments.input):
         raise UsageError(
             "--forced needs a model with --model, its sources with -s and translations with -i"
@@ -48,6 +50,7 @@ def score_forced(arguments: argparse.Namespace, read: Callable[[str], list[str]]
     """
     from seq2seq.decoding.forced_scores import ForcedScore
     from seq2seq.decoding.translator import Translator
+    from seq2seq.device import keep_freed_memory
     from seq2seq.errors import UserError
 
     sources, targets = read(arguments.source), read(arguments.input)
@@ -58,6 +61,7 @@ def score_forced(arguments: argparse.Namespace, read: Callable[[str], list[str]]
         )
     if not sources:
         raise UserError(f"{arguments.source}: no lines, nothing to score")
+    keep_freed_memory()
     translator = Translator.load(
         arguments.model, device=arguments.device, precision=arguments.precision
     )

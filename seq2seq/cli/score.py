@@ -32,10 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-i", "--input", metavar="HYPOTHESES", help="translations; - is stdin")
     what.add_argument("--model", metavar="RUN", help="translate with this model instead")
     what.add_argument("-s", "--source", metavar="FILE", help="what the model translates")
-    what.add_argument("--beam", type=int, default=4, help="the model's beam size (default 4)")
-    what.add_argument(
-        "--alpha", type=float, default=0.6, help="the model's length penalty (default 0.6)"
-    )
+    what.add_argument("--beam", type=int, help="the model's beam size (default 4)")
+    what.add_argument("--alpha", type=float, help="the model's length penalty (default 0.6)")
     what.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
     what.add_argument("--precision", default="fp32", help="fp32 (default), bf16 or auto")
 
@@ -164,6 +162,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         ),
         (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
         (bool(arguments.source and not arguments.model), "-s is what a model (--model) translates"),
+        (
+            not arguments.model and (arguments.beam, arguments.alpha) != (None, None),
+            "--beam and --alpha are for a model (--model)",
+        ),
         (bool(arguments.source and arguments.test_set), "-t brings its own source: leave out -s"),
         (
             bool(arguments.model) and not (arguments.source or arguments.test_set),
@@ -225,10 +227,13 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
+    from seq2seq.device import keep_freed_memory
 
+    chosen = {"beam_size": arguments.beam, "alpha": arguments.alpha}
+    keep_freed_memory()
     translator = Translator.load(
         arguments.model,
-        SearchConfig(beam_size=arguments.beam, alpha=arguments.alpha),
+        SearchConfig(**{name: value for name, value in chosen.items() if value is not None}),
         device=arguments.device,
         precision=arguments.precision,
     )

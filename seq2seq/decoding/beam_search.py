@@ -231,8 +231,8 @@ class _Search:
         self.end_id = end_id
         self.length = 0  # of the live hypotheses, start symbol not counted
         self.max_lengths = max_lengths
-        # ((5 + length) / 6)^alpha, the length counting </s>.
-        self.greatest_penalties = ((max_lengths + 6.0) / 6.0) ** config.alpha
+        penalties = [length_penalty(length + 1, config.alpha) for length in max_lengths.tolist()]
+        self.greatest_penalties = torch.tensor(penalties, device=device)
         self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]

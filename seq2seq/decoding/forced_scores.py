@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import no_numbers
+from seq2seq.decoding.beam_search import no_numbers, output_log_probabilities
 from seq2seq.model import Transformer
 
 # Elements of the logits that are held at a time, 32 MB of float32.
@@ -62,9 +62,7 @@ def forced_scores(
     for some, output in zip(
         torch.split(states[counted], block), torch.split(target_output[counted], block), strict=True
     ):
-        logits = model.project(some)
-        exact = torch.promote_types(logits.dtype, torch.float32)
-        log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
+        log_probabilities = output_log_probabilities(model.project(some), never=())
         gold.append(log_probabilities.gather(1, output.unsqueeze(1)).squeeze(1).double())
     scores = [
         ForcedScore(float(of_sentence.sum()), len(of_sentence))

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from seq2seq.data.tokenizer import Tokenizer
 
 # A full stop and the like, quotes and brackets that close after it, then a space; in scripts that
-# put no space there, their own full stop is enough.
-_SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”’»)\]]*(?=\s|$)|[。！？]+[」』）]*|$)\s*", re.DOTALL)
+# put no space there, their own full stop is enough. The possessive quantifiers (`++`) keep the time
+# in proportion to the length, whatever the line.
+_SENTENCE = re.compile(
+    r"""
+    (?!\Z)
+    (?: [^.!?…。！？]++ | [.!?…]++ (?! ["'”’»)\]]* (?: \s | \Z )) )*+
+    (?: [.!?…]++ ["'”’»)\]]*+ | [。！？]++ [」』）]*+ | \Z )
+    \s*
+    """,
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)

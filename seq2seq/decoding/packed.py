@@ -12,22 +12,30 @@ from torch import Tensor, nn
 from seq2seq.model.embedding import Embedding
 from seq2seq.model.transformer import Transformer
 
+_OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+
 
 def pack(model: Transformer) -> None:
     """Lay out the matrices of a model on the CPU, in place: it computes the same, untrainable.
 
     Nothing happens where PyTorch has no oneDNN for the model's precision.
     """
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return
-    bf16 = model.embedding.weight.dtype is torch.bfloat16
-    if bf16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not can_pack(model.embedding.weight.dtype):
         return
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):
                 setattr(module, name, _PackedLinear(child.weight, child.bias))
     model.embedding = cast(Embedding, _PackedEmbedding(model.embedding))
+
+
+def can_pack(precision: torch.dtype) -> bool:
+    """Whether PyTorch has oneDNN's products here, its operations by the names used below."""
+    if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
+        return False
+    if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
+        return False
+    return precision is torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class _PackedLinear(nn.Module):

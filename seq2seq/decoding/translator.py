@@ -2,8 +2,10 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +45,7 @@ class Translator:
     """Translates lists of sentences; call it as often as you like, it keeps nothing.
 
     Calls from several threads take turns: what a machine can do at once, `workers` does. Its
-    weights are a copy: training the model further changes no translation.
+    model is a copy, laid out for this machine: training the other further changes no translation.
 
     Args:
         trained: a model and its tokenizer.
@@ -82,11 +84,13 @@ class Translator:
         self.tokenizer = trained.tokenizer
         self.batch_tokens = batch_tokens
         self.max_source_tokens = MAX_SOURCE_TOKENS
+        self.max_target_tokens = MAX_SOURCE_TOKENS - 1 + self.search.max_extra_tokens
         config = self.model.config
         if config.positions is Positions.learned:
-            # Neither the source nor the longest output it allows may leave the learned table.
-            room = config.max_learned_positions - self.search.max_extra_tokens - 1
-            self.max_source_tokens = max(2, min(MAX_SOURCE_TOKENS, room))
+            # Neither side may leave the learned table, the target with its start symbol.
+            positions = config.max_learned_positions
+            self.max_source_tokens = min(self.max_source_tokens, max(2, positions))
+            self.max_target_tokens = min(self.max_target_tokens, max(1, positions - 1))
 
     @classmethod
     def load(
@@ -138,10 +142,7 @@ class Translator:
             [Part(line, "", ids)] if len(ids) <= longest else split(line, self.tokenizer, longest)
             for line, ids in zip(lines, self.tokenizer.encode(list(lines)), strict=True)
         ]
-        room = [
-            min(len(parts[0].token_ids), longest) + self.search.max_extra_tokens
-            for parts in parts_of
-        ]
+        room = [self._longest_output(min(len(parts[0].token_ids), longest)) for parts in parts_of]
         forced = encode_prefixes(self.tokenizer, prefixes, room, first_line)
         tasks = [
             _Task([*part.token_ids[:longest], END_ID], *((prefix, ids) if first else ("", [])))
@@ -195,11 +196,10 @@ class Translator:
             raise UserError(
                 f"{len(sources)} sources and {len(targets)} translations: give one for each"
             )
-        longest = self.max_source_tokens - 1
         pairs = list(
             zip(
-                self._encode_whole(sources, "source", longest),
-                self._encode_whole(targets, "translation", longest + self.search.max_extra_tokens),
+                self._encode_whole(sources, "source", self.max_source_tokens - 1),
+                self._encode_whole(targets, "translation", self.max_target_tokens),
                 strict=True,
             )
         )
@@ -207,7 +207,7 @@ class Translator:
         by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
         batches = list(self._batches(by_length, sizes))
         scores = [ForcedScore(0.0, 0)] * len(pairs)
-        with one_at_a_time, side_by_side(min(self.workers, len(batches))) as run:
+        with self._undisturbed(), side_by_side(min(self.workers, len(batches))) as run:
             found = run(
                 lambda batch: forced_scores(
                     self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
@@ -238,17 +238,15 @@ class Translator:
             UserError: a text is blank, or longer than a model can be given.
         """
         source_ids, target_ids = self.tokenizer.encode([source, target])
-        longest_source = self.max_source_tokens - 1
-        longest_target = longest_source + self.search.max_extra_tokens
         for side, ids, longest in (
-            ("source", source_ids, longest_source),
-            ("target", target_ids, longest_target),
+            ("source", source_ids, self.max_source_tokens - 1),
+            ("target", target_ids, self.max_target_tokens),
         ):
             if not ids:
                 raise UserError(f"the {side} is blank: attention needs a text on both sides")
             if len(ids) > longest:
                 raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
-        with one_at_a_time:
+        with self._undisturbed():
             model = self.model
             if model.embedding.weight.dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
@@ -263,7 +261,7 @@ class Translator:
             key=lambda i: -len(tasks[i].source),
         )
         batches = list(self._batches(by_length, [len(task.source) for task in tasks]))
-        with one_at_a_time, side_by_side(min(self.workers, len(batches))) as run:
+        with self._undisturbed(), side_by_side(min(self.workers, len(batches))) as run:
             found = run(self._search, [[tasks[i] for i in batch] for batch in batches])
             for batch, hypotheses in zip(batches, found, strict=True):
                 for i, best in zip(batch, hypotheses, strict=True):
@@ -283,34 +281,29 @@ class Translator:
     @torch.inference_mode()
     def _search(self, tasks: list[_Task]) -> list[list[Hypothesis]]:
         sources = [task.source for task in tasks]
-        prefixes = [task.forced for task in tasks]
-        source = pad([np.array(ids) for ids in sources]).to(self.device)
-        # The paper's "input length": without </s>.
-        max_lengths = (source != PADDING_ID).sum(dim=1) - 1 + self.search.max_extra_tokens
-        memory = self.model.encode(source)
-        never = (PADDING_ID, START_ID)
+        lengths = [self._longest_output(len(ids) - 1) for ids in sources]
+        max_lengths = torch.tensor(lengths, device=self.device)
+        memory = self.model.encode(pad([np.array(ids) for ids in sources]).to(self.device))
+        step, state = self.model.step, self.model.start(memory)
+        rules: dict[str, Any] = {
+            "start_id": START_ID,
+            "end_id": END_ID,
+            "never": (PADDING_ID, START_ID),
+            "prefixes": [task.forced for task in tasks],
+        }
         if isinstance(self.search, SamplingConfig):
-            return sample(
-                self.model.step,
-                self.model.start(memory),
-                max_lengths,
-                self.search,
-                keys=sources,
-                start_id=START_ID,
-                end_id=END_ID,
-                never=never,
-                prefixes=prefixes,
-            )
-        return beam_search(
-            self.model.step,
-            self.model.start(memory),
-            max_lengths,
-            self.search,
-            start_id=START_ID,
-            end_id=END_ID,
-            never=never,
-            prefixes=prefixes,
-        )
+            return sample(step, state, max_lengths, self.search, keys=sources, **rules)
+        return beam_search(step, state, max_lengths, self.search, **rules)
+
+    def _longest_output(self, source_tokens: int) -> int:
+        """Most tokens of a translation, neither `</s>` counted: the paper's input length + 50."""
+        return min(source_tokens + self.search.max_extra_tokens, self.max_target_tokens)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """One call at a time, in this translator's precision, whatever the caller's autocast."""
+        with one_at_a_time, torch.autocast(self.device.type, enabled=False):
+            yield
 
     def _candidates(self, hypotheses: list[Hypothesis], task: _Task) -> list[Candidate]:
         read, *texts = self.tokenizer.decode([task.forced, *(h.token_ids for h in hypotheses)])

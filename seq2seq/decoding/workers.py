@@ -23,8 +23,8 @@ def side_by_side(
     """A `map` over so many threads, in order, in which each operation keeps to its own thread.
 
     A step of decoding is made of small operations: two threads within one wait for each other more
-    than they gain (69 sentences/s against 67 with one), two side by side reached 120. Python is no
-    hindrance, since PyTorch lets go of its lock in each operation.
+    than they gain, two side by side are almost twice as fast. Python is no hindrance, since PyTorch
+    lets go of its lock in each operation.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

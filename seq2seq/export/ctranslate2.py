@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
+from seq2seq.export import LONGEST
 from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Start
 from seq2seq.model.embedding import LearnedPositions
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
-
-_LONGEST = 1088
-"""Positions that are written; CTranslate2 takes longer sequences no further."""
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
@@ -47,7 +45,7 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     if isinstance(positions, LearnedPositions):
         table: Tensor = positions.weight
     else:
-        table = positions.compute(_LONGEST, config.d_model).to(model.embedding.weight)
+        table = positions.compute(LONGEST, config.d_model).to(model.embedding.weight)
     weight = _array(model.embedding.weight)
     spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = weight
     spec.decoder.projection.weight = weight

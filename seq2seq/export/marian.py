@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
+from seq2seq.export import LONGEST
 from seq2seq.folders import write_folder
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.attention import MultiHeadAttention
@@ -139,7 +140,7 @@ def _marian_config(config: TransformerConfig, vocab_size: int) -> dict[str, Any]
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
-        "max_position_embeddings": 1088,
+        "max_position_embeddings": LONGEST,
         "pad_token_id": PADDING_ID,
         "bos_token_id": START_ID,
         "eos_token_id": END_ID,

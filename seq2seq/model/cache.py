@@ -40,8 +40,8 @@ def _with_room(x: Tensor, used: int) -> Tensor:
 
 
 def _reordered(x: Tensor, used: int, parents: Tensor) -> Tensor:
-    # With room for the position that follows.
-    rows = x.new_empty(used + 1, len(parents), *x.shape[2:])
+    # Of the same room step after step: memory that was freed fits again.
+    rows = x.new_empty(len(x), len(parents), *x.shape[2:])
     torch.index_select(x[:used], 1, parents, out=rows[:used])
     return rows
 

@@ -27,7 +27,7 @@ def make_translator(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer
 ) -> Callable[..., Translator]:
     def make(precision: str = "fp32", **choices: object) -> Translator:
-        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
+        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float().train()
         trained = TrainedModel(model, tokenizer, "a", "b")
         return Translator(trained, device="cpu", precision=precision, workers=1)
 

@@ -2,28 +2,47 @@
 
 import copy
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
 from torch import nn
 
+from seq2seq.checkpoint import TrainedModel
+from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding import packed
+from seq2seq.decoding.translator import Translator
 from seq2seq.model import Transformer
-
-pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN"
-)
+from seq2seq.model.config import Positions, Start
 
 SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
 TARGET = torch.tensor([[2, 9, 4], [2, 5, 5]])
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+def precision(request: pytest.FixtureRequest) -> torch.dtype:
+    if not packed.can_pack(request.param):
+        pytest.skip(f"no oneDNN here for {request.param}")
+    return cast(torch.dtype, request.param)
+
+
+@pytest.fixture(
+    params=[
+        {},
+        {"attention_bias": True, "start": Start.zero},
+        {"d_k": 3, "d_v": 5, "positions": Positions.learned},
+    ],
+    ids=str,
+)
 def pair(
-    make_model: Callable[..., Transformer], request: pytest.FixtureRequest
+    make_model: Callable[..., Transformer], request: pytest.FixtureRequest, precision: torch.dtype
 ) -> tuple[Transformer, Transformer]:
     """A plain model and a packed one of the same weights."""
-    plain = make_model(vocab_size=40).to(request.param).eval()
+    plain = make_model(vocab_size=40, **request.param).to(precision).eval()
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
     fast = copy.deepcopy(plain)
     packed.pack(fast)
     return plain, fast
@@ -67,11 +86,30 @@ def test_a_copy_of_a_packed_model_packs_its_own_weights(
     )
 
 
-def test_without_onednn_the_model_stays_as_it_is(
-    make_model: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_translator_on_the_cpu_packs_where_it_can(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, precision: str
 ) -> None:
-    model = make_model(vocab_size=40)
+    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
+    model = Translator(trained, device="cpu", precision=precision).model
+    plain = any(isinstance(module, nn.Linear) for module in model.modules())
+    assert plain != packed.can_pack(torch.float32 if precision == "fp32" else torch.bfloat16)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
+def test_without_onednn_the_model_stays_as_it_is(
+    make_model: Callable[..., Transformer],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: torch.dtype,
+) -> None:
+    model = make_model(vocab_size=40).to(precision)
     before = [type(module) for module in model.modules()]
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert not packed.can_pack(precision)
     packed.pack(model)
     assert [type(module) for module in model.modules()] == before
+
+
+def test_without_the_operations_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_OPERATIONS", ("_linear_pointwise", "nonesuch"))
+    assert not packed.can_pack(torch.float32)

@@ -218,17 +218,23 @@ def test_unknown_pieces_of_the_source_are_counted(make_translator: MakeTranslato
     assert (known.unknown, unknown.unknown) == (0, 2)
 
 
+@pytest.mark.parametrize("extra", [4, 50])
 def test_learned_positions_bound_source_and_output(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, extra: int
 ) -> None:
     model = make_model(
         vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
     )
     trained = TrainedModel(model.float(), tokenizer, "a", "b")
-    translator = Translator(trained, SearchConfig(max_extra_tokens=4), device="cpu")
+    translator = Translator(trained, SearchConfig(max_extra_tokens=extra), device="cpu")
     long, short = translator.translate(["the long road home " * 9, "a child"])
     assert (long.source_cut, short.source_cut) == (True, False)
-    assert len(long.candidates[0].pieces) <= 20
+    assert len(long.candidates[0].pieces) < 20
+    sixteen = tokenizer.decode([list(range(40, 56))])[0]
+    assert 15 < len(tokenizer.encode([sixteen])[0]) < 20
+    (whole,) = translator.translate([sixteen])
+    assert (whole.source_parts, whole.source_cut) == (1, False)
+    assert 16 < translator.score([sixteen], [sixteen])[0].tokens <= 20
 
 
 def test_nbest_candidates_come_the_best_first(
@@ -288,6 +294,18 @@ def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
         parameter.data.add_(parameter.grad)
     assert translator.translate(lines) == found
     assert Translator(trained, device="cpu", precision=precision).translate(lines) != found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_callers_autocast_changes_nothing(
+    make_translator: MakeTranslator, lines: list[str], workers: int
+) -> None:
+    translator = make_translator(workers=workers)
+    expected, score = translator.translate(lines), translator.score(lines, lines)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert translator.translate(lines) == expected
+        assert translator.score(lines, lines) == score
+        assert translator.attention("a child", "a tree").cross.dtype == torch.float32
 
 
 @pytest.mark.parametrize("choice", [{"device": "nonesuch"}, {"precision": "fp17"}])
@@ -414,7 +432,7 @@ def test_what_cannot_be_scored_is_refused(make_translator: MakeTranslator) -> No
     with pytest.raises(UserError, match="2 sources and 1 translations"):
         make_translator().score(["a child", "the sea"], ["a"])
     translator = make_translator()
-    translator.max_source_tokens = 12
+    translator.max_source_tokens = translator.max_target_tokens = 12
     long = "the long road home " * 9
     for pair, name in (([long, "a"], "source"), (["a", long], "translation")):
         with pytest.raises(UserError, match=f"line 2: the {name} has .* tokens, at most 1"):
