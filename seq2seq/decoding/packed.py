@@ -35,7 +35,9 @@ def can_pack(precision: torch.dtype) -> bool:
         return False
     if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
         return False
-    return precision is torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if precision is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return precision is torch.float32
 
 
 class _PackedLinear(nn.Module):

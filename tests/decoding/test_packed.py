@@ -110,6 +110,10 @@ def test_without_onednn_the_model_stays_as_it_is(
     assert [type(module) for module in model.modules()] == before
 
 
+def test_other_precisions_are_not_packed() -> None:
+    assert not packed.can_pack(torch.float64)
+
+
 def test_without_the_operations_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "_OPERATIONS", ("_linear_pointwise", "nonesuch"))
     assert not packed.can_pack(torch.float32)
