@@ -20,6 +20,9 @@ ANY_TOKEN = -1
 
 _BLOCK = 128
 
+_CACHED = 2**19
+"""Logits that a CPU turns into candidates at once: they and their copies stay in its cache."""
+
 
 @dataclass(kw_only=True)
 class SearchConfig:
@@ -201,7 +204,7 @@ def beam_search(
     search = _Search(max_lengths, pad_prefixes(prefixes, max_lengths), config, start_id, end_id)
     while True:
         logits = step(search.newest_tokens, state)
-        parents = search.extend(output_log_probabilities(logits, never))
+        parents = search.extend(logits, never)
         done = search.done()
         if done.any():
             search.collect(done)
@@ -250,21 +253,24 @@ class _Search:
         """The last token of each live hypothesis, (N,)."""
         return self.live_tokens[:, :, -1].flatten()
 
-    def extend(self, log_probabilities: Tensor) -> Tensor:
-        """Take one step with (N, V) log-probabilities.
+    def extend(self, logits: Tensor, never: tuple[int, ...]) -> Tensor:
+        """Take one step with (N, V) logits.
 
         Returns:
             The row that each new live hypothesis came from, (N,).
         """
         sentences, width = self.live_scores.shape
-        beam, vocab_size = self.config.beam_size, log_probabilities.size(1)
-        restrict(log_probabilities, self.length, self.max_lengths, self.prefixes, self.end_id)
-        self.length += 1
-        scores = log_probabilities.add_(self.live_scores.view(-1, 1))  # (N, V)
+        beam, vocab_size = self.config.beam_size, logits.size(1)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
         count = min(2 * beam if beam > 1 else 1, width * vocab_size)
-        best, flat = best_of(scores.view(sentences, -1), count)  # (B, count)
+        at_once = max(1, _CACHED // (width * vocab_size)) if logits.is_cpu else sentences
+        blocks = [
+            self._best_continuations(logits, never, slice(first, first + at_once), count)
+            for first in range(0, sentences, at_once)
+        ]
+        best, flat = (torch.cat(parts) for parts in zip(*blocks, strict=True))  # (B, count)
         parents, tokens = flat // vocab_size, flat % vocab_size
+        self.length += 1
         ended = tokens == self.end_id
         if ended.any():
             self._add_finished(best.masked_fill(~ended, -math.inf), parents)
@@ -274,6 +280,18 @@ class _Search:
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)
         first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width
         return (parents + first_rows).flatten()
+
+    def _best_continuations(
+        self, logits: Tensor, never: tuple[int, ...], block: slice, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """The best scores of a block of sentences, and their places in (width x V): (b, count)."""
+        live_scores = self.live_scores[block]
+        width = live_scores.size(1)
+        rows = logits[block.start * width : block.stop * width]
+        scores = output_log_probabilities(rows, never)
+        restrict(scores, self.length, self.max_lengths[block], self.prefixes[block], self.end_id)
+        scores += live_scores.reshape(-1, 1)
+        return best_of(scores.view(len(live_scores), -1), count)
 
     def _add_finished(self, scores: Tensor, parents: Tensor) -> None:
         """Merge candidates that have just ended, (B, count), into the best beam_size finished."""

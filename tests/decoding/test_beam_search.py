@@ -251,8 +251,12 @@ def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> Non
     assert_same(found[0], [(ids, penalised(score, len(ids), 0.6))])
 
 
+@pytest.mark.parametrize("cached", [1, 40, 2**19])  # one, two and all sentences at once
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_sentence_does_not_care_for_its_company(beam: int) -> None:
+def test_a_sentence_does_not_care_for_its_company(
+    beam: int, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.beam_search._CACHED", cached)
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 1, 6, 6]
     together = search(table, max_lengths, beam_size=beam, nbest=beam)
@@ -286,8 +290,12 @@ def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) 
     assert changed >= 3, "the prefixes change nothing"
 
 
+@pytest.mark.parametrize("cached", [1, 40, 2**19])  # one, two and all sentences at once
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_prefix_does_not_care_for_its_company(beam: int) -> None:
+def test_a_prefix_does_not_care_for_its_company(
+    beam: int, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.beam_search._CACHED", cached)
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths, prefixes = [3, 9, 2, 6], [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)]
     together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
