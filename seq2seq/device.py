@@ -30,26 +30,34 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_precision(name: str, device: torch.device) -> torch.dtype:
+def choose_precision(
+    name: str, device: torch.device, *, for_translation: bool = False
+) -> torch.dtype:
     """`fp32`, `bf16`, or `auto`: bf16 where this machine's matrix products gain from it.
 
     fp32 is float32 on a GPU as well, never TF32, which is PyTorch's default: who wants speed there
-    takes bf16, and who asks for fp32 means it.
+    takes bf16, and who asks for fp32 means it. For translation on a CPU there is `int8`, too.
 
     Raises:
-        UserError: no such precision.
+        UserError: no such precision, or not on this device.
     """
-    if name not in ("auto", "fp32", "bf16"):
-        raise UserError(f"precision {name!r} is unknown: choose auto, fp32 or bf16")
     if name == "auto":
-        if device.type == "cuda":
-            gains = torch.cuda.get_device_capability(device) >= (8, 0)
-        else:
-            gains = _matmul_seconds(torch.float32) > _WORTHWHILE_GAIN * _matmul_seconds(
-                torch.bfloat16
-            )
-        name = "bf16" if gains else "fp32"
-    return torch.bfloat16 if name == "bf16" else torch.float32
+        return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
+    precisions = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if for_translation:
+        precisions["int8"] = torch.int8
+    if name not in precisions:
+        raise UserError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
+    if name == "int8" and device.type != "cpu":
+        raise UserError(f"precision int8 is for the CPU: choose bf16 on {device}, or device cpu")
+    return precisions[name]
+
+
+def _gains_from_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    seconds = {number: _matmul_seconds(number) for number in (torch.float32, torch.bfloat16)}
+    return seconds[torch.float32] > _WORTHWHILE_GAIN * seconds[torch.bfloat16]
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:

@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--beam", type=int, help="the model's beam size (default 4)")
     what.add_argument("--alpha", type=float, help="the model's length penalty (default 0.6)")
     what.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
-    what.add_argument("--precision", default="fp32", help="fp32 (default), bf16 or auto")
+    what.add_argument(
+        "--precision", default="fp32", help="fp32 (default), bf16, int8 (on a CPU) or auto"
+    )
 
     forced = parser.add_argument_group("without references")
     forced.add_argument(

@@ -17,7 +17,7 @@ from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
 from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
 from seq2seq.decoding.long_lines import Part, split
-from seq2seq.decoding.packed import pack
+from seq2seq.decoding.packed import pack, quantize
 from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.translation import Candidate, Translation, join
@@ -51,7 +51,8 @@ class Translator:
         trained: a model and its tokenizer.
         search: beam size, length penalty and so on; a SamplingConfig draws translations instead.
         device: `auto`, `cpu`, `cuda`, ...
-        precision: `fp32`, `bf16` or `auto`; in fp32 the text does not depend on the batch.
+        precision: `fp32`, `bf16`, `int8` (on a CPU) or `auto`, which is one of the first two; in
+            fp32 the text does not depend on the batch.
         batch_tokens: source tokens translated at once, padding counted.
         workers: batches translated side by side, each by one thread; by default as many as PyTorch
             has threads, and one on a GPU. Their number changes no output.
@@ -75,10 +76,13 @@ class Translator:
         self.search = search or SearchConfig()
         self.device = choose_device(device)
         # A copy of its own: under autocast every step would cast every matrix anew.
-        number = choose_precision(precision, self.device)
-        self.model = copy.deepcopy(trained.model).to(self.device, number).requires_grad_(False)
+        number = choose_precision(precision, self.device, for_translation=True)
+        stored = torch.float32 if number is torch.int8 else number
+        self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        if self.device.type == "cpu":
+        if number is torch.int8:
+            quantize(self.model)
+        elif self.device.type == "cpu":
             pack(self.model)
         self.workers = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
         self.tokenizer = trained.tokenizer
@@ -232,7 +236,7 @@ class Translator:
     def attention(self, source: str, target: str) -> Attention:
         """Who attends to whom when the model is made to translate source to target, in float32.
 
-        A bf16 translator's weights stay as rounded as they are.
+        A bf16 or int8 translator's weights stay as rounded as they are.
 
         Raises:
             UserError: a text is blank, or longer than a model can be given.

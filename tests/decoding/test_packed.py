@@ -12,6 +12,7 @@ from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding import packed
 from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
 
@@ -84,6 +85,23 @@ def test_a_copy_of_a_packed_model_packs_its_own_weights(
     torch.testing.assert_close(
         doubled(SOURCE, TARGET), expected(SOURCE, TARGET), rtol=1e-4, atol=1e-4
     )
+
+
+@torch.inference_mode()
+def test_a_model_in_eight_bits_comes_close(make_model: Callable[..., Transformer]) -> None:
+    plain = make_model(vocab_size=40).float().eval()
+    fast = copy.deepcopy(plain)
+    try:
+        packed.quantize(fast)
+        found = fast(SOURCE, TARGET)
+    except UserError:
+        pytest.skip("no eight-bit products here")
+    assert not [module for module in fast.modules() if isinstance(module, nn.Linear)]
+    expected = plain(SOURCE, TARGET)
+    assert 1e-4 < ((found - expected).norm() / expected.norm()).item() < 0.03
+    cache = fast.start(fast.encode(SOURCE))
+    steps = torch.stack([fast.step(tokens, cache) for tokens in TARGET.T], dim=1)
+    torch.testing.assert_close(steps, found, rtol=0.03, atol=0.03)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -13,6 +13,7 @@ from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig, length_penalty
 from seq2seq.decoding.forced_scores import ForcedScore
+from seq2seq.decoding.quantized import input_levels
 from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
@@ -114,15 +115,32 @@ def test_an_error_in_a_batch_comes_out_and_the_next_call_works(
     assert translator.translate(lines) == expected
 
 
-def test_bf16_translates_with_a_copy(make_translator: MakeTranslator, lines: list[str]) -> None:
+def has_eight_bits() -> bool:
+    try:
+        return input_levels() > 0
+    except UserError:
+        return False
+
+
+IN_EIGHT_BITS = pytest.param(
+    "int8", marks=pytest.mark.skipif(not has_eight_bits(), reason="no eight-bit products here")
+)
+
+
+@pytest.mark.parametrize("precision", ["bf16", IN_EIGHT_BITS])
+def test_low_precision_translates_with_a_copy(
+    make_translator: MakeTranslator, lines: list[str], precision: str
+) -> None:
     exact = make_translator().translate(lines)
-    low = make_translator(precision="bf16")
-    assert {value.dtype for value in low.model.state_dict().values()} == {torch.bfloat16}
+    low = make_translator(precision=precision)
+    stored = {"bf16": torch.bfloat16, "int8": torch.float32}[precision]
+    assert {value.dtype for value in low.model.state_dict().values()} == {stored}
     found = low.translate(lines)
     close = [abs(a.score - b.score) < 0.5 for a, b in zip(found, exact, strict=True)]
     assert sum(close) > 0.8 * len(lines)
+    assert any(a.score != b.score for a, b in zip(found, exact, strict=True))
     model = make_translator().model
-    Translator(TrainedModel(model, low.tokenizer, "a", "b"), device="cpu", precision="bf16")
+    Translator(TrainedModel(model, low.tokenizer, "a", "b"), device="cpu", precision=precision)
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
@@ -271,7 +289,7 @@ def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: li
     assert translator.translate(lines) == first
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", IN_EIGHT_BITS])
 def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer, lines: list[str], precision: str
 ) -> None:
