@@ -72,6 +72,7 @@ class System:
 OURS = (
     System("ours, fp32, 2 workers", "ours", "fp32", 2),
     System("ours, bf16, 2 workers", "ours", "bf16", 2),
+    System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)

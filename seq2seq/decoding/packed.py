@@ -78,6 +78,7 @@ class _PackedLinear(nn.Module):
         self.weight = weight
         self.bias = bias
         self.lay_out = lay_out
+        self.all_rows = (0, len(weight))
         self.products: dict[tuple[int, int], Product] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class _PackedLinear(nn.Module):
         return {**self.__dict__, "products": {}}
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.part(x, 0, len(self.weight))
+        return self.part(x, *self.all_rows)
 
     def part(self, x: Tensor, first: int, last: int) -> Tensor:
         rows = (first, last)
