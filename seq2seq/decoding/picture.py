@@ -14,7 +14,7 @@ MOST_PIECES = 100
 """Of a side that can still be read in a picture."""
 
 _FONT = "DejaVu Sans"  # matplotlib brings it along; it has SentencePiece's word mark
-_NO_GLYPH = "\N{REPLACEMENT CHARACTER}"
+_NO_GLYPH = "\N{REPLACEMENT CHARACTER}"  # for what no installed font draws
 _CELL = 0.2  # inches, enough for a line of the font's 9 points
 _MOST_PIXELS = 10_000  # a side of a .png, which would not fit into memory at any size
 
@@ -43,7 +43,10 @@ def draw_heads(
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError("a picture needs matplotlib: pip install matplotlib") from None
-    row_labels, column_labels = _drawable(rows), _drawable(columns)
+    fonts, missing = _fonts_for({*"".join(rows), *"".join(columns)})
+    unknown = str.maketrans(dict.fromkeys(missing, _NO_GLYPH))
+    row_labels = [piece.translate(unknown) for piece in rows]
+    column_labels = [piece.translate(unknown) for piece in columns]
     across = min(len(heads), 4)
     down = math.ceil(len(heads) / across)
     # Room for the longest piece on a label, about half a cell a character.
@@ -52,7 +55,7 @@ def draw_heads(
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).flatten()
     # Pieces are what they are, not mathematics between dollar signs.
-    style: dict[str, Any] = {"fontfamily": _FONT, "fontsize": 9, "parse_math": False}
+    style: dict[str, Any] = {"fontfamily": fonts, "fontsize": 9, "parse_math": False}
     for axes, (title, weights) in zip(panels, heads.items(), strict=False):
         image = axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set_title(title, fontfamily=_FONT, fontsize=10)
@@ -69,9 +72,23 @@ def draw_heads(
     return file.getvalue()
 
 
-def _drawable(pieces: Sequence[str]) -> list[str]:
-    """The pieces with a plain sign for each character that the font has not."""
-    from matplotlib.font_manager import findfont, get_font
+def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
+    """The fonts it takes to draw characters, of those installed, and what none of them has."""
+    from matplotlib.font_manager import findfont, findSystemFonts, fontManager, get_font
 
-    has = get_font(findfont(_FONT)).get_char_index
-    return ["".join(c if has(ord(c)) else _NO_GLYPH for c in piece) for piece in pieces]
+    def drawn_by(path: str) -> set[str]:
+        font = get_font(path)
+        return {character for character in missing if font.get_char_index(ord(character))}
+
+    fonts, missing = [_FONT], characters
+    missing = missing - drawn_by(findfont(_FONT))
+    for path in sorted(findSystemFonts()) if missing else ():
+        try:
+            drawn = drawn_by(path)
+        except (OSError, RuntimeError):  # a damaged file
+            continue
+        if drawn:
+            fontManager.addfont(path)
+            fonts.append(get_font(path).family_name)
+            missing = missing - drawn
+    return fonts, missing
