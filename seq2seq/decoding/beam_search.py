@@ -184,7 +184,7 @@ def beam_search(
     Each step looks at the 2 x beam_size best continuations: even if half of them end, a full beam
     stays alive. Those that end are kept apart, by penalised score. A sentence is done when no live
     hypothesis can still beat its finished ones, so stopping never changes the result; sentences
-    that are done leave the batch.
+    that are done leave the batch, several at a time.
 
     Args:
         step: (newest tokens (N,), state) -> logits (N, V), one row per hypothesis.
@@ -205,16 +205,28 @@ def beam_search(
     while True:
         logits = step(search.newest_tokens, state)
         parents = search.extend(logits, never)
-        done = search.done()
-        if done.any():
-            search.collect(done)
-            sentences = (~done).nonzero().squeeze(1)
-            if not len(sentences):
+        newly_done = search.newly_done()
+        if newly_done.any():
+            search.collect(newly_done)
+            staying = search.staying()
+            if not len(staying):
                 return search.results
-            rows = search.keep(sentences)
-            state.keep(sentences, parents[rows])
-        elif config.beam_size > 1:
+            if len(staying) < len(newly_done):
+                rows = search.keep(staying)
+                state.keep(staying, parents[rows])
+                continue
+        if config.beam_size > 1:
             state.reorder(parents)
+
+
+def batch_size(sentences: int) -> int:
+    """The size at which a batch goes on, of which so many sentences are not done: as many or more.
+
+    Sizes are few, eight from a power of two to the next: oneDNN compiles a product for each number
+    of rows that it meets, which takes longer than to compute some rows more.
+    """
+    step = 1 << max(0, sentences.bit_length() - 4)
+    return -(-sentences // step) * step
 
 
 class _Search:
@@ -238,6 +250,7 @@ class _Search:
         self.greatest_penalties = torch.tensor(penalties, device=device)
         self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
+        self.collected = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         # (B, 1) at first, then (B, beam).
         self.live_scores = torch.zeros((sentences, 1), device=device)
@@ -309,13 +322,14 @@ class _Search:
         index = chosen.unsqueeze(2).expand(-1, -1, fresh.size(2))
         self.finished_tokens = torch.cat((self.finished_tokens, fresh), dim=1).gather(1, index)
 
-    def done(self) -> Tensor:
-        """(B,), True where no live hypothesis can still get among the nbest finished ones."""
+    def newly_done(self) -> Tensor:
+        """(B,), True where since now no live hypothesis can get among the nbest finished ones."""
         # Scores only fall, and the penalty divides them by more the longer the output is: at best
         # a live hypothesis reaches the greatest length without losing anything on the way.
         attainable = self.live_scores[:, 0] / self.greatest_penalties
         # Put so that NaN, which nothing is below, ends a search too.
-        return ~(attainable > self.finished_scores[:, self.config.nbest - 1])
+        going = attainable > self.finished_scores[:, self.config.nbest - 1]
+        return ~(going | self.collected)
 
     def collect(self, done: Tensor) -> None:
         """Write the finished hypotheses of these sentences into the results.
@@ -323,6 +337,7 @@ class _Search:
         Raises:
             UserError: there is none, for want of numbers to go by.
         """
+        self.collected |= done
         nbest = self.config.nbest
         for sentence in done.nonzero().squeeze(1).tolist():
             lengths = self.finished_lengths[sentence].tolist()
@@ -340,6 +355,16 @@ class _Search:
                 if scores[i] > -math.inf
             ]
 
+    def staying(self) -> Tensor:
+        """The sentences that stay in the batch: those not done, and some done to make up its size.
+
+        Returns:
+            Their places, ascending; none when all are done.
+        """
+        going = len(self.collected) - int(self.collected.sum())
+        going_first = self.collected.to(torch.uint8).argsort(stable=True)
+        return going_first[: batch_size(going)].sort().values
+
     def keep(self, sentences: Tensor) -> Tensor:
         """Drop all other sentences.
 
@@ -352,6 +377,7 @@ class _Search:
             "greatest_penalties",
             "prefixes",
             "numbers",
+            "collected",
             "live_scores",
             "live_tokens",
             "finished_scores",

@@ -16,6 +16,7 @@ from torch import Tensor
 from seq2seq.decoding.beam_search import (
     Hypothesis,
     SearchConfig,
+    batch_size,
     beam_search,
     best_of,
     length_penalty,
@@ -235,6 +236,30 @@ def test_the_search_does_stop_early() -> None:
     assert max(lengths) < 20
 
 
+def test_sentences_that_are_done_leave_so_that_sizes_recur() -> None:
+    table = Table(1, vocab_size=4, end=-3.0)
+    sizes: list[int] = []
+
+    def step(tokens: Tensor, state: Prefixes) -> Tensor:
+        sizes.append(len({sentence for sentence, _ in state.rows}))
+        return table.step(tokens, state)
+
+    lengths = torch.arange(1, 101)
+    config = SearchConfig(beam_size=1, alpha=0.0)
+    found = beam_search(step, Prefixes(range(100)), lengths, config, start_id=START, end_id=END)
+    needed = [sum(len(best.token_ids) >= length for (best,) in found) for length in range(101)]
+    assert sizes == [min(100, batch_size(count)) for count in needed if count]
+    assert len(set(needed)) > len(set(sizes)) + 15
+
+
+def test_sizes_are_few_and_hardly_larger_than_needed() -> None:
+    sizes = [batch_size(count) for count in range(513)]
+    assert sizes[:17] == list(range(17))
+    assert len(set(sizes)) == 57
+    assert all(count <= size <= 1.125 * count for count, size in enumerate(sizes))
+    assert all(batch_size(size) == size for size in sizes)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> None:
     table = Table(seed, vocab_size=5)
@@ -258,7 +283,7 @@ def test_a_sentence_does_not_care_for_its_company(
 ) -> None:
     monkeypatch.setattr("seq2seq.decoding.beam_search._CACHED", cached)
     table = Table(3, vocab_size=5, end=-1.0)
-    max_lengths = [3, 9, 1, 6, 6]
+    max_lengths = [3, 9, 1, 6, 6] * 5
     together = search(table, max_lengths, beam_size=beam, nbest=beam)
     for sentence, max_length in enumerate(max_lengths):
         alone = search(table, [max_length], first=sentence, beam_size=beam, nbest=beam)
