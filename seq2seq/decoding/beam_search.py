@@ -230,7 +230,7 @@ def batch_size(sentences: int) -> int:
 
 
 class _Search:
-    """The live and the finished hypotheses of the sentences that are not done."""
+    """The live and the finished hypotheses of the sentences of a batch."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class _Search:
         self.greatest_penalties = torch.tensor(penalties, device=device)
         self.prefixes = prefixes
         self.numbers = torch.arange(sentences, device=device)  # where each sentence stood at first
-        self.collected = torch.zeros(sentences, dtype=torch.bool, device=device)
+        self.collected = torch.zeros(sentences, dtype=torch.bool, device=device)  # into results
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         # (B, 1) at first, then (B, beam).
         self.live_scores = torch.zeros((sentences, 1), device=device)
