@@ -20,8 +20,8 @@ ANY_TOKEN = -1
 
 _BLOCK = 128
 
-_CACHED = 2**19
-"""Logits that a CPU turns into candidates at once: they and their copies stay in its cache."""
+_LOGITS_AT_ONCE = 2**19
+"""What a CPU turns into candidates at once: they and their copies stay in its cache."""
 
 
 @dataclass(kw_only=True)
@@ -276,12 +276,12 @@ class _Search:
         beam, vocab_size = self.config.beam_size, logits.size(1)
         # A beam of one is greedy search: it ends where </s> is the best continuation.
         count = min(2 * beam if beam > 1 else 1, width * vocab_size)
-        at_once = max(1, _CACHED // (width * vocab_size)) if logits.is_cpu else sentences
-        blocks = [
+        at_once = max(1, _LOGITS_AT_ONCE // (width * vocab_size)) if logits.is_cpu else sentences
+        found = [
             self._best_continuations(logits, never, slice(first, first + at_once), count)
             for first in range(0, sentences, at_once)
         ]
-        best, flat = (torch.cat(parts) for parts in zip(*blocks, strict=True))  # (B, count)
+        best, flat = (torch.cat(parts) for parts in zip(*found, strict=True))  # (B, count)
         parents, tokens = flat // vocab_size, flat % vocab_size
         self.length += 1
         ended = tokens == self.end_id
@@ -295,14 +295,14 @@ class _Search:
         return (parents + first_rows).flatten()
 
     def _best_continuations(
-        self, logits: Tensor, never: tuple[int, ...], block: slice, count: int
+        self, logits: Tensor, never: tuple[int, ...], some: slice, count: int
     ) -> tuple[Tensor, Tensor]:
-        """The best scores of a block of sentences, and their places in (width x V): (b, count)."""
-        live_scores = self.live_scores[block]
+        """The best scores of some sentences, and their places in (width x V): (b, count)."""
+        live_scores = self.live_scores[some]
         width = live_scores.size(1)
-        rows = logits[block.start * width : block.stop * width]
+        rows = logits[some.start * width : some.stop * width]
         scores = output_log_probabilities(rows, never)
-        restrict(scores, self.length, self.max_lengths[block], self.prefixes[block], self.end_id)
+        restrict(scores, self.length, self.max_lengths[some], self.prefixes[some], self.end_id)
         scores += live_scores.reshape(-1, 1)
         return best_of(scores.view(len(live_scores), -1), count)
 
@@ -323,7 +323,7 @@ class _Search:
         self.finished_tokens = torch.cat((self.finished_tokens, fresh), dim=1).gather(1, index)
 
     def newly_done(self) -> Tensor:
-        """(B,), True where since now no live hypothesis can get among the nbest finished ones."""
+        """(B,), True where for the first time no live hypothesis can get among the nbest."""
         # Scores only fall, and the penalty divides them by more the longer the output is: at best
         # a live hypothesis reaches the greatest length without losing anything on the way.
         attainable = self.live_scores[:, 0] / self.greatest_penalties

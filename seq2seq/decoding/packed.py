@@ -10,11 +10,13 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
-from seq2seq.decoding.quantized import quantized_product
+from seq2seq.decoding.quantized import input_levels, quantized_product
 from seq2seq.model.embedding import Embedding
 from seq2seq.model.transformer import Transformer
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
+LayOut: TypeAlias = Callable[[Tensor, Tensor | None], Product]
+"""What makes a product of a matrix (M, K) and a bias (M,)."""
 
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
@@ -29,11 +31,12 @@ def pack(model: Transformer) -> None:
 
 
 def quantize(model: Transformer) -> None:
-    """Round the matrices of a float32 model on the CPU to eight bits, in place.
+    """Let a float32 model on the CPU multiply in eight bits from now on, untrainable.
 
     Raises:
         UserError: PyTorch has no such products for this processor.
     """
+    input_levels()
     _replace_products(model, quantized_product)
 
 
@@ -55,9 +58,7 @@ def _packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
     )
 
 
-def _replace_products(
-    model: Transformer, lay_out: Callable[[Tensor, Tensor | None], Product]
-) -> None:
+def _replace_products(model: Transformer, lay_out: LayOut) -> None:
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):
@@ -66,14 +67,9 @@ def _replace_products(
 
 
 class _PackedLinear(nn.Module):
-    """Does what nn.Linear and JointProjection do; lays out the rows it is asked for, once."""
+    """In place of nn.Linear and JointProjection; lays out the rows it is asked for, once."""
 
-    def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None,
-        lay_out: Callable[[Tensor, Tensor | None], Product],
-    ) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, lay_out: LayOut) -> None:
         super().__init__()
         self.weight = weight
         self.bias = bias
@@ -99,9 +95,7 @@ class _PackedLinear(nn.Module):
 class _PackedEmbedding(nn.Module):
     """An Embedding whose projection is packed; tokens are looked up in the plain matrix."""
 
-    def __init__(
-        self, embedding: Embedding, lay_out: Callable[[Tensor, Tensor | None], Product]
-    ) -> None:
+    def __init__(self, embedding: Embedding, lay_out: LayOut) -> None:
         super().__init__()
         self.embedding = embedding
         self.projection = _PackedLinear(embedding.weight, None, lay_out)

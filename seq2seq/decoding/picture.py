@@ -74,7 +74,13 @@ def draw_heads(
 
 def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
     """The fonts it takes to draw characters, of those installed, and what none of them has."""
-    from matplotlib.font_manager import findfont, findSystemFonts, fontManager, get_font
+    from matplotlib.font_manager import (
+        FontProperties,
+        findfont,
+        findSystemFonts,
+        fontManager,
+        get_font,
+    )
 
     def drawn_by(path: str) -> set[str]:
         font = get_font(path)
@@ -84,11 +90,16 @@ def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
     missing = missing - drawn_by(findfont(_FONT))
     for path in sorted(findSystemFonts()) if missing else ():
         try:
-            drawn = drawn_by(path)
-        except (OSError, RuntimeError):  # a damaged file
+            if not drawn_by(path):
+                continue
+            if path not in {entry.fname for entry in fontManager.ttflist}:
+                fontManager.addfont(path)
+            name = get_font(path).family_name
+            # Of its family the member that will be taken.
+            drawn = drawn_by(findfont(FontProperties(family=[name])))
+        except (OSError, RuntimeError):  # damaged, or of bitmaps
             continue
-        if drawn:
-            fontManager.addfont(path)
-            fonts.append(get_font(path).family_name)
+        if drawn and "lastresort" not in name.replace(" ", "").lower():  # boxes for everything
+            fonts.append(name)
             missing = missing - drawn
     return fonts, missing

@@ -236,7 +236,8 @@ class Translator:
     def attention(self, source: str, target: str) -> Attention:
         """Who attends to whom when the model is made to translate source to target, in float32.
 
-        A bf16 or int8 translator's weights stay as rounded as they are.
+        A bf16 translator's weights stay as rounded as they are; an int8 one multiplies in eight
+        bits here as well.
 
         Raises:
             UserError: a text is blank, or longer than a model can be given.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib.font_manager import findfont
+from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.image import imread
 from torch import Tensor, nn
 
@@ -159,9 +159,16 @@ def test_what_the_first_font_has_not_is_drawn_with_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A letter that DejaVu Sans has not, and STIX has, which comes with matplotlib as well."""
-    damaged = tmp_path / "damaged.ttf"
+    damaged, bitmaps = tmp_path / "damaged.ttf", tmp_path / "bitmaps.ttf"
     damaged.write_bytes(b"no font")
-    installed = [str(damaged), findfont("STIXGeneral")]
+    bitmaps.write_bytes(Path(findfont("STIXGeneral")).read_bytes())
+    boxes = str(findfont(FontProperties(family=["Last Resort High-Efficiency"])))
+    installed = [str(damaged), str(bitmaps), boxes, str(findfont("STIXGeneral"))]
+
+    def refuse(path: str) -> None:
+        raise NotImplementedError(f"{path}: non-scalable")
+
+    monkeypatch.setattr("matplotlib.font_manager.fontManager.addfont", refuse)
 
     def draw() -> str:
         return draw_heads({"one": torch.ones(1, 1)}, ["a\u1d8d"], ["\u6587"], "svg").decode()

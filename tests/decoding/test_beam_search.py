@@ -276,12 +276,12 @@ def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> Non
     assert_same(found[0], [(ids, penalised(score, len(ids), 0.6))])
 
 
-@pytest.mark.parametrize("cached", [1, 40, 2**19])  # one, two and all sentences at once
+@pytest.mark.parametrize("at_once", [1, 40, 2**19])  # one, some and all sentences
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_a_sentence_does_not_care_for_its_company(
-    beam: int, cached: int, monkeypatch: pytest.MonkeyPatch
+    beam: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.decoding.beam_search._CACHED", cached)
+    monkeypatch.setattr("seq2seq.decoding.beam_search._LOGITS_AT_ONCE", at_once)
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 1, 6, 6] * 5
     together = search(table, max_lengths, beam_size=beam, nbest=beam)
@@ -315,14 +315,15 @@ def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) 
     assert changed >= 3, "the prefixes change nothing"
 
 
-@pytest.mark.parametrize("cached", [1, 40, 2**19])  # one, two and all sentences at once
+@pytest.mark.parametrize("at_once", [1, 40, 2**19])  # one, some and all sentences
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_a_prefix_does_not_care_for_its_company(
-    beam: int, cached: int, monkeypatch: pytest.MonkeyPatch
+    beam: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.decoding.beam_search._CACHED", cached)
+    monkeypatch.setattr("seq2seq.decoding.beam_search._LOGITS_AT_ONCE", at_once)
     table = Table(3, vocab_size=5, end=-1.0)
-    max_lengths, prefixes = [3, 9, 2, 6], [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)]
+    max_lengths = [3, 9, 2, 6] * 6
+    prefixes: list[Ids] = [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)] * 6
     together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
     for i, (max_length, prefix) in enumerate(zip(max_lengths, prefixes, strict=True)):
         alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)

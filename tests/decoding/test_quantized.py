@@ -3,17 +3,18 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.decoding import quantized
+from seq2seq.decoding import packed, quantized
 from seq2seq.decoding.quantized import input_levels, quantized_product
 from seq2seq.device import choose_precision
 from seq2seq.errors import UserError
+from seq2seq.model import Transformer
 
 
 @pytest.fixture(autouse=True)
@@ -119,11 +120,13 @@ class Missing(Saturating):
 
 @pytest.mark.parametrize("product", [Wrong, Missing])
 def test_products_that_are_wrong_or_missing_are_refused(
-    product: type[Saturating], monkeypatch: pytest.MonkeyPatch
+    product: type[Saturating],
+    make_model: Callable[..., Transformer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quantized, "_IntegerProduct", product)
     with pytest.raises(UserError, match=r"int8 can't be used here.*choose fp32, bf16 or auto"):
-        quantized_product(draw(8, 64), None)
+        packed.quantize(make_model(vocab_size=40).float())
 
 
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:
