@@ -86,7 +86,7 @@ class _IntegerProduct:
     def __call__(self, x: Tensor, *, zero: int, matrix_scales: Tensor) -> Tensor:
         """The product with the matrix' rows scaled, (..., M), in float32."""
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            x.view(-1, x.size(-1)),
+            x.reshape(-1, x.size(-1)),
             1.0,
             zero,
             self.packed,
