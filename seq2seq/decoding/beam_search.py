@@ -200,6 +200,9 @@ def beam_search(
 
     Returns:
         For each sentence at most config.nbest hypotheses, the best first.
+
+    Raises:
+        UserError: an output has no probability, for want of numbers to go by.
     """
     search = _Search(max_lengths, pad_prefixes(prefixes, max_lengths), config, start_id, end_id)
     while True:

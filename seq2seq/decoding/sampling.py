@@ -96,6 +96,9 @@ def sample(
     Returns:
         For each sentence its samples, in the order of their numbers. Their scores are those of
         beam search: of the model's own log-probabilities, at temperature 1 and uncut.
+
+    Raises:
+        UserError: an output has no probability, for want of numbers to go by.
     """
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))

@@ -131,9 +131,8 @@ def test_products_that_are_wrong_or_missing_are_refused(
 
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:
     """oneDNN can be told to make do with what an older processor has."""
-    here = "tests/decoding/test_quantized.py"
-    tests = [f"{here}::test_integers_come_out_exactly"]
-    tests += [f"{here}::test_the_product_is_that_of_the_rounded_factors"]
+    tests = [f"{__file__}::test_integers_come_out_exactly"]
+    tests += [f"{__file__}::test_the_product_is_that_of_the_rounded_factors"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
