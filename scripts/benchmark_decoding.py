@@ -25,15 +25,15 @@ from typing import Any
 
 import torch
 
-from seq2seq.checkpoint import TrainedModel, find_model, load_model
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import choose_device, keep_freed_memory
+from seq2seq.device import choose_device, retain_freed_memory
 from seq2seq.evaluation.scores import score_all
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
+from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 ALPHA = 0.6
 EXTRA_TOKENS = 50
@@ -99,7 +99,7 @@ ON_A_GPU = (
 
 def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
     """The project's own decoder, as `seq2seq translate` sets it up."""
-    keep_freed_memory()
+    retain_freed_memory()
     translator = Translator(
         trained,
         SearchConfig(beam_size=work.beam, alpha=ALPHA),

@@ -33,17 +33,17 @@ from torch.nn import functional as F
 
 import seq2seq.model.attention
 import seq2seq.training.trainer
-from seq2seq.checkpoint import new_transformer
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TokenizerConfig
-from seq2seq.device import autocast, keep_freed_memory
-from seq2seq.fidelity.cost import step_flops
+from seq2seq.device import autocast, retain_freed_memory
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.dropout import Dropout
 from seq2seq.model.embedding import sinusoids
+from seq2seq.reproduction.cost import step_flops
+from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss, label_smoothed_loss
 from seq2seq.training.trainer import Trainer
@@ -351,7 +351,7 @@ def products(work: Work, precision: torch.dtype) -> Callable[[list[Any]], None]:
 def measure(work: Work, system: System) -> dict[str, float]:
     """Warm up with one step, time the others: seconds, tokens and peak memory."""
     if system.keeps_memory:
-        keep_freed_memory()
+        retain_freed_memory()
     if system.without:
         make_plain(system.without)
     logging.disable()

@@ -65,7 +65,7 @@ def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextMan
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision is torch.bfloat16)
 
 
-def keep_freed_memory() -> None:
+def retain_freed_memory() -> None:
     """Tell glibc to keep freed blocks instead of giving each back to the system.
 
     Activations are large and live for a step; by default each is mapped, zeroed by the kernel and
@@ -85,7 +85,7 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def out_of_memory_told() -> Iterator[None]:
+def oom_as_user_error() -> Iterator[None]:
     """Turn running out of memory into one line.
 
     Raises:

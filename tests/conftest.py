@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from seq2seq.checkpoint import new_transformer
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage.checkpoint import new_transformer
 
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each
 # time, so that a failure can be seen again.

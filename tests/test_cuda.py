@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
@@ -19,6 +18,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.attention import record_attention
+from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, projected_loss
 from seq2seq.training.trainer import Trainer

@@ -10,11 +10,11 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seq2seq.checkpoint import new_transformer
-from seq2seq.cli.config import Config, choices, config_path, register
+from seq2seq.config import Config, choices, config_path, register
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.fidelity.table3 import BASE, ROWS, changed, table_settings
 from seq2seq.model import TransformerConfig
+from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings
+from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 
 TABLE_3 = {row.name: row for row in ROWS}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.cli.config import choices, keys
 from seq2seq.cli.main import main
+from seq2seq.config import choices, keys
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 README = (CHECKOUT / "README.md").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.attention import Attention
+    from seq2seq.attention_maps import Attention
 
 _EXAMPLE = """\
 example:
@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: no model, a blank text, a layer or head that the model has not, or a file that
             can't be written.
     """
-    from seq2seq.decoding.picture import FORMATS, draw_heads
+    from seq2seq.attention_picture import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.folders import write_file
+    from seq2seq.storage.atomic import write_file
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:

@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: the run has fewer, or one is damaged.
     """
-    from seq2seq.checkpoint import average, checkpoints, save_model
     from seq2seq.errors import UsageError, UserError
+    from seq2seq.storage.checkpoint import average, checkpoints, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:

@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: no model, a folder that is there already, or what can't be expressed there.
     """
-    from seq2seq.checkpoint import find_model, load_model
     from seq2seq.errors import UserError
     from seq2seq.export.ctranslate2 import write_ctranslate2
     from seq2seq.export.marian import write_marian
+    from seq2seq.storage.checkpoint import find_model, load_model
 
     folder = Path(arguments.output)
     if folder.exists():

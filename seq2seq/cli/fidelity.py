@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.cli.config import Config
-    from seq2seq.fidelity.subject import Subject
+    from seq2seq.config import Config
+    from seq2seq.reproduction.subject import Subject
 
 _EXAMPLE = """\
 Each detail is measured on a live model, on the trainer and on the search, never read from a
@@ -14,7 +14,7 @@ configuration alone.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
-  seq2seq fidelity model=big details=authors_2017
+  seq2seq fidelity model=big details=tensor2tensor
   seq2seq fidelity --model runs/captions          a trained model
 """
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: no run there, or a damaged one.
     """
     from seq2seq.errors import UsageError
-    from seq2seq.fidelity.report import as_json, as_text, examine
+    from seq2seq.reproduction.report import as_json, as_text, examine
 
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: leave out the overrides")
@@ -69,7 +69,7 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.config import check_words, config_path, explain, register, to_config
+    from seq2seq.config import check_words, config_path, explain, register, to_config
     from seq2seq.errors import UsageError
 
     check_words(overrides)
@@ -86,15 +86,15 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _configured(config: "Config") -> "Subject":
-    from seq2seq.fidelity.subject import untrained
+    from seq2seq.reproduction.subject import untrained
 
     return untrained(config.model, config.training, config.search, config.data)
 
 
 def _trained(run_folder: Path) -> "Subject":
-    from seq2seq.checkpoint import find_model, load_model
-    from seq2seq.cli.config import read_config
-    from seq2seq.fidelity.subject import trained
+    from seq2seq.config import read_config
+    from seq2seq.reproduction.subject import trained
+    from seq2seq.storage.checkpoint import find_model, load_model
 
     model = load_model(find_model(run_folder)).model
     config = read_config(run_folder)

@@ -43,7 +43,7 @@ Train a model from parallel text; a Hydra application: every choice is KEY=VALUE
 
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
   model=tiny|small|base|big             sizes with the schedule that suits them
-  details=paper|authors_2017            where the paper and its authors' code differ
+  details=paper|tensor2tensor            where the paper and its authors' code differ
   experiment=NAME                       a whole experiment, such as table3/B_dk16
   run_dir=FOLDER  resume=true           where to write; go on where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K

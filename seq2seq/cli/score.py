@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.forced import check_forced, score_forced
+from seq2seq.cli.rescore import check_forced, score_forced
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.scores import Score, ScoreConfig
@@ -229,10 +229,10 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import keep_freed_memory
+    from seq2seq.device import retain_freed_memory
 
     chosen = {"beam_size": arguments.beam, "alpha": arguments.alpha}
-    keep_freed_memory()
+    retain_freed_memory()
     translator = Translator.load(
         arguments.model,
         SearchConfig(**{name: value for name, value in chosen.items() if value is not None}),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.fidelity.table3 import TableRun
+    from seq2seq.reproduction.table3 import TableRun
 
 _EXAMPLE = """\
 A run is known by its configuration, not by its folder's name: by what it changes of base, the run
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: a folder is no run, or was never validated.
     """
-    from seq2seq.fidelity.table3 import as_json, as_text, compare
+    from seq2seq.reproduction.table3 import as_json, as_text, compare
 
     lines = compare([_read_run(Path(folder)) for folder in arguments.runs])
     print(as_json(lines) if arguments.json else as_text(lines))
@@ -38,11 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_run(folder: Path) -> "TableRun":
-    from seq2seq.cli.config import read_config
+    from seq2seq.config import read_config
     from seq2seq.errors import UserError
-    from seq2seq.fidelity.cost import count_parameters
-    from seq2seq.fidelity.table3 import TableRun, table_settings
-    from seq2seq.training.metrics import read_metrics
+    from seq2seq.reproduction.cost import count_parameters
+    from seq2seq.reproduction.table3 import TableRun, table_settings
+    from seq2seq.training.recorder import read_metrics
 
     config = read_config(folder)
     path = folder / "metrics.jsonl"

@@ -13,10 +13,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.cli.config import Config, check_words, config_path, explain, register, to_config
-from seq2seq.cli.run import Run
+from seq2seq.config import Config, check_words, config_path, explain, register, to_config
 from seq2seq.errors import UsageError
 from seq2seq.training.distributed import World
+from seq2seq.training_run import Run
 
 logger = logging.getLogger("seq2seq")
 
@@ -49,7 +49,7 @@ def train(words: list[str]) -> int:
         try:
             with world.joined():
                 config = to_config(chosen)
-                folder = world.on_first(lambda: _run_folder(config))
+                folder = world.on_main(lambda: _run_folder(config))
                 exit_codes.append(Run(config, folder, _as_yaml(chosen), world).execute())
         except Exception as error:
             # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.

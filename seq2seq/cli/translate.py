@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import keep_freed_memory
+    from seq2seq.device import retain_freed_memory
     from seq2seq.errors import UsageError
 
     if arguments.batch_tokens < 1:
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch_tokens=arguments.batch_tokens,
         workers=arguments.workers,
     )
-    keep_freed_memory()
+    retain_freed_memory()
     health = Health()
     replaced = 0
     waiting: deque[str] = deque()  # lines whose translations have not come yet

@@ -19,7 +19,7 @@ Indices = NDArray[np.int64]
 _LENGTH_JITTER = 0.05
 # A batch's padding adds at most this share to its budget, so that one long sentence among many
 # short ones can't make a batch that does not fit into memory.
-_MOST_PADDING = 0.25
+_MAX_PADDING = 0.25
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Batching:
         target_tokens: target tokens of a batch, about, padding not counted; the two budgets
             together are never exceeded.
         seed: of the order.
-        longer_side: count each pair by its longer side instead, padding included, and let neither
+        count_longer_side: count each pair by its longer side instead, padding included, and let neither
             budget be exceeded: the rule of the authors' code.
 
     Raises:
@@ -79,7 +79,7 @@ class Batching:
         source_tokens: int,
         target_tokens: int,
         seed: int,
-        longer_side: bool = False,
+        count_longer_side: bool = False,
     ) -> None:
         longest_source = int(corpus.source_lengths.max())
         longest_target = int(corpus.target_lengths.max())
@@ -94,7 +94,7 @@ class Batching:
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
         self.seed = seed
-        self.longer_side = longer_side
+        self.count_longer_side = count_longer_side
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch, in order, each the indices of its pairs."""
@@ -145,8 +145,8 @@ class Batching:
         # Shares of the budgets: a batch is full when the two sides together come to two.
         source_share, target_share = source / self.source_tokens, target / self.target_tokens
         shares = source_share + target_share
-        most_padding = _MOST_PADDING
-        if self.longer_side:
+        most_padding = _MAX_PADDING
+        if self.count_longer_side:
             shares = 2.0 * np.maximum(source_share, target_share)
             most_padding = 0.0
         sums = np.concatenate(([0.0], np.cumsum(shares)))

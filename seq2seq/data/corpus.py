@@ -22,7 +22,7 @@ from seq2seq.errors import UserError
 
 Part: TypeAlias = Literal["train", "valid", "test"]
 
-_ROWS_AT_ONCE = 1000
+_CHUNK_ROWS = 1000
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -294,7 +294,7 @@ def _text(value: Any, key: str, where: str) -> str:
 
 def _read_dataset(config: DataConfig, split: str) -> Iterator[SentencePair]:
     number = 0
-    for columns in _load_split(config, split).iter(batch_size=_ROWS_AT_ONCE):
+    for columns in _load_split(config, split).iter(batch_size=_CHUNK_ROWS):
         for values in zip(*columns.values(), strict=True):
             number += 1
             row = dict(zip(columns, values, strict=True))

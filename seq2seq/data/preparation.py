@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
@@ -35,7 +36,6 @@ from seq2seq.data.corpus import (
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.data.watches import AlignmentWatch, OverlapWatch
 from seq2seq.errors import UserError
 
 Report: TypeAlias = Callable[[str], None]
@@ -222,7 +222,7 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
         raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-    overlap, watch = OverlapWatch(config, valid_pairs), AlignmentWatch(config)
+    overlap, watch = TrainTestOverlap(config, valid_pairs), AlignmentCheck(config)
     tokenizer = Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )

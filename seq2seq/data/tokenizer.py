@@ -27,7 +27,7 @@ END_ID = 3
 LONGEST_TRAINING_LINE = 4192
 """Bytes; SentencePiece leaves longer lines out of its training."""
 
-MOST_PIECES = 1_000_000
+MAX_PIECES = 1_000_000
 """Of a model from elsewhere; to parse them takes memory before anything can be asked of them."""
 
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
@@ -88,8 +88,8 @@ class Tokenizer:
         """Raises ``ValueError`` or ``RuntimeError`` for bytes that are not such a model."""
         if not model_bytes:
             raise ValueError("it is empty")
-        if _count_pieces(model_bytes) > MOST_PIECES:
-            raise ValueError(f"it has more than {MOST_PIECES:,} pieces")
+        if _count_pieces(model_bytes) > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
         self.model_bytes = model_bytes
         self._processor = processor = SentencePieceProcessor(model_proto=model_bytes)
         for token_id, piece in _CONTROL_PIECES.items():
@@ -209,7 +209,7 @@ class Tokenizer:
 def _count_pieces(model_bytes: bytes) -> int:
     """Count the top-level fields of a serialised model: its pieces and a few settings."""
     position = count = 0
-    while position < len(model_bytes) and count <= MOST_PIECES:
+    while position < len(model_bytes) and count <= MAX_PIECES:
         tag, position = _read_varint(model_bytes, position)
         if tag & 7 != _LENGTH_DELIMITED:
             raise ValueError("it can't be parsed")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 
-MOST_ALPHA = 10.0
+MAX_ALPHA = 10.0
 """Far above any of use; the penalties of long outputs would leave the range of numbers."""
 
 ANY_TOKEN = -1
@@ -42,7 +42,7 @@ class SearchConfig:
 
         Raises:
             UserError: beam_size or max_extra_tokens below 1, nbest not in 1 to beam_size, or
-                alpha not in 0 to MOST_ALPHA.
+                alpha not in 0 to MAX_ALPHA.
         """
         for name in ("beam_size", "max_extra_tokens", "nbest"):
             if getattr(self, name) < 1:
@@ -58,10 +58,10 @@ def check_alpha(alpha: float) -> None:
     """Refuse an exponent of the length penalty that no search can use.
 
     Raises:
-        UserError: it is not in 0 to MOST_ALPHA.
+        UserError: it is not in 0 to MAX_ALPHA.
     """
-    if not 0 <= alpha <= MOST_ALPHA:
-        raise UserError(f"alpha={alpha}: must be from 0 to {MOST_ALPHA:g}")
+    if not 0 <= alpha <= MAX_ALPHA:
+        raise UserError(f"alpha={alpha}: must be from 0 to {MAX_ALPHA:g}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def output_log_probabilities(logits: Tensor, never: tuple[int, ...]) -> Tensor:
     return log_probabilities
 
 
-def best_of(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def topk_by_blocks(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`scores.topk(count)` of (B, M), by way of the maxima of blocks.
 
     The `count` greatest numbers are in the `count` blocks with the greatest maxima. To find those
@@ -131,7 +131,7 @@ def pad_prefixes(prefixes: Sequence[Sequence[int]], like: Tensor) -> Tensor:
     return padded
 
 
-def restrict(
+def apply_constraints(
     log_probabilities: Tensor, length: int, max_lengths: Tensor, prefixes: Tensor, end_id: int
 ) -> None:
     """Set to -inf all that outputs of `length` tokens must not go on with.
@@ -305,9 +305,11 @@ class _Search:
         width = live_scores.size(1)
         rows = logits[some.start * width : some.stop * width]
         scores = output_log_probabilities(rows, never)
-        restrict(scores, self.length, self.max_lengths[some], self.prefixes[some], self.end_id)
+        apply_constraints(
+            scores, self.length, self.max_lengths[some], self.prefixes[some], self.end_id
+        )
         scores += live_scores.reshape(-1, 1)
-        return best_of(scores.view(len(live_scores), -1), count)
+        return topk_by_blocks(scores.view(len(live_scores), -1), count)
 
     def _add_finished(self, scores: Tensor, parents: Tensor) -> None:
         """Merge candidates that have just ended, (B, count), into the best beam_size finished."""

@@ -19,11 +19,11 @@ class Health:
     """The output is the source."""
     repeating: int = 0
     """Up to eight pieces are said four times on end."""
-    output_cut: int = 0
+    output_truncated: int = 0
     """The greatest length ended the output."""
     source_split: int = 0
     """Longer than a model can be given: translated sentence by sentence."""
-    source_cut: int = 0
+    source_truncated: int = 0
     """A sentence longer than a model can be given lost its end."""
     unknown: int = 0
     """Source pieces that the tokenizer has no name for."""
@@ -34,19 +34,19 @@ class Health:
         self.lines += 1
         self.unknown += translation.unknown
         self.source_split += translation.source_parts > 1
-        self.source_cut += translation.source_cut
+        self.source_truncated += translation.source_truncated
         self.empty += bool(text) and not translation.text.strip()
         self.copied += bool(text) and text == translation.text.strip()
         if translation.candidates:
             self.repeating += repeats(translation.candidates[0].pieces)
-            self.output_cut += translation.candidates[0].cut
+            self.output_truncated += translation.candidates[0].cut
 
     def __str__(self) -> str:
         """One line of all counts."""
         return (
             f"lines: {self.lines:,}; outputs: {self.empty:,} empty, {self.copied:,} equal to their"
-            f" source, {self.repeating:,} repeating, {self.output_cut:,} ended at the greatest"
-            f" length; sources: {self.source_split:,} split at sentence ends, {self.source_cut:,}"
+            f" source, {self.repeating:,} repeating, {self.output_truncated:,} ended at the greatest"
+            f" length; sources: {self.source_split:,} split at sentence ends, {self.source_truncated:,}"
             f" too long (their ends were left out), {self.unknown:,} unknown pieces"
         )
 

@@ -16,12 +16,12 @@ from torch import Tensor
 from seq2seq.decoding.beam_search import (
     Hypothesis,
     State,
+    apply_constraints,
     check_alpha,
     length_penalty,
     no_numbers,
     output_log_probabilities,
     pad_prefixes,
-    restrict,
 )
 from seq2seq.errors import UserError
 
@@ -182,7 +182,7 @@ class _Samples:
 
     def extend(self, log_probabilities: Tensor, end_id: int) -> None:
         """Draw the next token of each sample from (N, V) log-probabilities."""
-        restrict(log_probabilities, self.length, self.max_lengths, self.prefixes, end_id)
+        apply_constraints(log_probabilities, self.length, self.max_lengths, self.prefixes, end_id)
         weights, tokens = weigh(log_probabilities, self.config)
         cumulative = weights.cumsum(dim=1)
         goal = self.uniform[:, self.length, None] * cumulative[:, -1:]

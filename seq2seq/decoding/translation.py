@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seq2seq.decoding.long_lines import Part
+from seq2seq.decoding.segments import Part
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Translation:
     source_parts: int = 1
     """A line longer than a model can be given is translated in so many parts, cut at the ends of
     its sentences."""
-    source_cut: bool = False
+    source_truncated: bool = False
     """A sentence of the line was longer than a model can be given, and its end was left out."""
     unknown: int = 0
     """Pieces of the line that the tokenizer has no name for."""

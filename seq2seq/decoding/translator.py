@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from seq2seq.checkpoint import TrainedModel, find_model, load_model
+from seq2seq.attention_maps import Attention, forced_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
-from seq2seq.decoding.attention import Attention, forced_attention
 from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.decoding.forced_scores import ForcedScore, forced_scores
-from seq2seq.decoding.long_lines import Part, split
-from seq2seq.decoding.packed import pack, quantize
 from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
 from seq2seq.decoding.sampling import SamplingConfig, sample
+from seq2seq.decoding.scoring import TargetScore, score_targets
+from seq2seq.decoding.segments import Part, split
 from seq2seq.decoding.translation import Candidate, Translation, join
-from seq2seq.decoding.workers import one_at_a_time, side_by_side
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
+from seq2seq.kernels.packed import pack, quantize
+from seq2seq.kernels.threads import one_at_a_time, side_by_side
 from seq2seq.model.config import Positions
+from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 DEFAULT_BATCH_TOKENS = 2048
 MAX_SOURCE_TOKENS = 1024
@@ -158,7 +158,7 @@ class Translator:
             Translation(
                 join([next(found) for _ in parts], parts),
                 source_parts=len(parts),
-                source_cut=any(len(part.token_ids) > longest for part in parts),
+                source_truncated=any(len(part.token_ids) > longest for part in parts),
                 unknown=sum(part.token_ids.count(UNKNOWN_ID) for part in parts),
             )
             for parts in parts_of
@@ -187,7 +187,7 @@ class Translator:
                 waiting, beginnings = [], []
         yield from self.translate(waiting, beginnings, first_line=first_line)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ForcedScore]:
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
         """How probable the model finds given translations, in the pieces the tokenizer makes.
 
         A pair of blank lines has no tokens and probability 1; otherwise a blank line is a sentence
@@ -210,10 +210,10 @@ class Translator:
         sizes = [max(map(len, pair)) for pair in pairs]  # a pair counts as its longer side
         by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
         batches = list(self._batches(by_length, sizes))
-        scores = [ForcedScore(0.0, 0)] * len(pairs)
+        scores = [TargetScore(0.0, 0)] * len(pairs)
         with self._undisturbed(), side_by_side(min(self.workers, len(batches))) as run:
             found = run(
-                lambda batch: forced_scores(
+                lambda batch: score_targets(
                     self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
                 ),
                 batches,

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.export import LONGEST
@@ -15,6 +14,7 @@ from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Start
 from seq2seq.model.embedding import LearnedPositions
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
+from seq2seq.storage.checkpoint import TrainedModel
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
@@ -80,8 +80,8 @@ def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
     _write_linear(spec.self_attention.linear[1], attention.output)
     _write_norm(spec.self_attention.layer_norm, layer.after_self_attention.norm)
     if isinstance(layer, DecoderLayer):
-        _write_memory_attention(spec.attention, layer.memory_attention)
-        _write_norm(spec.attention.layer_norm, layer.after_memory_attention.norm)
+        _write_memory_attention(spec.attention, layer.cross_attention)
+        _write_norm(spec.attention.layer_norm, layer.after_cross_attention.norm)
     _write_linear(spec.ffn.linear_0, layer.feed_forward.inner)
     _write_linear(spec.ffn.linear_1, layer.feed_forward.outer)
     _write_norm(spec.ffn.layer_norm, layer.after_feed_forward.norm)

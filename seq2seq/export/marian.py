@@ -9,15 +9,15 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.export import LONGEST
-from seq2seq.folders import write_folder
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
+from seq2seq.storage.atomic import write_folder
+from seq2seq.storage.checkpoint import TrainedModel
 
 MARIAN_LAYER_NORM_EPSILON = 1e-5
 """Fixed in `MarianMTModel`; ours is 1e-6 by default, which moves logits by less than 1e-4."""
@@ -96,8 +96,8 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
             attention(f"{name}.self_attn", layer.self_attention)
             norm(f"{name}.self_attn_layer_norm", layer.after_self_attention.norm)
             if isinstance(layer, DecoderLayer):
-                attention(f"{name}.encoder_attn", layer.memory_attention)
-                norm(f"{name}.encoder_attn_layer_norm", layer.after_memory_attention.norm)
+                attention(f"{name}.encoder_attn", layer.cross_attention)
+                norm(f"{name}.encoder_attn_layer_norm", layer.after_cross_attention.norm)
             inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
             linear(f"{name}.fc1", inner.weight[:, order], inner.bias)
             linear(f"{name}.fc2", outer.weight[order], outer.bias[order])

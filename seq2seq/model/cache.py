@@ -51,7 +51,7 @@ class DecoderCache:
     """The decoder's state between two steps of a search: rows are hypotheses."""
 
     layers: list[LayerCache]
-    memory_attention_mask: Tensor | None
+    source_mask: Tensor | None
     """(B, 1, 1, S), True where the source has a token; None where no sentence is padded."""
     length: int = 0
     """Target positions that are stored."""
@@ -67,8 +67,8 @@ class DecoderCache:
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
-        if self.memory_attention_mask is not None:
-            self.memory_attention_mask = self.memory_attention_mask[sentences]
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[sentences]
         self.reorder(rows)
         for layer in self.layers:
             layer.memory_keys = layer.memory_keys.index_select(0, sentences)

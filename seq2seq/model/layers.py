@@ -61,8 +61,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
         self.after_self_attention = AddAndNorm(config)
-        self.memory_attention = MultiHeadAttention(config)
-        self.after_memory_attention = AddAndNorm(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.after_cross_attention = AddAndNorm(config)
         self.feed_forward = FeedForward(config)
         self.after_feed_forward = AddAndNorm(config)
 
@@ -71,7 +71,7 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         memory: Tensor,
         attention_mask: Tensor,
-        memory_attention_mask: Tensor | None,
+        source_mask: Tensor | None,
     ) -> Tensor:
         """All target positions at once.
 
@@ -79,19 +79,19 @@ class DecoderLayer(nn.Module):
             x: (B, T, D).
             memory: (B, S, D), the encoder's states.
             attention_mask: (T, T), causal.
-            memory_attention_mask: (B, 1, 1, S), or None where no sentence is padded.
+            source_mask: (B, 1, 1, S), or None where no sentence is padded.
 
         Returns:
             (B, T, D).
         """
         x = self.after_self_attention(x, self.self_attention(x, None, attention_mask))
-        attended = self.memory_attention(x, memory, memory_attention_mask)
-        x = self.after_memory_attention(x, attended)
+        attended = self.cross_attention(x, memory, source_mask)
+        x = self.after_cross_attention(x, attended)
         return cast(Tensor, self.after_feed_forward(x, self.feed_forward(x)))
 
     def start(self, memory: Tensor) -> LayerCache:
         """Project memory (B, S, D) once for a whole search; no target position is stored yet."""
-        keys, values = self.memory_attention.project_memory(memory)
+        keys, values = self.cross_attention.project_memory(memory)
         return LayerCache(
             keys=keys.new_empty(0, *keys.shape[:2], keys.size(3)),
             values=values.new_empty(0, *values.shape[:2], values.size(3)),
@@ -101,10 +101,10 @@ class DecoderLayer(nn.Module):
         )
 
     def step(
-        self, x: Tensor, cache: LayerCache, position: int, memory_attention_mask: Tensor | None
+        self, x: Tensor, cache: LayerCache, position: int, source_mask: Tensor | None
     ) -> Tensor:
         """The newest target position alone: x (N, 1, D) -> (N, 1, D)."""
         x = self.after_self_attention(x, self.self_attention.step_self(x, cache, position))
-        attended = self.memory_attention.step_memory(x, cache, memory_attention_mask)
-        x = self.after_memory_attention(x, attended)
+        attended = self.cross_attention.step_memory(x, cache, source_mask)
+        x = self.after_cross_attention(x, attended)
         return cast(Tensor, self.after_feed_forward(x, self.feed_forward(x)))

@@ -92,10 +92,10 @@ class Transformer(nn.Module):
             The last layer's states, (B, T, D); `project` turns them into logits.
         """
         attention_mask = causal_mask(target_input.size(1), target_input.device)
-        memory_attention_mask = memory.attention_mask
+        source_mask = memory.attention_mask
         x = self._embed(target_input)
         for layer in self.decoder:
-            x = layer(x, memory.states, attention_mask, memory_attention_mask)
+            x = layer(x, memory.states, attention_mask, source_mask)
         return x
 
     def project(self, states: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class Transformer(nn.Module):
         """A cache for a search, before its first step: one row a sentence."""
         return DecoderCache(
             layers=[layer.start(memory.states) for layer in self._decoder_layers()],
-            memory_attention_mask=memory.attention_mask,
+            source_mask=memory.attention_mask,
         )
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
         position = cache.length
         x = self._embed(token_ids.unsqueeze(1), position)  # (N, 1, D)
         for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, position, cache.memory_attention_mask)
+            x = layer.step(x, layer_cache, position, cache.source_mask)
         cache.length += 1
         return self.project(x.squeeze(1))
 

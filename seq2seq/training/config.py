@@ -19,7 +19,7 @@ class TrainingConfig:
     micro_batch_tokens: int = 4096
     """Most source tokens, and most target tokens, that a device takes at once; a step is made of as
     many such parts as its tokens need. Padding comes on top of it, at most a quarter."""
-    longer_side: bool = False
+    count_longer_side: bool = False
     """Fill a micro-batch until its longer side, padding counted, is full, as the authors' code did;
     otherwise until both sides together are."""
     max_steps: int | None = 100_000
@@ -34,7 +34,7 @@ class TrainingConfig:
     """Factor on the paper's learning rate."""
     label_smoothing: float = 0.1
     """Probability that the target distribution gives to all other tokens together."""
-    loss_above_least: bool = False
+    subtract_target_entropy: bool = False
     """Record the loss less the least that smoothing allows, as the authors' code did; training is
     the same."""
     checkpoint_steps: int | None = None
@@ -64,7 +64,7 @@ class TrainingConfig:
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
             "micro_batches": self.micro_batches_on(devices),
-            "longer_side": int(self.longer_side),
+            "count_longer_side": int(self.count_longer_side),
         }
 
     def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
@@ -79,7 +79,7 @@ class TrainingConfig:
             source_tokens=-(-self.source_tokens // parts),
             target_tokens=-(-self.target_tokens // parts),
             seed=seed,
-            longer_side=self.longer_side,
+            count_longer_side=self.count_longer_side,
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
@@ -91,7 +91,7 @@ class TrainingConfig:
         parts = self.micro_batches_on(devices)
         source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
         # Counted by the longer side, pads and the shorter side take their share.
-        least = 0.5 if self.longer_side else 0.8
+        least = 0.5 if self.count_longer_side else 0.8
         if source / self.source_tokens + target / self.target_tokens < 2 * least:
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"

@@ -112,7 +112,7 @@ class World:
             raise type(error)(f"rank {self.rank}: {error}") from error
         _leave_after_the_first()
 
-    def on_first(self, act: Callable[[], T]) -> T:
+    def on_main(self, act: Callable[[], T]) -> T:
         """What the first process' act returns, in all processes; the others wait for it.
 
         Raises:
@@ -144,13 +144,13 @@ class World:
         """This process' parts of a step, each with its number: every `size`-th."""
         return list(enumerate(parts))[self.rank :: self.size]
 
-    def averages_gradients(self, module: nn.Module) -> nn.Module:
+    def wrap_ddp(self, module: nn.Module) -> nn.Module:
         """The module; its gradients become the mean over all processes."""
         if self.size == 1:
             return module
         # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
         # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
-        # other group, of `gather` and `on_first`, is then freed, threads and all, in `joined`.
+        # other group, of `gather` and `on_main`, is then freed, threads and all, in `joined`.
         gradients = distributed.new_group(timeout=_LONGEST_WAIT)
         return DistributedDataParallel(
             module, process_group=gradients, gradient_as_bucket_view=True

@@ -27,7 +27,7 @@ class Loss(NamedTuple):
     """Without smoothing: its mean's exponential is the perplexity."""
 
 
-def least_loss(smoothing: float, vocab_size: int) -> float:
+def target_entropy(smoothing: float, vocab_size: int) -> float:
     """The entropy of the target distribution, in nats: no smoothed loss of a token is below it."""
     if smoothing == 0.0:
         return 0.0

@@ -1,87 +1,65 @@
-"""What a run records: `metrics.jsonl`, TensorBoard events and a picture of its learning curve."""
+"""The figures of the updates, one by one and together."""
 
-import json
-import warnings
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from seq2seq.folders import read_regular_file, write_file
-
-_MOST_BYTES = 2**30  # millions of records
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
-class Metrics:
-    """The records of one run folder.
+class StepMetrics(NamedTuple):
+    """The figures of one update."""
 
-    Args:
-        run: the run folder.
-        last_step: of a resumed run: records after it are dropped, they will be made again.
-    """
-
-    def __init__(self, run: Path, last_step: int) -> None:
-        with warnings.catch_warnings():
-            # TensorBoard imports what it doesn't need, some of it deprecated.
-            warnings.simplefilter("ignore")
-            from torch.utils.tensorboard import SummaryWriter
-        self.path = run / "metrics.jsonl"
-        self.picture = run / "learning_curve.png"
-        self.records: list[dict[str, Any]] = []
-        if self.path.exists():
-            self.records = [r for r in read_metrics(self.path) if r["step"] <= last_step]
-        content = "".join(json.dumps(record) + "\n" for record in self.records)
-        write_file(self.path, content.encode())
-        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=last_step + 1)
-
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Record figures, whose names are like `train/loss`, at a step."""
-        record = {"step": step, **figures}
-        self.records.append(record)
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        for name, value in figures.items():
-            self.writer.add_scalar(name, value, step)
-
-    def draw(self) -> None:
-        """Draw the learning curve anew."""
-        self.writer.flush()
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        losses, bleu = figure.subplots(1, 2)
-        for name, label in (("train/loss", "training, smoothed"), ("valid/loss", "validation")):
-            losses.plot(*self._curve(name), label=label)
-        losses.set(xlabel="step", ylabel="nats per target token", title="loss")
-        losses.legend()
-        bleu.plot(*self._curve("valid/bleu"), marker="o", markersize=3)
-        bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
-        for axes in (losses, bleu):
-            axes.grid(alpha=0.3)
-        figure.savefig(self.picture, dpi=110)
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self.writer.close()
-
-    def _curve(self, name: str) -> tuple[list[int], list[float]]:
-        points = [(record["step"], record[name]) for record in self.records if name in record]
-        return [step for step, _ in points], [value for _, value in points]
+    smoothed: float
+    """Label-smoothed loss, summed over the target tokens."""
+    cross_entropy: float
+    """The same without smoothing."""
+    source_tokens: int
+    """Without padding."""
+    target_tokens: int
+    """Without padding."""
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+    waited: float
+    """Seconds of these until the batches were there."""
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; lines that hold none, such as one cut off, are left out.
+@dataclass
+class RunningMetrics:
+    """Sums over the updates since the last record."""
 
-    Raises:
-        UserError: the file can't be read.
-    """
-    records = []
-    for line in read_regular_file(path, _MOST_BYTES).split(b"\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and all(
-            type(value) in (int, float) for value in record.values()
-        ):
-            records.append(record)
-    return records
+    steps: int = 0
+    smoothed: float = 0.0
+    cross_entropy: float = 0.0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    gradient_norm: float = 0.0
+    learning_rate: float = 0.0
+    """Of the last update."""
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def add(self, step: StepMetrics) -> None:
+        """Take in an update."""
+        self.steps += 1
+        self.smoothed += step.smoothed
+        self.cross_entropy += step.cross_entropy
+        self.source_tokens += step.source_tokens
+        self.target_tokens += step.target_tokens
+        self.gradient_norm += step.gradient_norm
+        self.learning_rate = step.learning_rate
+        self.seconds += step.seconds
+        self.waited += step.waited
+
+    def figures(self) -> dict[str, float]:
+        """Means per target token (losses), per step (tokens), per second; shares of the time."""
+        seconds = max(self.seconds, 1e-9)  # a clock may stand still
+        return {
+            "train/loss": self.smoothed / self.target_tokens,
+            "train/perplexity": math.exp(min(self.cross_entropy / self.target_tokens, 700.0)),
+            "train/gradient_norm": self.gradient_norm / self.steps,
+            "train/learning_rate": self.learning_rate,
+            "train/source_tokens": self.source_tokens / self.steps,
+            "train/target_tokens": self.target_tokens / self.steps,
+            "train/tokens_per_second": (self.source_tokens + self.target_tokens) / seconds,
+            "train/waiting_for_data": self.waited / seconds,
+        }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from seq2seq.errors import UserError
-from seq2seq.training.figures import Window
+from seq2seq.training.metrics import RunningMetrics
 
 
 @dataclass
@@ -19,11 +19,11 @@ class Progress:
     """Time spent, validation included."""
     best_bleu: float = -1.0
     best_step: int = 0
-    checks_without_gain: int = 0
+    validations_without_improvement: int = 0
     """Validations since the best one."""
-    unchecked: bool = False
+    validation_pending: bool = False
     """Whether a validation that was due here was given up for a signal."""
-    unrecorded: Window = field(default_factory=Window)
+    unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     ended: str = ""
     """Why it ended; empty while it goes on."""
@@ -35,8 +35,15 @@ class Progress:
             UserError: a count or a time is below 0.
         """
         if isinstance(self.unrecorded, dict):
-            self.unrecorded = Window(**self.unrecorded)
-        for name in ("step", "epoch", "batch", "seconds", "best_step", "checks_without_gain"):
+            self.unrecorded = RunningMetrics(**self.unrecorded)
+        for name in (
+            "step",
+            "epoch",
+            "batch",
+            "seconds",
+            "best_step",
+            "validations_without_improvement",
+        ):
             if getattr(self, name) < 0:
                 raise UserError(
                     f"{name} is {getattr(self, name)} in the progress: must be 0 or above"

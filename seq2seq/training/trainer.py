@@ -15,17 +15,17 @@ from torch import nn
 from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batch, Batching, Indices
-from seq2seq.device import autocast, out_of_memory_told
+from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display
 from seq2seq.training.distributed import World
-from seq2seq.training.figures import StepFigures, Window
-from seq2seq.training.loss import Loss, least_loss, projected_loss
-from seq2seq.training.metrics import Metrics
+from seq2seq.training.loss import Loss, projected_loss, target_entropy
+from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import Metrics
 
 
 class DivergenceError(UserError):
@@ -88,7 +88,7 @@ class Trainer:
         self.seed = seed
         self.world = world or World()
         self.micro_batches = config.micro_batches_on(self.world.size)
-        self.loss = self.world.averages_gradients(BatchLoss(model, config.label_smoothing))
+        self.loss = self.world.wrap_ddp(BatchLoss(model, config.label_smoothing))
         self.optimizer = make_adam(model)
         self.progress = Progress()
         self.signal: int | None = None
@@ -122,24 +122,24 @@ class Trainer:
         self.started = time.perf_counter() - progress.seconds
 
         def check(ended: str = "") -> None:
-            progress.unchecked = True
-            figures = self.world.on_first(partial(self._unless_interrupted, validate))
+            progress.validation_pending = True
+            figures = self.world.on_main(partial(self._unless_interrupted, validate))
             self._agree()
             if not figures:
-                self.world.on_first(partial(save, False))
+                self.world.on_main(partial(save, False))
                 return
-            progress.unchecked = False
+            progress.validation_pending = False
             metrics.write(progress.step, figures)
             metrics.draw()
             best = self._note_validation(figures["valid/bleu"])
             display.checkpoint(progress, figures, best)
             progress.ended = ended or self.limit_reached()
-            self.world.on_first(partial(save, best))
+            self.world.on_main(partial(save, best))
             self._agree()
 
         self.model.train()
         with self._catch_signals():
-            if progress.unchecked:
+            if progress.validation_pending:
                 check()
             checkpoint_seconds = progress.seconds
             if progress.ended or self.signal:
@@ -154,12 +154,12 @@ class Trainer:
                     figures = progress.unrecorded.figures()
                     metrics.write(progress.step, figures)
                     display.log(progress, figures)
-                    progress.unrecorded = Window()
+                    progress.unrecorded = RunningMetrics()
                 if due:
                     check(ended)
                     checkpoint_seconds = progress.seconds
                 elif self.signal:
-                    self.world.on_first(partial(save, False))
+                    self.world.on_main(partial(save, False))
                 if progress.ended or self.signal:
                     return
 
@@ -170,8 +170,11 @@ class Trainer:
             return f"at step {progress.step:,} of {config.max_steps:,}"
         if config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes:
             return f"{progress.seconds / 60:.1f} of {config.max_minutes:g} minutes are over"
-        if config.patience is not None and progress.checks_without_gain >= config.patience:
-            return f"{progress.checks_without_gain} validations without a better BLEU"
+        if (
+            config.patience is not None
+            and progress.validations_without_improvement >= config.patience
+        ):
+            return f"{progress.validations_without_improvement} validations without a better BLEU"
         return ""
 
     def _agree(self) -> None:
@@ -197,7 +200,7 @@ class Trainer:
             progress.epoch += 1
             progress.batch = 0
 
-    def update(self, batches: list[Indices]) -> StepFigures:
+    def update(self, batches: list[Indices]) -> StepMetrics:
         """One update from all micro-batches of a step.
 
         Raises:
@@ -243,11 +246,11 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step = step
-        if self.config.loss_above_least:
-            least = least_loss(self.config.label_smoothing, self.model.vocab_size)
+        if self.config.subtract_target_entropy:
+            least = target_entropy(self.config.label_smoothing, self.model.vocab_size)
             smoothed -= target_tokens * least
         seconds = time.perf_counter() - started
-        return StepFigures(
+        return StepMetrics(
             smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
 
@@ -256,7 +259,7 @@ class Trainer:
         # Divided by the tokens of the whole step: k micro-batches give the gradient of one. What
         # is averaged over processes is their sum.
         divisor = target_tokens / self.world.size
-        with out_of_memory_told(), self.world.accumulating(self.loss, last=last):
+        with oom_as_user_error(), self.world.accumulating(self.loss, last=last):
             with autocast(self.device, self.precision):
                 loss: Loss = self.loss(batch)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
@@ -289,7 +292,7 @@ class Trainer:
         devices = [self.device] if self.device.type == "cuda" else []
         training = self.model.training
         self.model.train()
-        with torch.random.fork_rng(devices), out_of_memory_told():
+        with torch.random.fork_rng(devices), oom_as_user_error():
             # Adam's moments take this much from the first update on.
             moments = [
                 torch.empty_like(parameter)
@@ -311,9 +314,9 @@ class Trainer:
         progress = self.progress
         if bleu > progress.best_bleu:
             progress.best_bleu, progress.best_step = bleu, progress.step
-            progress.checks_without_gain = 0
+            progress.validations_without_improvement = 0
             return True
-        progress.checks_without_gain += 1
+        progress.validations_without_improvement += 1
         return False
 
     def _unless_interrupted(self, validate: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 

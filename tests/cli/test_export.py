@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.checkpoint import find_model, load_model
+from seq2seq.storage.checkpoint import find_model, load_model
 
 
 @pytest.fixture

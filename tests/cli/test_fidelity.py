@@ -8,11 +8,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
-from seq2seq.cli.config import Config
 from seq2seq.cli.main import main
-from seq2seq.fidelity.stand_in import made_up_tokenizer
+from seq2seq.config import Config
 from seq2seq.model import TransformerConfig
+from seq2seq.reproduction.synthetic import synthetic_tokenizer
+from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
 from seq2seq.training.config import TrainingConfig
 
 TINY = ["model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"]
@@ -45,7 +45,7 @@ def test_a_small_model_differs_where_it_is_small(capsys: pytest.CaptureFixture[s
 def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run")
     torch.manual_seed(2)
-    tokenizer = made_up_tokenizer()
+    tokenizer = synthetic_tokenizer()
     model = new_transformer(MODEL, tokenizer.vocab_size)
     save_model(run / "averaged", TrainedModel(model, tokenizer, "en", "de"))
     assert main(["fidelity", "--json", "--model", str(run)]) == 0

@@ -66,7 +66,7 @@ def test_fewer_processes_go_on_and_say_so(
     words = [*corpus.overrides(), *COMMAND, f"run_dir={by_two[0]}", "resume=true"]
     refused = seq2seq("train", *words, "training.max_steps=6")
     assert refused.code == 1
-    assert "'micro_batches': 2, 'longer_side': 0}, now" in refused.err.splitlines()[-1]
+    assert "'micro_batches': 2, 'count_longer_side': 0}, now" in refused.err.splitlines()[-1]
     result = seq2seq("train", *words, "training.max_steps=6", TWO_PARTS)
     assert result.code == 0, result.err
     assert "processes: 2 so far, 1 now" in result.err

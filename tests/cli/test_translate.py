@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.checkpoint import TrainedModel, save_model
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.storage.checkpoint import TrainedModel, save_model
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from seq2seq.decoding.beam_search import (
     SearchConfig,
     batch_size,
     beam_search,
-    best_of,
     length_penalty,
+    topk_by_blocks,
 )
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
@@ -418,7 +418,7 @@ def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
     scores[:, ::3] = -math.inf
     scores[10:] = scores[10:].round()  # ties: any of the equals will do
     count = min(count, size)
-    best, places = best_of(scores, count)
+    best, places = topk_by_blocks(scores, count)
     assert torch.equal(best, scores.topk(count).values)
     assert torch.equal(scores.gather(1, places), best)
     assert all(len(set(row)) == count for row in places.tolist())

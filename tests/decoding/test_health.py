@@ -34,15 +34,15 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     health.count("two", said(""))
     health.count(" three ", said("three"))
     health.count("four", said("vier vier vier vier", cut=True))
-    health.count("five", said("f", source_parts=2, source_cut=True, unknown=3))
+    health.count("five", said("f", source_parts=2, source_truncated=True, unknown=3))
     assert health == Health(
         lines=6,
         empty=1,
         copied=1,
         repeating=1,
-        output_cut=1,
+        output_truncated=1,
         source_split=1,
-        source_cut=1,
+        source_truncated=1,
         unknown=3,
     )
     assert str(health) == (

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.checkpoint import TrainedModel
 from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig, length_penalty
-from seq2seq.decoding.forced_scores import ForcedScore
-from seq2seq.decoding.quantized import input_levels
 from seq2seq.decoding.sampling import SamplingConfig
+from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
+from seq2seq.kernels.int8 import input_levels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
+from seq2seq.storage.checkpoint import TrainedModel
 
 MakeTranslator = Callable[..., Translator]
 
@@ -69,7 +69,11 @@ def test_blank_lines_stay_blank(make_translator: MakeTranslator, lines: list[str
     for line, translation in zip(lines, make_translator().translate(lines), strict=True):
         assert bool(translation.candidates) == bool(line.strip())
         if not line.strip():
-            assert (translation.text, translation.score, translation.source_cut) == ("", 0.0, False)
+            assert (translation.text, translation.score, translation.source_truncated) == (
+                "",
+                0.0,
+                False,
+            )
     assert make_translator().translate([]) == []
     assert texts_of(make_translator().translate(["", " "])) == ["", ""]
 
@@ -198,7 +202,7 @@ def test_a_line_that_is_too_long_is_cut_and_marked(
     fits = tokenizer.decode([ids[:11]])[0]
     assert tokenizer.encode([fits])[0] == ids[:11]
     first, second = translator.translate([line, fits])
-    assert (first.source_cut, second.source_cut) == (True, False)
+    assert (first.source_truncated, second.source_truncated) == (True, False)
     assert given == [[*ids[:11], END_ID]] * 2
     assert first.candidates == second.candidates
 
@@ -212,7 +216,7 @@ def test_a_line_of_many_sentences_is_translated_in_parts(
     assert max(counts) < 16 < sum(counts[:2])
     translator = make_translator(nbest=2)
     whole, *alone = translator.translate([" ".join(sentences), *sentences])
-    assert (whole.source_parts, whole.source_cut) == (3, False)
+    assert (whole.source_parts, whole.source_truncated) == (3, False)
     for k in (0, 1):
         joined = [part.candidates[k] for part in alone]
         assert whole.candidates[k].text == " ".join(one.text for one in joined)
@@ -246,12 +250,12 @@ def test_learned_positions_bound_source_and_output(
     trained = TrainedModel(model.float(), tokenizer, "a", "b")
     translator = Translator(trained, SearchConfig(max_extra_tokens=extra), device="cpu")
     long, short = translator.translate(["the long road home " * 9, "a child"])
-    assert (long.source_cut, short.source_cut) == (True, False)
+    assert (long.source_truncated, short.source_truncated) == (True, False)
     assert len(long.candidates[0].pieces) < 20
     sixteen = tokenizer.decode([list(range(40, 56))])[0]
     assert 15 < len(tokenizer.encode([sixteen])[0]) < 20
     (whole,) = translator.translate([sixteen])
-    assert (whole.source_parts, whole.source_cut) == (1, False)
+    assert (whole.source_parts, whole.source_truncated) == (1, False)
     assert 16 < translator.score([sixteen], [sixteen])[0].tokens <= 20
 
 
@@ -417,7 +421,7 @@ def test_the_translator_s_own_output_has_the_score_that_it_was_given(
     alike = 0
     for line, translation, score in zip(lines, translations, scores, strict=True):
         if not line.strip():
-            assert score == ForcedScore(0.0, 0)
+            assert score == TargetScore(0.0, 0)
             continue
         pieces = translation.candidates[0].pieces
         # A text may be cut into other pieces than it was made of.
@@ -434,7 +438,7 @@ def test_forced_scores_come_in_order_whatever_the_batch(
 ) -> None:
     targets = ["", *sentences[: len(lines) - 1]]
     expected = [make_translator().score([a], [b])[0] for a, b in zip(lines, targets, strict=True)]
-    assert expected[0] == ForcedScore(0.0, 0)
+    assert expected[0] == TargetScore(0.0, 0)
     assert all(score.tokens > 1 for score in expected[1:])
     for batch_tokens in (1, 32, 1024):
         found = make_translator(batch_tokens).score(lines, targets)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.checkpoint import new_transformer
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
 from seq2seq.training.trainer import Trainer

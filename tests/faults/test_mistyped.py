@@ -8,10 +8,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from seq2seq.cli.config import Config, check_words, keys
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.main import main
 from seq2seq.cli.train import Run
+from seq2seq.config import Config, check_words, keys
 from seq2seq.errors import UsageError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.checkpoint import TrainedModel, new_transformer, save_model
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
 
 
 @pytest.fixture(scope="module")

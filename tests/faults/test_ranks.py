@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.checkpoint import new_transformer
 from seq2seq.data.batching import Batching
-from seq2seq.fidelity.stand_in import MadeUpLengths
 from seq2seq.model import TransformerConfig
+from seq2seq.reproduction.synthetic import SyntheticLengths
+from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.trainer import Trainer
@@ -37,7 +37,7 @@ def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> No
         with trial("ranks with unequal data"):
             size, asked = chance.randint(1, 16), chance.randint(1, 20)
             batching = Batching(
-                MadeUpLengths(chance.randint(1, 300), mean_length=6, max_length=16),
+                SyntheticLengths(chance.randint(1, 300), mean_length=6, max_length=16),
                 source_tokens=chance.randint(16, 200),
                 target_tokens=chance.randint(16, 200),
                 seed=1,
@@ -71,7 +71,7 @@ def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
         *("data=files", *texts, "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
         *("model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"),
         *("training.source_tokens=256", "training.target_tokens=256"),
-        *("training.micro_batch_tokens=128", "training.log_steps=1", "stall_seconds=5"),
+        *("training.micro_batch_tokens=128", "training.log_steps=1", "heartbeat_timeout=5"),
         *("device=cpu", "precision=fp32", f"run_dir={run_dir}"),
     ]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

@@ -16,11 +16,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from seq2seq.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.folders import MANIFEST
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.atomic import MANIFEST
+from seq2seq.storage.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch.nn import LayerNorm
 
-from seq2seq.checkpoint import TrainedModel, load_model, new_transformer, save_model
 from seq2seq.cli.main import main
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
@@ -29,6 +28,7 @@ from seq2seq.data.tokenizer import (
 )
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
 
 CHECKOUT = Path(__file__).parents[2]
 # Each ends a line to some reader; here the last two alone do.

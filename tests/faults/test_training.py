@@ -17,15 +17,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from seq2seq.checkpoint import (
+from seq2seq.cli.main import main
+from seq2seq.storage.atomic import MANIFEST, read_folder
+from seq2seq.storage.checkpoint import (
     MODEL_FILES,
     checkpoints,
     find_model,
     load_model,
     newest_good,
 )
-from seq2seq.cli.main import main
-from seq2seq.folders import MANIFEST, read_folder
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json")
 Trial = Callable[[str], AbstractContextManager[None]]

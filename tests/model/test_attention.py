@@ -126,8 +126,8 @@ def pairs_of_parameters(ours: nn.Module, theirs: nn.Module) -> list[tuple[Tensor
         (ours.feed_forward.outer, theirs.linear2),
     ]
     if isinstance(ours, DecoderLayer):
-        pairs += copy_attention(ours.memory_attention, theirs.multihead_attn)
-        modules.append((ours.after_memory_attention.norm, theirs.norm2))
+        pairs += copy_attention(ours.cross_attention, theirs.multihead_attn)
+        modules.append((ours.after_cross_attention.norm, theirs.norm2))
         modules.append((ours.after_feed_forward.norm, theirs.norm3))
     else:
         modules.append((ours.after_feed_forward.norm, theirs.norm2))
@@ -210,7 +210,7 @@ def test_recorded_weights_are_pytorchs_in_the_order_of_figure_1(
     model = make_model()
     in_order = [layer.self_attention for layer in model.encoder]
     for layer in model.decoder:
-        in_order += [layer.self_attention, layer.memory_attention]
+        in_order += [layer.self_attention, layer.cross_attention]
     inputs: dict[nn.Module, tuple] = {}
     for attention in in_order:
         attention.register_forward_pre_hook(lambda module, x: inputs.update({module: x}))

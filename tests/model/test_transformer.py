@@ -94,8 +94,8 @@ class Paper:
         attended = self.attention(f"{name}.self_attention", x, x, memory is not None)
         x = self.add_and_norm(f"{name}.after_self_attention", x, attended)
         if memory is not None:
-            attended = self.attention(f"{name}.memory_attention", x, memory, False)
-            x = self.add_and_norm(f"{name}.after_memory_attention", x, attended)
+            attended = self.attention(f"{name}.cross_attention", x, memory, False)
+            x = self.add_and_norm(f"{name}.after_cross_attention", x, attended)
         return self.add_and_norm(
             f"{name}.after_feed_forward", x, self.feed_forward(f"{name}.feed_forward", x)
         )

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from seq2seq.checkpoint import TrainedModel, save_model
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import Transformer
+from seq2seq.storage.checkpoint import TrainedModel, save_model
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "benchmark_decoding.py"
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from seq2seq.checkpoint import new_transformer
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.trainer import Trainer

@@ -107,10 +107,10 @@ def test_no_thread_outlives_what_gathers_figures(job: Job) -> None:
 def test_one_process_alone_needs_nobody() -> None:
     world = World()
     with world.joined(), world.watched(1.0, lambda: False):
-        assert world.on_first(lambda: 7) == 7
+        assert world.on_main(lambda: 7) == 7
         assert world.gather(1.0, 2.0) == [[1.0, 2.0]]
     module = torch.nn.Linear(1, 1)
-    assert world.averages_gradients(module) is module
+    assert world.wrap_ddp(module) is module
     assert not torch.distributed.is_initialized()
 
 

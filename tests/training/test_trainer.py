@@ -16,17 +16,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.checkpoint import (
-    TrainedModel,
-    new_transformer,
-    restore_checkpoint,
-    save_checkpoint,
-)
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage.checkpoint import (
+    TrainedModel,
+    new_transformer,
+    restore_checkpoint,
+    save_checkpoint,
+)
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
 from seq2seq.training.trainer import Trainer
@@ -354,7 +354,7 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     assert saves == [5]
     assert trainer.signal == signal.SIGTERM
     # A validation that was given up is made by the training that goes on.
-    assert trainer.progress.unchecked == (place == "validate")
+    assert trainer.progress.validation_pending == (place == "validate")
 
 
 def test_trying_the_largest_batch_changes_nothing(corpus: EncodedCorpus) -> None:

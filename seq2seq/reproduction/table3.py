@@ -1,0 +1,242 @@
+"""Table 3 of the paper, and runs of ours beside it."""
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from seq2seq.model import TransformerConfig
+from seq2seq.reproduction.layout import table
+
+Setting = int | float | str | None
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row: what differs from base, and what came out on newstest2013."""
+
+    name: str
+    """Of its experiment: conf/experiment/table3/<name>.yaml."""
+    change: str
+    settings: Mapping[str, Setting]
+    """The settings that are not base's."""
+    perplexity: float
+    """Per word piece."""
+    bleu: float
+    millions: int | None = None
+    """Parameters, where the paper prints them."""
+
+
+BASE: Mapping[str, Setting] = {
+    "num_layers": 6,
+    "d_model": 512,
+    "d_ff": 2048,
+    "num_heads": 8,
+    "d_k": None,
+    "d_v": None,
+    "dropout": 0.1,
+    "label_smoothing": 0.1,
+    "positions": "sinusoidal",
+}
+"""What the table varies; None: d_model / num_heads."""
+
+_BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
+
+ROWS = (
+    PaperRow("base", "base", {}, 4.92, 25.8, 65),
+    PaperRow("A_h1", "h 1", {"num_heads": 1}, 5.29, 24.9),
+    PaperRow("A_h4", "h 4", {"num_heads": 4}, 5.00, 25.5),
+    PaperRow("A_h16", "h 16", {"num_heads": 16}, 4.91, 25.8),
+    PaperRow("A_h32", "h 32", {"num_heads": 32}, 5.01, 25.4),
+    PaperRow("B_dk16", "d_k 16", {"d_k": 16}, 5.16, 25.1, 58),
+    PaperRow("B_dk32", "d_k 32", {"d_k": 32}, 5.01, 25.4, 60),
+    PaperRow("C_n2", "N 2", {"num_layers": 2}, 6.11, 23.7, 36),
+    PaperRow("C_n4", "N 4", {"num_layers": 4}, 5.19, 25.3, 50),
+    PaperRow("C_n8", "N 8", {"num_layers": 8}, 4.88, 25.5, 80),
+    PaperRow("C_dmodel256", "d_model 256", {"d_model": 256}, 5.75, 24.5, 28),
+    PaperRow("C_dmodel1024", "d_model 1024", {"d_model": 1024}, 4.66, 26.0, 168),
+    PaperRow("C_dff1024", "d_ff 1024", {"d_ff": 1024}, 5.12, 25.4, 53),
+    PaperRow("C_dff4096", "d_ff 4096", {"d_ff": 4096}, 4.75, 26.2, 90),
+    PaperRow("D_dropout0", "dropout 0.0", {"dropout": 0.0}, 5.77, 24.6),
+    PaperRow("D_dropout02", "dropout 0.2", {"dropout": 0.2}, 4.95, 25.5),
+    PaperRow("D_eps0", "eps 0.0", {"label_smoothing": 0.0}, 4.67, 25.3),
+    PaperRow("D_eps02", "eps 0.2", {"label_smoothing": 0.2}, 5.47, 25.7),
+    PaperRow("E_learned_positions", "learned positions", {"positions": "learned"}, 4.92, 25.7),
+    PaperRow("big", "big", _BIG, 4.33, 26.4, 213),
+)
+
+_SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """A training of ours."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    """As in `BASE`."""
+    step: int
+    """At which it was validated last."""
+    perplexity: float
+    bleu: float
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run with its row, if it is one of the paper's."""
+
+    run: TableRun
+    row: PaperRow | None
+    change: str
+    """In the paper's words, with our numbers."""
+    perplexity: float
+    """Less base's."""
+    bleu: float
+    """Less base's."""
+
+
+def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
+    """A configuration in the terms of the table."""
+    derived = config.d_model // config.num_heads
+    return {
+        "num_layers": config.num_layers,
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "num_heads": config.num_heads,
+        "d_k": None if config.key_width == derived else config.key_width,
+        "d_v": None if config.value_width == derived else config.value_width,
+        "dropout": config.dropout,
+        "label_smoothing": label_smoothing,
+        "positions": config.positions.value,
+    }
+
+
+def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The settings that are not base's."""
+    return {name: value for name, value in settings.items() if value != base[name]}
+
+
+def compare(runs: Sequence[TableRun]) -> list[Line]:
+    """Set runs beside the table, in its order.
+
+    Our base is the run from which the others differ in the fewest settings; of several such the
+    one most like the paper's base.
+    """
+    base = min(
+        runs,
+        key=lambda run: (
+            sum(len(changed(other.settings, run.settings)) for other in runs),
+            len(changed(run.settings, BASE)),
+        ),
+    )
+    lines = [_line(run, base) for run in runs]
+    order = {row.name: number for number, row in enumerate(ROWS)}
+    return sorted(lines, key=lambda line: order.get(line.row.name, 99) if line.row else 99)
+
+
+def _line(run: TableRun, base: TableRun) -> Line:
+    changes = changed(run.settings, base.settings)
+    row = next((row for row in ROWS if dict(row.settings) == changes), None)
+    # At another scale a row is known by its ratio to base.
+    row = row or next((row for row in ROWS if _is_scaled(row, run.settings, base.settings)), None)
+    words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
+    change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
+    return Line(run, row, change or "base", run.perplexity - base.perplexity, run.bleu - base.bleu)
+
+
+def _is_scaled(row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> bool:
+    if set(row.settings) != set(changed(settings, base)):
+        return False
+    for name, value in row.settings.items():
+        if name in _SIZES:
+            ours = _width(settings, name) / _width(base, name)
+            if ours != _width({**BASE, name: value}, name) / _width(BASE, name):
+                return False
+        elif settings[name] != value:
+            return False
+    return True
+
+
+def _width(settings: Mapping[str, Setting], name: str) -> float:
+    value = settings[name]
+    if value is None:
+        return _width(settings, "d_model") / _width(settings, "num_heads")
+    return float(value)
+
+
+_TITLES = (
+    ("", "", "perplexity", "", "BLEU", "", "million", ""),
+    ("row", "change", "ours", "paper", "ours", "paper", "ours", "paper"),
+)
+_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
+_COLUMNS = 120
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """A table of at most 120 columns; in brackets the differences to base."""
+    return "\n".join([table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    run, row, base = line.run, line.row, ROWS[0]
+    return (
+        row.name if row else "not in the table",
+        line.change,
+        f"{run.perplexity:.2f} ({line.perplexity:+.2f})",
+        f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
+        f"{run.bleu:.2f} ({line.bleu:+.2f})",
+        f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
+        f"{run.parameters / 1e6:.1f}",
+        str(row.millions) if row and row.millions else "",
+    )
+
+
+def _orderings(lines: Sequence[Line]) -> list[str]:
+    """On which side of base a row falls, here and in the paper."""
+    base = ROWS[0]
+    sentences = []
+    for name in ("perplexity", "BLEU"):
+        same: list[str] = []
+        other: list[str] = []
+        for line in lines:
+            if line.row is None or line.row.name == "base":
+                continue
+            if name == "BLEU":
+                ours, papers = line.bleu, line.row.bleu - base.bleu
+            else:
+                ours, papers = line.perplexity, line.row.perplexity - base.perplexity
+            if abs(papers) > 1e-9:
+                (same if ours * papers > 0 else other).append(line.row.name)
+        if same or other:
+            rest = f"; not {', '.join(other)}" if other else ""
+            sentence = (
+                f"{name}: {len(same)} of {len(same) + len(other)} rows are on the paper's side of"
+                f" base{rest}"
+            )
+            sentences.append(textwrap.fill(sentence, _COLUMNS))
+    return sentences
+
+
+def as_json(lines: Sequence[Line]) -> str:
+    """The same for programs: a list of objects."""
+    return json.dumps(
+        [
+            {
+                "run": line.run.name,
+                "row": line.row.name if line.row else None,
+                "change": line.change,
+                "step": line.run.step,
+                "perplexity": line.run.perplexity,
+                "perplexity_less_base": line.perplexity,
+                "bleu": line.run.bleu,
+                "bleu_less_base": line.bleu,
+                "parameters": line.run.parameters,
+                "paper_perplexity": line.row.perplexity if line.row else None,
+                "paper_bleu": line.row.bleu if line.row else None,
+                "paper_parameters_millions": line.row.millions if line.row else None,
+            }
+            for line in lines
+        ],
+        indent=2,
+    )

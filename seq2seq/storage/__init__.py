@@ -1,0 +1,1 @@
+"""Files on disk: whole or not at all, read strictly; models and checkpoints."""

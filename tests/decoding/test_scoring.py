@@ -1,0 +1,77 @@
+"""Forced scoring against log-probabilities gathered by hand."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from seq2seq.decoding.beam_search import SearchConfig, beam_search, length_penalty
+from seq2seq.decoding.scoring import TargetScore, score_targets
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+
+MakeModel = Callable[..., Transformer]
+SOURCES = [[4, 5, 6, 3], [7, 3], [8, 8, 3]]
+
+
+@pytest.mark.parametrize("elements", [1, 25, 2**23])
+@torch.no_grad()
+def test_scores_are_the_sums_of_the_target_s_log_probabilities(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, elements: int
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.scoring._BLOCK_ELEMENTS", elements)
+    model = make_model(vocab_size=9)
+    targets = [[3], [4, 4, 7, 1, 3], [8, 3]]
+    found = score_targets(model, SOURCES, targets)
+    assert [score.tokens for score in found] == [1, 5, 2]
+    for source, target, score in zip(SOURCES, targets, found, strict=True):
+        logits = model(torch.tensor([source]), torch.tensor([[2, *target[:-1]]]))[0]
+        gold = [float(row.log_softmax(0)[token]) for row, token in zip(logits, target, strict=True)]
+        assert score.log_probability == pytest.approx(sum(gold), abs=1e-9)
+        assert score.perplexity == pytest.approx(math.prod(math.exp(-g / len(gold)) for g in gold))
+
+
+def test_the_search_s_scores_are_forced_scores_over_the_length_penalty(
+    make_model: MakeModel,
+) -> None:
+    model = make_model(vocab_size=9)
+    source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    found = beam_search(
+        model.step,
+        model.start(model.encode(source)),
+        torch.tensor([20, 3, 18]),
+        SearchConfig(),
+        start_id=2,
+        end_id=3,
+        never=(0, 2),
+    )
+    targets = [[*hypotheses[0].token_ids, 3] for hypotheses in found]
+    for hypotheses, score in zip(found, score_targets(model, SOURCES, targets), strict=True):
+        penalty = length_penalty(score.tokens, 0.6)
+        assert hypotheses[0].score * penalty == pytest.approx(score.log_probability, abs=1e-9)
+
+
+def test_low_precision_takes_log_probabilities_in_float32(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=9).bfloat16()
+    (score,) = score_targets(model, [[4, 5, 3]], [[6, 7, 3]])
+    with torch.no_grad():
+        logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]]))[0]
+    gold = logits.float().log_softmax(-1).gather(1, torch.tensor([[6], [7], [3]]))
+    assert score.log_probability == pytest.approx(float(gold.sum()), abs=1e-5)
+
+
+def test_totals_and_perplexities() -> None:
+    total = TargetScore.total([TargetScore(-3.0, 2), TargetScore(0.0, 0), TargetScore(-1.0, 2)])
+    assert total == TargetScore(-4.0, 4)
+    assert total.perplexity == pytest.approx(math.e)
+    assert TargetScore(0.0, 0).perplexity == 1
+    assert math.isfinite(TargetScore(-1e6, 1).perplexity)
+
+
+def test_a_model_that_predicts_nan_is_told(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=9)
+    with torch.no_grad():
+        model.embedding.weight.fill_(math.nan)
+    with pytest.raises(UserError, match="NaN"):
+        score_targets(model, [[4, 3]], [[5, 3]])

@@ -1,0 +1,355 @@
+"""Models and checkpoints on disk: the same to the bit, or a refusal in one line."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+from seq2seq.model.config import Positions, Start
+from seq2seq.storage.atomic import MANIFEST
+from seq2seq.storage.checkpoint import (
+    TrainedModel,
+    average,
+    checkpoints,
+    find_model,
+    load_model,
+    newest_good,
+    remove_old,
+    restore_checkpoint,
+    save_checkpoint,
+    save_model,
+)
+from seq2seq.training.optimizer import make_adam
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+MakeTrained = Callable[..., TrainedModel]
+
+
+@pytest.fixture
+def make_trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTrained:
+    def make(**choices: Any) -> TrainedModel:
+        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
+        return TrainedModel(model, tokenizer, "en", "de")
+
+    return make
+
+
+def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) and ours[name].dtype == theirs[name].dtype
+        for name in ours
+    )
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"d_k": 3, "d_v": 5, "attention_bias": True, "start": Start.zero, "dropout": 0.3},
+        {"positions": Positions.learned, "max_learned_positions": 9, "num_layers": 1},
+    ],
+    ids=str,
+)
+def test_a_model_comes_back_to_the_bit(
+    tmp_path: Path, make_trained: MakeTrained, choices: dict[str, Any]
+) -> None:
+    trained = make_trained(**choices)
+    save_model(tmp_path / "model", trained)
+    loaded = load_model(tmp_path / "model")
+    assert equal(loaded.model, trained.model)
+    assert loaded.model.config == trained.model.config
+    assert (loaded.source_language, loaded.target_language) == ("en", "de")
+    assert loaded.tokenizer.model_bytes == trained.tokenizer.model_bytes
+    assert not loaded.model.training
+    source, target = torch.tensor([[4, 5, 3], [6, 3, 0]]), torch.tensor([[2, 7], [2, 8]])
+    assert torch.equal(loaded.model(source, target), trained.model(source, target))
+    assert all(parameter.requires_grad for parameter in loaded.model.parameters())
+
+
+def take_steps(model: Transformer, count: int) -> torch.optim.Adam:
+    adam = make_adam(model)
+    adam.param_groups[0]["lr"] = 0.01
+    for step in range(count):
+        model(torch.tensor([[4 + step, 3]]), torch.tensor([[2, 7]])).logsumexp(-1).sum().backward()
+        adam.step()
+        adam.zero_grad()
+    return adam
+
+
+def test_a_checkpoint_restores_weights_moments_and_progress(
+    tmp_path: Path, make_trained: MakeTrained
+) -> None:
+    trained = make_trained()
+    adam = take_steps(trained.model, 3)
+    progress = {"progress": {"step": 3}, "seed": 1}
+    folder = save_checkpoint(tmp_path, 3, trained, adam, progress)
+    assert folder == tmp_path / "checkpoints" / "step_00000003"
+    other = make_trained(seed=2).model
+    other_adam = make_adam(other)
+    assert restore_checkpoint(folder, other, other_adam) == progress
+    assert equal(other, trained.model)
+    states = adam.state_dict()["state"], other_adam.state_dict()["state"]
+    assert states[0].keys() == states[1].keys()
+    for index, moments in states[0].items():
+        assert moments.keys() == states[1][index].keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(value, states[1][index][n]) for n, value in moments.items())
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors"])
+def test_damage_anywhere_is_seen(tmp_path: Path, make_trained: MakeTrained, name: str) -> None:
+    trained = make_trained()
+    folder = save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
+    content = (folder / name).read_bytes()
+
+    def read() -> object:
+        if name == "optimizer.safetensors":
+            return restore_checkpoint(folder, trained.model, make_adam(trained.model))
+        return load_model(folder)
+
+    for position in (0, 9, len(content) // 3, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x10
+        for wrong in (bytes(damaged), content[:position], content + b"\n"):
+            (folder / name).write_bytes(wrong)
+            with pytest.raises(UserError, match=f"{name}: damaged"):
+                read()
+    (folder / name).unlink()
+    with pytest.raises(UserError, match=name):
+        read()
+    (folder / name).write_bytes(content)
+    read()
+
+
+def rewrite(folder: Path, name: str, content: bytes) -> None:
+    """Replace a file by one that the manifest vouches for."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unknown": 1},
+        {"of two\nlines": 1},
+        {"d_model": None},
+        {"d_model": "8"},
+        {"d_model": 8.0},
+        {"max_learned_positions": True},
+        {"dropout": False},
+        {"d_model": [8]},
+        {"d_model": -8},
+        {"d_model": 10},
+        {"d_model": 2**62},
+        {"d_model": 10**30},
+        {"d_k": 2**61, "d_v": 1},
+        {"d_ff": 2**62},
+        {"num_layers": 10**12},
+        {"num_layers": 3},
+        {"num_heads": 3},
+        {"num_heads": 0},
+        {"dropout": "0.1"},
+        {"dropout": float("nan")},
+        {"layer_norm_epsilon": float("inf")},
+        {"positions": "elsewhere"},
+        {"positions": {}},
+        {"positions": "learned"},
+        {"positions": "learned", "max_learned_positions": 2**62},
+        {"attention_bias": 0},
+        {"attention_bias": True},
+    ],
+    ids=str,
+)
+def test_a_hostile_configuration_is_refused_in_one_line(
+    tmp_path: Path, make_trained: MakeTrained, change: dict[str, Any]
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, make_trained())
+    config = json.loads((folder / CONFIG).read_bytes())
+    config["model"] |= change
+    rewrite(folder, CONFIG, json.dumps(config).encode())
+    with pytest.raises(UserError) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"7", b"[]", b"null", b"{}", b'{"format": 1}', b'{"format": 2}',
+     b'{"format": 1, "source_language": "a", "target_language": "b", "model": []}',
+     b'{"format": 1, "source_language": "a", "target_language": "b", "model": {}}',
+     b"[" * 100_000],
+    ids=lambda content: content[:20].decode("latin1"),
+)  # fmt: skip
+def test_what_is_no_configuration_is_refused_in_one_line(
+    tmp_path: Path, make_trained: MakeTrained, content: bytes
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, make_trained())
+    rewrite(folder, CONFIG, content)
+    with pytest.raises(UserError, match=CONFIG) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def change_weights(weights: dict[str, torch.Tensor], how: str) -> None:
+    name = "encoder.0.feed_forward.inner.weight"
+    if how == "missing":
+        del weights[name]
+    elif how == "additional":
+        weights["more"] = torch.ones(2)
+    elif how == "renamed":
+        weights["encoder.0.feed_forward.inner.gewicht"] = weights.pop(name)
+    elif how == "transposed":
+        weights[name] = weights[name].t().contiguous()
+    elif how == "of another type":
+        weights[name] = weights[name].double()
+    elif how == "of whole numbers":
+        weights[name] = weights[name].int()
+
+
+@pytest.mark.parametrize(
+    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of whole numbers"]
+)
+def test_weights_of_another_model_are_refused_in_one_line(
+    tmp_path: Path, make_trained: MakeTrained, how: str
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, make_trained())
+    weights = safetensors.torch.load_file(folder / WEIGHTS)
+    change_weights(weights, how)
+    rewrite(folder, WEIGHTS, safetensors.torch.save(weights))
+    with pytest.raises(UserError, match="not the weights of its configuration") as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"\x80\x04K\x01."])
+def test_what_is_no_safetensors_file_is_refused_in_one_line(
+    tmp_path: Path, make_trained: MakeTrained, content: bytes
+) -> None:
+    folder = tmp_path / "model"
+    save_model(folder, make_trained())
+    rewrite(folder, WEIGHTS, content)
+    with pytest.raises(UserError, match="not a safetensors file") as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_of_another_model_is_not_restored(
+    tmp_path: Path, make_trained: MakeTrained
+) -> None:
+    trained, other = make_trained(), make_trained(d_ff=16).model
+    folder = save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    with pytest.raises(UserError, match="not the weights of its configuration"):
+        restore_checkpoint(folder, other, make_adam(other))
+    assert all(torch.equal(before[name], value) for name, value in other.state_dict().items())
+
+
+@pytest.fixture
+def run(tmp_path: Path, make_trained: MakeTrained) -> Path:
+    """Three checkpoints, of unequal weights."""
+    for step in (5, 10, 100):
+        trained = make_trained(seed=step)
+        save_checkpoint(tmp_path, step, trained, take_steps(trained.model, 1), {"step": step})
+    return tmp_path
+
+
+def test_the_newest_good_checkpoint_skips_the_damaged_and_says_so(run: Path) -> None:
+    messages: list[str] = []
+    steps = checkpoints(run)
+    assert [folder.name for folder in steps] == ["step_00000005", "step_00000010", "step_00000100"]
+    assert newest_good(run, messages.append) == steps[2]
+    assert messages == []
+    with (steps[2] / WEIGHTS).open("r+b") as file:
+        file.seek(2000)
+        file.write(b"?")
+    assert newest_good(run, messages.append) == steps[1]
+    (steps[1] / "progress.json").unlink()
+    messages.clear()
+    assert newest_good(run, messages.append) == steps[0]
+    assert ["step_00000100" in messages[0], "step_00000010" in messages[1]] == [True, True]
+    shutil.rmtree(steps[0])
+    assert newest_good(run, messages.append) is None
+    assert newest_good(run / "nowhere", messages.append) is None
+
+
+def test_what_an_interrupted_save_left_is_no_checkpoint(run: Path) -> None:
+    leftover = run / "checkpoints" / ".step_00000200.7.new"
+    shutil.copytree(checkpoints(run)[0], leftover)
+    assert newest_good(run, lambda message: None) == checkpoints(run)[2]
+    assert not leftover.exists()
+
+
+def test_old_checkpoints_are_removed(run: Path) -> None:
+    newest = checkpoints(run)[-1]
+    remove_old(run, newest, 5)
+    assert len(checkpoints(run)) == 3
+    remove_old(run, newest, 2)
+    assert [folder.name for folder in checkpoints(run)] == ["step_00000010", "step_00000100"]
+
+
+def test_checkpoints_after_the_newest_do_not_count(run: Path) -> None:
+    """They are damaged ones, and may not push the good ones out."""
+    good = checkpoints(run)[1]
+    remove_old(run, good, 1)
+    assert checkpoints(run) == [good]
+
+
+def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
+    run: Path, make_trained: MakeTrained
+) -> None:
+    last = checkpoints(run)[2]
+    assert find_model(run) == last
+    assert find_model(last) == last
+    save_model(run / "best", make_trained())
+    assert find_model(run) == run / "best"
+    save_model(run / "averaged", make_trained())
+    assert find_model(run) == run / "averaged"
+    save_model(run / "alone", make_trained())
+    assert find_model(run / "alone") == run / "alone"
+    (run / "empty").mkdir()
+    with pytest.raises(UserError, match="no model in it"):
+        find_model(run / "empty")
+    with pytest.raises(UserError, match="no such folder"):
+        find_model(run / "nowhere")
+
+
+def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
+    folders = checkpoints(run)
+    states = [load_model(folder).model.state_dict() for folder in folders]
+    mean = average(folders).model.state_dict()
+    assert mean.keys() == states[0].keys()
+    for name, value in mean.items():
+        exact = sum(state[name].double() for state in states) / 3
+        assert value.dtype == torch.float32
+        assert torch.equal(value, exact.float()), name
+    assert equal(average(folders[:1]).model, load_model(folders[0]).model)
+
+
+def test_only_checkpoints_of_one_model_are_averaged(
+    run: Path, make_trained: MakeTrained, sentences: list[str]
+) -> None:
+    first = checkpoints(run)[0]
+    save_model(run / "other", make_trained(layer_norm_epsilon=1e-5))
+    with pytest.raises(UserError, match="another model"):
+        average([first, run / "other"])
+    tokenizer = Tokenizer.train([s[::-1] for s in sentences], TokenizerConfig(vocab_size=60))
+    save_model(run / "words", TrainedModel(make_trained().model, tokenizer, "en", "de"))
+    with pytest.raises(UserError, match="another tokenizer"):
+        average([first, run / "words"])
+    with pytest.raises(UserError, match="no checkpoints"):
+        average([])

@@ -1,0 +1,194 @@
+"""Attention of a forced translation against equation 1 in NumPy, and its picture."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.font_manager import FontProperties, findfont
+from matplotlib.image import imread
+from torch import Tensor, nn
+
+from seq2seq.attention_picture import MAX_PIECES, draw_heads
+from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+from seq2seq.model.attention import MultiHeadAttention
+from seq2seq.model.config import Positions
+from seq2seq.storage.checkpoint import TrainedModel
+
+SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
+
+
+@pytest.fixture
+def make_translator(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> Callable[..., Translator]:
+    def make(precision: str = "fp32", **choices: object) -> Translator:
+        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float().train()
+        trained = TrainedModel(model, tokenizer, "a", "b")
+        return Translator(trained, device="cpu", precision=precision, workers=1)
+
+    return make
+
+
+def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor | None) -> np.ndarray:
+    """softmax(Q K^T / sqrt(d_k)) of each head (H, T, S), without a mask."""
+    rows, seen = x[0].numpy(), (x if memory is None else memory)[0].numpy()
+    matrix = attention.projection.weight.detach().numpy()
+    size, width = attention.query_size, attention.query_size // attention.num_heads
+    heads = []
+    for start in range(0, size, width):
+        query = rows @ matrix[start : start + width].T
+        key = seen @ matrix[size + start : size + start + width].T
+        exponentials = np.exp(query @ key.T / np.sqrt(width))
+        heads.append(exponentials)
+    scores = np.stack(heads)
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def test_the_weights_are_equation_1_of_each_attention(
+    make_translator: Callable[..., Translator],
+) -> None:
+    translator = make_translator()
+    model, inputs = translator.model, {}
+
+    def keep(module: nn.Module, given: tuple) -> None:
+        inputs[module] = given
+
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.register_forward_pre_hook(keep)
+    found = translator.attention(SOURCE, TARGET)
+    kinds = {
+        "encoder": [layer.self_attention for layer in model.encoder],
+        "decoder": [layer.self_attention for layer in model.decoder],
+        "cross": [layer.cross_attention for layer in model.decoder],
+    }
+    for kind, attentions in kinds.items():
+        weights = getattr(found, kind)
+        expected = np.stack([equation_1(a, *inputs[a][:2]) for a in attentions])
+        if kind == "decoder":
+            assert (weights.triu(1) == 0).all()
+            expected = np.tril(expected)
+            expected /= expected.sum(-1, keepdims=True)
+        assert weights.dtype == torch.float32
+        np.testing.assert_allclose(weights.numpy(), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(weights.sum(-1).numpy(), 1.0, rtol=0, atol=1e-6)
+
+
+def test_the_pieces_name_rows_and_columns(
+    make_translator: Callable[..., Translator], tokenizer: Tokenizer
+) -> None:
+    found = make_translator().attention(SOURCE, TARGET)
+    source, target = tokenizer.encode([SOURCE, TARGET])
+    assert found.source == tokenizer.pieces([*source, END_ID])
+    assert found.target_input == tokenizer.pieces([START_ID, *target])
+    s, t = len(found.source), len(found.target_input)
+    assert s != t
+    shapes = [tuple(w.shape) for w in (found.encoder, found.decoder, found.cross)]
+    assert shapes == [(2, 2, s, s), (2, 2, t, t), (2, 2, t, s)]
+
+
+def test_dropout_is_off(make_translator: Callable[..., Translator]) -> None:
+    expected = make_translator().attention(SOURCE, TARGET).cross
+    assert torch.equal(make_translator(dropout=0.5).attention(SOURCE, TARGET).cross, expected)
+
+
+def test_a_bf16_translator_attends_in_float32(make_translator: Callable[..., Translator]) -> None:
+    translator = make_translator(precision="bf16")
+    found = translator.attention(SOURCE, TARGET)
+    assert found.cross.dtype == torch.float32
+    assert translator.model.embedding.weight.dtype == torch.bfloat16
+    expected = make_translator().attention(SOURCE, TARGET)
+    assert 0 < (found.encoder - expected.encoder).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        ("", TARGET, "the source is blank"),
+        (SOURCE, " \t", "the target is blank"),
+        (SOURCE * 20, TARGET, "the source has"),
+        (SOURCE, TARGET * 20, "the target has"),
+    ],
+)
+def test_texts_that_can_t_be_read(
+    make_translator: Callable[..., Translator], source: str, target: str, says: str
+) -> None:
+    translator = make_translator(positions=Positions.learned, max_learned_positions=80)
+    translator.attention(SOURCE, TARGET)
+    with pytest.raises(UserError, match=says):
+        translator.attention(source, target)
+
+
+def test_a_row_attends_to_a_column_in_the_picture() -> None:
+    weights = torch.zeros(3, 9)
+    weights[0, 8] = 1.0
+    drawn = draw_heads({"one": weights}, ["r"] * 3, ["c"] * 9, "png")
+    red, green, blue = np.moveaxis(imread(io.BytesIO(drawn))[..., :3], 2, 0)
+    navy = (red < 0.1) & (abs(green - 0.188) < 0.02) & (abs(blue - 0.42) < 0.02)
+    panel = (abs(red - 0.969) < 0.01) & (abs(green - 0.984) < 0.01) & (blue > 0.99)
+    rows, columns = np.nonzero(panel)
+    # The colour bar has the cell's navy in a few lines on the far right.
+    found_rows, found_columns = np.nonzero(navy & (np.arange(navy.shape[1]) < columns.max() + 30))
+    assert len(found_rows) > 300
+    assert np.median(found_rows) < rows.min() + (rows.max() - rows.min()) / 3
+    assert np.median(found_columns) > columns.min() + (columns.max() - columns.min()) * 8 / 9
+
+
+@pytest.mark.parametrize("file_format", ["svg", "png", "pdf"])
+def test_pieces_of_any_script_are_drawn(file_format: str) -> None:
+    """Warnings are errors: neither a missing glyph nor mathematics may raise one."""
+    pieces = ["▁Hund", "▁犬", "🐕", "$x$", "$\\frac{$", "_^", "\ud800", "</s>"]
+    heads = {f"head {number}": torch.full((8, 8), 1 / 8) for number in (1, 2)}
+    drawn = draw_heads(heads, pieces, pieces, file_format)
+    assert drawn.startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[file_format])
+    if file_format == "svg":
+        text = drawn.decode()
+        assert all(f"<!-- {title} -->" in text for title in heads)
+        assert text.count("<!-- ▁Hund -->") == 2 * len(heads)
+        assert text.count("<!-- � -->") >= 2 * len(heads)  # \ud800 is no character
+
+
+def test_what_the_first_font_has_not_is_drawn_with_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A letter that DejaVu Sans has not, and STIX has, which comes with matplotlib as well."""
+    damaged, bitmaps = tmp_path / "damaged.ttf", tmp_path / "bitmaps.ttf"
+    damaged.write_bytes(b"no font")
+    bitmaps.write_bytes(Path(findfont("STIXGeneral")).read_bytes())
+    boxes = str(findfont(FontProperties(family=["Last Resort High-Efficiency"])))
+    installed = [str(damaged), str(bitmaps), boxes, str(findfont("STIXGeneral"))]
+
+    def refuse(path: str) -> None:
+        raise NotImplementedError(f"{path}: non-scalable")
+
+    monkeypatch.setattr("matplotlib.font_manager.fontManager.addfont", refuse)
+
+    def draw() -> str:
+        return draw_heads({"one": torch.ones(1, 1)}, ["a\u1d8d"], ["\u6587"], "svg").decode()
+
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: installed)
+    drawn = draw()
+    assert "<!-- a\u1d8d -->" in drawn
+    assert "<!-- � -->" in drawn
+    assert "STIXGeneral" in drawn
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
+    assert "<!-- a� -->" in draw()
+
+
+def test_a_picture_that_nobody_could_read_is_refused() -> None:
+    many = ["a"] * (MAX_PIECES + 1)
+    with pytest.raises(UserError, match="101 pieces are too many for a picture"):
+        draw_heads({"one": torch.zeros(1, len(many))}, ["a"], many, "svg")
+
+
+def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match="pip install matplotlib"):
+        draw_heads({"one": torch.ones(1, 1)}, ["a"], ["a"], "svg")
