@@ -20,11 +20,11 @@ Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
 
-def can_pack(dtype: torch.dtype) -> bool:
+def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> bool:
     """Whether PyTorch has oneDNN's products for this processor, under the names used here."""
     if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
-    if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
+    if not all(hasattr(torch.ops.mkldnn, name) for name in operations):
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

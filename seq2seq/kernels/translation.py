@@ -7,7 +7,7 @@ import torch
 from seq2seq.kernels.attention import FusedAttention, JoinedAttention
 from seq2seq.kernels.incremental import FastIncrementalDecoder
 from seq2seq.kernels.int8 import input_levels, quantized_product
-from seq2seq.kernels.packed import can_pack, pack_linears, packed_product
+from seq2seq.kernels.packed import Pack, can_pack, pack_linears, packed_product
 from seq2seq.kernels.training import replace_modules
 from seq2seq.model.incremental import IncrementalDecoder
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
@@ -40,7 +40,7 @@ def use_translation_kernels(
         UserError: if dtype is torch.int8 and PyTorch has no exact such products for this processor.
     """
     on_gpu = model.embedding.weight.is_cuda
-    pack = None
+    pack: Pack | None = None
     if dtype is torch.int8:
         input_levels()
         pack = quantized_product
