@@ -117,11 +117,9 @@ SYSTEMS = (
 )
 # Ours without one of its fast forms, and the plain model without any: what each is worth.
 KERNELS = (
-    System("without one product for Q, K and V", "ours", "bf16", True, ("attention",)),
     System("without cheap dropout masks", "ours", "bf16", True, ("dropout",)),
     System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
     System("without the loss in chunks", "ours", "bf16", True, ("loss",)),
-    System("without fused Adam", "ours", "bf16", True, ("adam",)),
     System("freed memory returned to the system", "ours", "bf16"),
     System("plain model, bf16", "ours", "bf16", False, ALL_KERNELS),
     System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),

@@ -7,8 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from seq2seq.kernels.attention import JoinedAttention
-from seq2seq.kernels.packed import Pack, PackedProduct
+from seq2seq.kernels.packed import Pack, PackedAttention, PackedProduct
 from seq2seq.model.incremental import IncrementalDecoder, LayerCache
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
@@ -57,29 +56,29 @@ class FastIncrementalDecoder(IncrementalDecoder):
     """Joined projections, and self-attention as one multiplication and one sum.
 
     Args:
-        model: in evaluation mode, whose attentions are `JoinedAttention`.
-        pack: packs the shared matrix for the projection to the vocabulary; not packed if None.
+        model: in evaluation mode, whose attentions are `PackedAttention`.
+        pack: packs the shared matrix for the projection to the vocabulary.
     """
 
     layer_cache = PositionsFirstCache
 
-    def __init__(self, model: Transformer, pack: Pack | None) -> None:
+    def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.packed = None if pack is None else PackedProduct([model.embedding.weight], [], pack)
+        self.projection = PackedProduct([model.embedding], pack)
 
     def project(self, states: Tensor) -> Tensor:
         """As `IncrementalDecoder.project`."""
-        return super().project(states) if self.packed is None else self.packed(states)
+        return self.projection(states)
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
         """As `IncrementalDecoder.project_memory`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         keys, values = module.project_memory(memory)
         return module.split_heads(keys), module.split_heads(values)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
         """As `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         n, h = x.size(0), module.num_heads
         query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
         cache.append(key, value)
@@ -95,9 +94,9 @@ class FastIncrementalDecoder(IncrementalDecoder):
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
         """As `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         b = cache.memory_keys.size(0)
-        query = module.split_heads(module.project_query(x.view(b, -1, x.size(2))))
+        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))
         attended = attention(
             query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
         )

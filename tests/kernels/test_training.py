@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.kernels.attention import FusedAttention, JoinedAttention
+from seq2seq.kernels.attention import FusedAttention
 from seq2seq.kernels.dropout import CpuDropout
-from seq2seq.kernels.training import PLAIN, TrainingKernels, replace_modules, use_training_kernels
+from seq2seq.kernels.replace import replace_modules
+from seq2seq.kernels.training import PLAIN, TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
 
@@ -26,34 +27,26 @@ def values_and_gradients(model: Transformer) -> dict[str, Tensor]:
     return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("fast", [JoinedAttention, FusedAttention])
 @pytest.mark.parametrize("choices", [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
-def test_fast_attention_is_the_plain_one(
-    make_model: MakeModel, choices: dict[str, Any], fast: type[JoinedAttention]
-) -> None:
-    plain, joined = make_model(**choices), make_model(**choices)
-    replace_modules(joined, MultiHeadAttention, fast)
-    assert list(joined.state_dict()) == list(plain.state_dict())
-    expected, found = values_and_gradients(plain), values_and_gradients(joined)
+def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
+    plain, fused = make_model(**choices), make_model(**choices)
+    replace_modules(fused, MultiHeadAttention, FusedAttention)
+    assert list(fused.state_dict()) == list(plain.state_dict())
+    expected, found = values_and_gradients(plain), values_and_gradients(fused)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("fast", [JoinedAttention, FusedAttention])
-def test_fast_attention_is_as_exact_as_the_plain_one_in_bf16(
-    make_model: MakeModel, fast: type[JoinedAttention]
-) -> None:
+def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeModel) -> None:
     exact = values_and_gradients(make_model())
-    plain, joined = make_model().bfloat16(), make_model().bfloat16()
-    replace_modules(joined, MultiHeadAttention, fast)
+    plain, fused = make_model().bfloat16(), make_model().bfloat16()
+    replace_modules(fused, MultiHeadAttention, FusedAttention)
 
     def error(model: Transformer) -> float:
         found = values_and_gradients(model)
-        return sum(
-            (found[n].double() - v).norm().item() / v.norm().item() for n, v in exact.items()
-        )
+        return sum(((found[n] - v).norm() / v.norm()).item() for n, v in exact.items())
 
-    assert error(joined) < 1.5 * error(plain)
+    assert error(fused) < 1.5 * error(plain)
 
 
 def test_weights_that_are_read_are_made_by_the_fused_kernel_too(make_model: MakeModel) -> None:
@@ -69,16 +62,18 @@ def test_weights_that_are_read_are_made_by_the_fused_kernel_too(make_model: Make
     assert [weights.shape for weights in recorded] == [(2, 2, 5, 5)]
 
 
-def test_all_fast_forms_are_put_in_place_and_none_is_with_plain(make_model: MakeModel) -> None:
+@pytest.mark.parametrize(
+    ("device", "fast"), [("cpu", CpuDropout), ("cuda", FusedAttention)], ids=str
+)
+def test_fast_forms_are_put_in_place_and_none_is_with_plain(
+    make_model: MakeModel, device: str, fast: type[nn.Module]
+) -> None:
     model, plain = make_model(dropout=0.1), make_model(dropout=0.1)
-    names = list(model.state_dict())
-    use_training_kernels(model, TrainingKernels(), CPU)
-    use_training_kernels(plain, PLAIN, CPU)
-    kinds = {type(module) for module in model.modules()}
-    assert {JoinedAttention, CpuDropout} <= kinds
-    assert not {MultiHeadAttention, nn.Dropout} & kinds
-    assert not {JoinedAttention, CpuDropout} & {type(module) for module in plain.modules()}
-    assert list(model.state_dict()) == names
+    use_training_kernels(model, TrainingKernels(), torch.device(device))
+    use_training_kernels(plain, PLAIN, torch.device(device))
+    assert fast in {type(module) for module in model.modules()}
+    assert fast not in {type(module) for module in plain.modules()}
+    assert list(model.state_dict()) == list(plain.state_dict())
     rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
     assert rates == [module.p for module in plain.modules() if isinstance(module, nn.Dropout)]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.kernels import packed
-from seq2seq.kernels.packed import PackedAttention, PackedLinear
+from seq2seq.kernels.packed import PackedLinear, packed_product, plain_product
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions, Start
@@ -115,23 +115,22 @@ def test_a_model_in_eight_bits_comes_close(make_model: MakeModel) -> None:
     torch.testing.assert_close(steps(fast, decoder), logits, rtol=0.03, atol=0.03)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_matrices_are_packed_where_they_can_be(make_model: MakeModel, dtype: torch.dtype) -> None:
-    model = make_model(vocab_size=40).to(dtype)
-    use_translation_kernels(model, dtype, TranslationKernels())
-    kinds = {type(module) for module in model.modules()}
-    assert ({PackedAttention, PackedLinear} <= kinds) == packed.can_pack(dtype)
+def products_of(model: Transformer) -> set[object]:
+    return {m.product.pack for m in model.modules() if isinstance(m, PackedLinear)}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_without_onednn_nothing_is_packed(
+def test_matrices_are_packed_where_they_can_be(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
+    model = make_model(vocab_size=40).to(dtype)
+    use_translation_kernels(model, dtype, TranslationKernels())
+    assert products_of(model) == {packed_product if packed.can_pack(dtype) else plain_product}
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert not packed.can_pack(dtype)
     model = make_model(vocab_size=40).to(dtype)
     use_translation_kernels(model, dtype, TranslationKernels())
-    assert PackedLinear not in {type(module) for module in model.modules()}
+    assert products_of(model) == {plain_product}
 
 
 def test_without_the_operations_nothing_is_packed() -> None:
