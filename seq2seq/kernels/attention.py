@@ -35,4 +35,6 @@ class FusedAttention(MultiHeadAttention):
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
-        return self.join_heads(fused_attention(query, key, value, mask, self.dropout))
+        heads = fused_attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        output: Tensor = self.w_o(self.concatenate_heads(heads))
+        return output

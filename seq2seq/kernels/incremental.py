@@ -87,8 +87,9 @@ class FastIncrementalDecoder(IncrementalDecoder):
         # One query a head would make products of a row and a small matrix: to multiply and to sum
         # all of them at once takes half the time. The newest position attends to all: no mask.
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
-        attended = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
-        return module.join_heads(attended.unsqueeze(2))
+        heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
+        output: Tensor = module.w_o(heads.view(n, 1, -1))
+        return output
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
@@ -97,7 +98,8 @@ class FastIncrementalDecoder(IncrementalDecoder):
         assert isinstance(module, PackedAttention)
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.q(x.view(b, -1, x.size(2))))
-        attended = attention(
+        heads = attention(
             query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
         )
-        return module.join_heads(attended).view_as(x)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))
+        return output.view_as(x)

@@ -121,7 +121,9 @@ class PackedAttention(MultiHeadAttention):
         else:
             query = self.split_heads(self.q(x))
             key, value = map(self.split_heads, self.project_memory(memory))
-        return self.join_heads(self.attend(query, key, value, mask, self.dropout))
+        heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        output: Tensor = self.w_o(self.concatenate_heads(heads))
+        return output
 
     def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """X (B, T, D) -> queries and keys (B, T, H * K), values (B, T, H * d_v)."""
