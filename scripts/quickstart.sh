@@ -5,11 +5,11 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment
 
 run=${1:-runs/quickstart}
-train=(.venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run")
 if [ -d "$run/checkpoints" ]; then
-    train+=(resume=true)
+    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=true
+else
+    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run"
 fi
-"${train[@]}"
 
 for split in test test_unseen; do
     echo

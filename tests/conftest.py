@@ -23,6 +23,8 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "data/test_everyday.py",
+    "data/test_preparation.py",
     "export",
     "faults",
     "reproduction",
