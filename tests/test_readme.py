@@ -144,6 +144,21 @@ def test_the_tree_is_as_drawn() -> None:
     assert rooms | {CHECKOUT / name for name in ("conf", "scripts", "tests", "data")} <= drawn
 
 
+@pytest.mark.parametrize(
+    "room",
+    [PACKAGE, *sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))],
+    ids=lambda path: path.name,
+)
+def test_the_tour_names_every_module(room: Path) -> None:
+    rows = TOUR.read_text().splitlines()
+    (text,) = [row for row in rows if row.startswith(f"| [`{room.name}/`]")]
+    if room.name == "reproduction":
+        text = (room / "README.md").read_text()
+    if room.name != "cli":  # one module per command
+        modules = {path.name for path in room.glob("*.py") if not path.name.startswith("__")}
+        assert modules - set(inline(text)) == set()
+
+
 # Commands
 
 TRAIN = [
