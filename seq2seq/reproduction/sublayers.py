@@ -15,15 +15,15 @@ from seq2seq.reproduction.trace import LENGTH, mode, random_tokens
 
 @detail("attention projections (3.2.2)", paper="no bias in the formula", tensor2tensor="biases")
 def attention_biases(subject: Subject) -> Finding:
-    """Attend from zeros to zeros with all parameters changed: without biases, zeros come out."""
+    """Project zeros with all parameters changed: without biases, zeros come out."""
     attentions = _attentions(subject.model)
     biased = 0
     for attention in map(copy.deepcopy, attentions):
         with mode(attention, training=False):
             for parameter in attention.parameters():
                 parameter.add_(torch.rand_like(parameter))
-            zeros = torch.zeros(1, 1, subject.model.config.d_model)
-            biased += bool(attention(zeros, zeros, torch.tensor(True)).any())
+            projections = (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
+            biased += any(bool(w(torch.zeros(1, w.in_features)).any()) for w in projections)
     here = f"biases in {biased} of {len(attentions)} attentions"
     return Finding(here, biased == 0, biased == len(attentions))
 

@@ -136,7 +136,10 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
 
 def _line(run: TableRun, base: TableRun) -> Line:
     changes = changed(run.settings, base.settings)
-    row = next((row for row in ROWS if _is_same_change(row, run.settings, base.settings)), None)
+    rows = [row for row in ROWS if dict(row.settings) == changes] or [
+        row for row in ROWS if _is_same_change(row, run.settings, base.settings)
+    ]
+    row = rows[0] if rows else None
     words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
     change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
     return Line(run, row, change or "base", run.perplexity - base.perplexity, run.bleu - base.bleu)
@@ -194,7 +197,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 def _orderings(lines: Sequence[Line]) -> list[str]:
     """How many rows are on the same side of base here as in the paper."""
     base, sentences = ROWS[0], []
-    for name in ("perplexity", "bleu"):
+    for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
         same: list[str] = []
         other: list[str] = []
         for line in lines:
@@ -202,11 +205,9 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
             if line.row and abs(paper) > 1e-9:
                 (same if getattr(line, name) * paper > 0 else other).append(line.row.name)
         if same or other:
-            sentence = (
-                f"{name}: {len(same)} of {len(same) + len(other)} rows are on the same side of base"
-                " as in the paper"
-            )
-            sentence += f"; not {', '.join(other)}" if other else ""
+            count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
+            rest = f"; not {', '.join(other)}" if other else ""
+            sentence = f"{count} are on the same side of base as in the paper{rest}"
             sentences.append(textwrap.fill(sentence, COLUMNS))
     return sentences
 
