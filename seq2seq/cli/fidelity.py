@@ -83,16 +83,29 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _configured(config: "Config") -> "Subject":
-    from seq2seq.reproduction.detail import untrained
+    from seq2seq.reproduction.detail import Subject, new_model
 
-    return untrained(config.model, config.training, config.search, config.data)
+    return Subject(
+        model=new_model(config.model),
+        vocab_size=config.data.tokenizer.vocab_size,
+        training=config.training,
+        search=config.search,
+        data=config.data,
+    )
 
 
-def _trained(run_folder: Path) -> "Subject":
+def _trained(run: Path) -> "Subject":
     from seq2seq.config import read_config
-    from seq2seq.reproduction.detail import trained
+    from seq2seq.reproduction.detail import Subject
     from seq2seq.storage.checkpoint import find_model, load_model
 
-    model = load_model(find_model(run_folder)).model
-    config = read_config(run_folder)
-    return trained(model, config.training, config.search, config.data, run_folder)
+    model = load_model(find_model(run)).model
+    config = read_config(run)
+    return Subject(
+        model=model,
+        vocab_size=model.vocab_size,
+        training=config.training,
+        search=config.search,
+        data=config.data,
+        run=run,
+    )

@@ -63,7 +63,8 @@ def beam(subject: Subject) -> Finding:
     generous = replace(config, alpha=2.0)
     _, longer = _search(generous, lambda step: 0.6 if step == 2 else 1e-3, max_length=6)
     twice = longer.step > 2
-    alpha = _measured_alpha(config)
+    penalties = [_measured_penalty(config, length) for length in (7, 19)]
+    alpha = math.log(penalties[1] / penalties[0]) / math.log(24 / 12)
     right = state.rows == 4 and math.isclose(alpha, 0.6, abs_tol=1e-6)
     return Finding(
         f"beam {state.rows}, alpha {alpha:.4g} (from the scores of two lengths);"
@@ -81,14 +82,6 @@ def _measured_penalty(config: SearchConfig, length: int) -> float:
     words = [float(_WORDS[i - FIRST_WORD]) for i in outputs[0].token_ids]
     assert len(words) == length - 1
     return (sum(map(math.log, words)) + math.log(1.0 - 1e-9)) / outputs[0].score
-
-
-def _measured_alpha(config: SearchConfig) -> float:
-    """The exponent that explains two penalties, whatever their common factor."""
-    short, long = _measured_penalty(config, 7), _measured_penalty(config, 19)
-    if math.isclose(short, 7**config.alpha, rel_tol=1e-4):
-        return math.log(long / short) / math.log(19 / 7)
-    return math.log(long / short) / math.log(24 / 12)
 
 
 @detail(
@@ -134,7 +127,7 @@ def longest_output(subject: Subject) -> Finding:
     early = state.step < 60
     right = extra == 50 and early
     stop = f"ends after {state.step} of 60 steps" if early else "does not end early"
-    return Finding(f"input + {extra}, </s> not counted; {stop} where </s> is certain", right, right)
+    return Finding.both(f"input + {extra}, </s> not counted; {stop} where </s> is certain", right)
 
 
 def _endless_model(vocab_size: int) -> Transformer:

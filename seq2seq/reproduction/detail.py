@@ -6,9 +6,9 @@ where the paper is silent, tensor2tensor.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import torch
 
@@ -20,25 +20,31 @@ from seq2seq.reproduction.cost import count_parameters
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 
-# Rows of a fresh model's matrix: enough for statistics.
-_VOCAB_SIZE = 509
-_MAX_LAYERS = _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
+_VOCAB_SIZE = 509  # enough rows for statistics
 _MAX_PARAMETERS = 10**9
+_MAX_LAYERS = _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is examined: a model, and the configuration of its training, search and data."""
+    """What is examined: a model, and the configuration of its training, search and data.
+
+    Raises:
+        UserError: if the search is too large to examine.
+    """
 
     model: Transformer
-    fresh: Transformer
-    """A model with the same configuration before its first update; it may have fewer layers."""
     vocab_size: int
+    """Of the training; a model that is not trained may have a smaller one."""
     training: TrainingConfig
     search: SearchConfig
     data: DataConfig
     run: Path | None = None
     """The run folder, if the model was trained."""
+
+    def __post_init__(self) -> None:
+        _check_size("search.beam_size", self.search.beam_size, _MAX_BEAM_SIZE)
+        _check_size("search.max_extra_tokens", self.search.max_extra_tokens, _MAX_EXTRA_TOKENS)
 
     @property
     def recipe(self) -> str:
@@ -48,59 +54,22 @@ class Subject:
         return "big" if big else "base"
 
 
-def untrained(
-    config: TransformerConfig, training: TrainingConfig, search: SearchConfig, data: DataConfig
-) -> Subject:
-    """The model with which a training of this configuration would begin.
+def new_model(config: TransformerConfig) -> Transformer:
+    """A model before its first update, with a small vocabulary; the same at every call.
 
     Raises:
-        UserError: if a size is too large to examine.
+        UserError: if it is too large to examine.
     """
-    _check_sizes(config, search)
-    model = _fresh_model(config)
-    return Subject(
-        model=model,
-        fresh=model,
-        vocab_size=data.tokenizer.vocab_size,
-        training=training,
-        search=search,
-        data=data,
-    )
-
-
-def trained(
-    model: Transformer, training: TrainingConfig, search: SearchConfig, data: DataConfig, run: Path
-) -> Subject:
-    """A model that was trained in a run folder.
-
-    Raises:
-        UserError: if a size is too large to examine.
-    """
-    fresh = untrained(replace(model.config, num_layers=1), training, search, data)
-    return replace(fresh, model=model, vocab_size=model.vocab_size, run=run)
-
-
-def _check_sizes(config: TransformerConfig, search: SearchConfig) -> None:
-    """Refuse what would take gigabytes or hours to examine.
-
-    Raises:
-        UserError: if a size is too large.
-    """
-    for name, size, limit in (
-        ("model.num_layers", config.num_layers, _MAX_LAYERS),
-        ("search.beam_size", search.beam_size, _MAX_BEAM_SIZE),
-        ("search.max_extra_tokens", search.max_extra_tokens, _MAX_EXTRA_TOKENS),
-        ("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS),
-    ):
-        if size > limit:
-            raise UserError(f"{name} is {size:,}: too large to examine; choose at most {limit:,}")
-
-
-def _fresh_model(config: TransformerConfig) -> Transformer:
-    """A new model with a small vocabulary, the same at every call."""
+    _check_size("model.num_layers", config.num_layers, _MAX_LAYERS)
+    _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return new_transformer(config, _VOCAB_SIZE)
+
+
+def _check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise UserError(f"{name} is {size:,}: too large to examine; choose at most {limit:,}")
 
 
 @dataclass(frozen=True)
@@ -113,6 +82,11 @@ class Finding:
     """Whether it is as the paper says; None where the paper is silent."""
     tensor2tensor: bool | None
     """Whether it is as tensor2tensor did it; None where that is not known."""
+
+    @classmethod
+    def both(cls, here: str, right: bool) -> Self:
+        """Where the paper and tensor2tensor agree, or one of them makes no claim."""
+        return cls(here, right, right)
 
     @property
     def differs(self) -> bool:

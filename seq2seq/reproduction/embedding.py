@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
@@ -23,22 +24,14 @@ from seq2seq.reproduction.trace import LENGTH, mode, random_tokens, trace
 def positions(subject: Subject) -> Finding:
     """Subtract the scaled embedding of a word from what the model makes of it."""
     d = subject.model.config.d_model
-    found = _position_vectors(subject.model)
-    interleaved = [
-        [
-            math.cos(p / 10000 ** ((j - 1) / d)) if j % 2 else math.sin(p / 10000 ** (j / d))
-            for j in range(d)
-        ]
-        for p in range(LENGTH)
-    ]
-    rates = [math.exp(-i * math.log(10000) / max(d // 2 - 1, 1)) for i in range(d // 2)]
-    concatenated = [
-        [math.sin(p * rate) for rate in rates] + [math.cos(p * rate) for rate in rates]
-        for p in range(LENGTH)
-    ]
+    found = _position_vectors(subject.model).double()
+    position, i = torch.arange(LENGTH).double().unsqueeze(1), torch.arange(d // 2).double()
+    angle = position / 10000 ** (2 * i / d)
+    interleaved = torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1)
+    angle = position * torch.exp(-i * math.log(10000) / max(d // 2 - 1, 1))
+    concatenated = torch.cat((angle.sin(), angle.cos()), dim=1)
     paper, tensor2tensor = (
-        torch.allclose(found, torch.tensor(table), atol=1e-4)
-        for table in (interleaved, concatenated)
+        torch.allclose(found, table, atol=1e-4) for table in (interleaved, concatenated)
     )
     shown = ", ".join(f"PE(10, {i}) = {value:.4f}" for i, value in enumerate(found[10, :3]))
     layout = "interleaved" if paper else "concatenated" if tensor2tensor else "no sinusoids"
@@ -69,10 +62,9 @@ def embedding_scale(subject: Subject) -> Finding:
     source, target = _scale(model, 0), _scale(model, 1)
     right = all(math.isclose(scale, wanted, rel_tol=1e-4) for scale in (source, target))
     masked = _padding_is_masked(model)
-    return Finding(
+    return Finding.both(
         f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {wanted:.4g};"
         f" pads reach {'no token' if masked else 'other tokens'}",
-        right and masked,
         right and masked,
     )
 
@@ -106,7 +98,7 @@ def shared_matrix(subject: Subject) -> Finding:
     bias = any(_makes_bias(model, parameter) for parameter in outside.values())
     shared = moved == [["source", "target", "logits"]]
     if shared and not bias:
-        return Finding("one storage: a row moves source, target and logit; no bias", True, True)
+        return Finding.both("one storage: a row moves source, target and logit; no bias", True)
     uses = "; ".join(" and ".join(names) or "nothing" for names in moved)
     remark = "; logits with a bias" if bias else ""
     return Finding(f"{len(moved)} matrices of V x d_model, moving: {uses}{remark}", shared, False)
@@ -174,15 +166,15 @@ def _is_shifted(start_id: int) -> bool:
     batching = Batching(corpus, source_tokens=400, target_tokens=400, seed=1)
     indices = batching.in_order()[0]
     batch = batching.collate(indices)
-    for row, i in enumerate(indices.tolist()):
-        source, target = corpus.source(i).tolist(), corpus.target(i).tolist()
-        if source[-1] != END_ID or target[-1] != END_ID:
-            return False
-        for found, wanted in (
-            (batch.source[row], source),
-            (batch.target_input[row], [start_id, *target[:-1]]),
-            (batch.target_output[row], target),
-        ):
-            if found.tolist() != wanted + [PADDING_ID] * (len(found) - len(wanted)):
-                return False
-    return True
+    sources, targets = (
+        [read(i).tolist() for i in indices.tolist()] for read in (corpus.source, corpus.target)
+    )
+    inputs = [[start_id, *target[:-1]] for target in targets]
+    return all(row[-1] == END_ID for row in (*sources, *targets)) and all(
+        found.equal(pad_sequence(list(map(torch.tensor, rows)), True, PADDING_ID))
+        for found, rows in (
+            (batch.source, sources),
+            (batch.target_input, inputs),
+            (batch.target_output, targets),
+        )
+    )

@@ -26,15 +26,14 @@ def residual_norm_dropout(subject: Subject) -> Finding:
     try:
         rates = dropout_rates(subject.model)
     except StructureError as error:
-        return Finding(str(error), False, False)
+        return Finding.both(str(error), False)
     shown = ", ".join(f"{rate:.3g}" for rate in rates)
     if len(rates) > 1:
-        return Finding(f"dropout at unequal rates: {shown}", False, False)
+        return Finding.both(f"dropout at unequal rates: {shown}", False)
     norms = sum(isinstance(module, nn.LayerNorm) for module in subject.model.modules())
-    return Finding(
+    return Finding.both(
         f"LayerNorm(x + Dropout(Sublayer(x))) at {norms} of {norms} norms, each giving mean 0 and"
         f" variance 1; dropout {shown} on both sums of embedding and position",
-        True,
         True,
     )
 
@@ -110,10 +109,10 @@ def norm_after_the_last_layer(subject: Subject) -> Finding:
     for name, stack in stacks:
         after = stack.events[stack.layers_end + 1 :]
         if any(isinstance(event.module, nn.LayerNorm) for event in after):
-            return Finding(f"the {name} has a norm after its last layer", False, False)
+            return Finding.both(f"the {name} has a norm after its last layer", False)
         if not torch.equal(stack.events[stack.layers_end].output, stack.result):
-            return Finding(f"the {name} changes its last layer's output", False, False)
-    return Finding("none: both stacks return their last layer's output", True, True)
+            return Finding.both(f"the {name} changes its last layer's output", False)
+    return Finding.both("none: both stacks return their last layer's output", True)
 
 
 @detail("dropout on attention and ReLU (5.4)", paper="none", tensor2tensor="0 and 0")
@@ -126,8 +125,8 @@ def inner_dropout(subject: Subject) -> Finding:
             if name and not _is_deterministic(event):
                 random.add(name)
     if random:
-        return Finding(f"dropout on {' and '.join(sorted(random))}", False, False)
-    return Finding("none: sublayers give the same in training as in evaluation", True, True)
+        return Finding.both(f"dropout on {' and '.join(sorted(random))}", False)
+    return Finding.both("none: sublayers give the same in training as in evaluation", True)
 
 
 _DROPPED: dict[type, str] = {MultiHeadAttention: "attention weights", FeedForward: "ReLU"}
@@ -147,7 +146,7 @@ def norm_epsilon(subject: Subject) -> Finding:
     right = len(found) == 1 and not remarks and math.isclose(found[0][0], 1e-6, rel_tol=1e-3)
     values = ", ".join(f"{value:.3g}" for value, _ in found)
     remark = ", ".join(sorted(remarks)) or "inside the root, biased variance"
-    return Finding(f"{values}, {remark}", right, right)
+    return Finding.both(f"{values}, {remark}", right)
 
 
 def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:

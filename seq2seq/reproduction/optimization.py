@@ -129,10 +129,9 @@ def label_smoothing(subject: Subject) -> Finding:
     right = even and _close(mass, 0.9) and _close(other, 0.1 / (_VOCAB_SIZE - 1))
     by_others = _close((1.0 - mass) / max(other, 1e-12), _VOCAB_SIZE - 1)
     spread = f"eps / (V - 1) = {other:.4f}" if by_others else f"{other:.4f}"
-    return Finding(
+    return Finding.both(
         f"reference {mass:.4f}, others {spread} each (V = {_VOCAB_SIZE}), total"
         f" {float(found.sum(dim=1).mean()):.4f}",
-        right,
         right,
     )
 
@@ -153,11 +152,10 @@ def loss_normalisation(subject: Subject) -> Finding:
     divided = _close(targets.divisor, tokens) and metrics.target_tokens == tokens
     right = divided and (whole or less)
     parts = targets.micro_batches
-    return Finding(
+    return Finding.both(
         f"{targets.divisor:.2f} for {tokens} target tokens without pads, in {parts}"
         f" micro-batch{'es' if parts > 1 else ''}"
         + ("; recorded less the targets' entropy" if less else ""),
-        right,
         right,
     )
 
@@ -189,12 +187,11 @@ def adam(subject: Subject) -> Finding:
     small = (moved > 0) & (gradient < gradient[moved > 0].quantile(0.1))
     error = _distance_from_adam(weights, gradients, rates)
     right = error < 1e-4
-    return Finding(
+    return Finding.both(
         f"{beta_1:.4g}, {beta_2:.4g}, {float(epsilons[small].median()):.2g}; two updates as"
         f" computed by hand {'to' if right else 'but for'} {error:.0e} of the rate, at a gradient's"
         f" norm of {float(gradient.norm()):.3g}:"
         f" {'no clipping, no decay' if right else 'another rule'}",
-        right,
         right,
     )
 
@@ -236,7 +233,7 @@ def learning_rates(subject: Subject) -> Finding:
         wanted = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
         right = right and all(_close(rate, wanted) for rate in (recorded, *used))
         shown.append(f"{', '.join(f'{rate:.3g}' for rate in used)} (step {step:,})")
-    return Finding(", ".join(shown), right, right)
+    return Finding.both(", ".join(shown), right)
 
 
 def _close(found: float, wanted: float) -> bool:

@@ -99,7 +99,7 @@ def steps(subject: Subject) -> Finding:
     done = [record["step"] for record in _recorded(subject, "step")]
     if done:
         here, right = f"{done[-1]:,} done, of {here}", done[-1] == wanted
-    return Finding(f"{here}; the paper's {subject.recipe} model: {wanted:,}", right, right)
+    return Finding.both(f"{here}; the paper's {subject.recipe} model: {wanted:,}", right)
 
 
 def _ends_after(subject: Subject, steps: int) -> bool:
@@ -122,10 +122,10 @@ def dropout_rate(subject: Subject) -> Finding:
     try:
         rates = dropout_rates(subject.model)
     except StructureError:
-        return Finding("none that can be measured", False, False)
+        return Finding.both("none that can be measured", False)
     shown = ", ".join(f"{rate:.3g}" for rate in rates)
     right = len(rates) == 1 and math.isclose(rates[0], wanted, abs_tol=2e-3)
-    return Finding(f"{shown}; the paper's {subject.recipe} model: {wanted:g}", right, right)
+    return Finding.both(f"{shown}; the paper's {subject.recipe} model: {wanted:g}", right)
 
 
 @detail(
@@ -141,10 +141,9 @@ def averaging(subject: Subject) -> Finding:
     every += [f"{by_steps:,} steps"] if by_steps else []
     right = (training.average_checkpoints, minutes, by_steps) == (wanted, 10.0, None)
     is_mean = _average_is_mean()
-    return Finding(
+    return Finding.both(
         f"the last {training.average_checkpoints}, one every {' or '.join(every)};"
         f" {'the mean of their weights' if is_mean else 'another average than the mean'}",
-        right and is_mean,
         right and is_mean,
     )
 

@@ -58,10 +58,10 @@ def evaluation_sets(subject: Subject) -> Finding:
         right = splits == ("validation", "test")
         names = "newstest2013, newstest2014" if right else "other splits"
         where = f"{splits[0]} and {splits[1]} of {data.dataset} at {data.revision[:8]}"
-        return Finding(f"{names}: {where}", right, right)
+        return Finding.both(f"{names}: {where}", right)
     valid = _identify(data)
     right = valid == "newstest2013" and "newstest2014" in str(data.test)
-    return Finding(valid or f"{data.name}: another development set", right, right)
+    return Finding.both(valid or f"{data.name}: another development set", right)
 
 
 def _identify(data: DataConfig) -> str:
@@ -89,11 +89,10 @@ def bleu_variants(subject: Subject) -> Finding:
     ours = paper_bleu([output], [[reference]]).value
     sacre = bleu([output], [[reference]]).value
     right = split and cased and not math.isclose(ours, sacre, rel_tol=1e-3)
-    return Finding(
+    return Finding.both(
         f"paper BLEU {'splits' if split else 'does not split'} both sides,"
         f" {'cased' if cased else 'not cased'}: {ours:.1f} where sacreBLEU has {sacre:.1f};"
         " both are printed, each under its name",
-        right,
         right,
     )
 
@@ -124,9 +123,8 @@ def cost(subject: Subject) -> Finding:
     total, paper = step * (subject.training.max_steps or 0), paper_step * STEPS[recipe]
     right = 0.8 <= total / paper <= 1.25
     share = "" if right else f", {total / paper:.2g} of that"
-    return Finding(
+    return Finding.both(
         f"counted {step:.2g} a step, {total:.2g} in all (the paper's {recipe} recipe {paper:.2g}"
         f"{share}); by the paper's time and rate {PAPER_FLOPS[recipe]:.2g}, another measure",
-        right,
         right,
     )

@@ -2,13 +2,14 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
-from seq2seq.reproduction.detail import Finding, Subject, detail
+from seq2seq.reproduction.detail import Finding, Subject, detail, new_model
 from seq2seq.reproduction.synthetic import FIRST_WORD
 from seq2seq.reproduction.trace import LENGTH, mode, random_tokens
 
@@ -49,10 +50,9 @@ def attention_formula(subject: Subject) -> Finding:
     }
     causal = _is_causal(model)
     right = causal and found == set(list(scales)[:1])
-    return Finding(
+    return Finding.both(
         f"softmax(QK^T scaled)V, {', '.join(sorted(found))}; masked keys weigh 0; a target sees"
         f" {'itself and those before' if causal else 'those to come'}",
-        right,
         right,
     )
 
@@ -105,7 +105,7 @@ def feed_forward_formula(subject: Subject) -> Finding:
                 errors.append(float((exact(x[None])[0] - wanted).abs().max()))
     right = max(errors) < 1e-9
     formula = f"max(0, xW1 + b1)W2 + b2, in {len(errors)} of {len(errors)} to {max(errors):.0e}"
-    return Finding(formula if right else "another formula", right, right)
+    return Finding.both(formula if right else "another formula", right)
 
 
 @detail(
@@ -114,8 +114,8 @@ def feed_forward_formula(subject: Subject) -> Finding:
     tensor2tensor="matrices Glorot uniform, embeddings N(0, 1/d_model), norms 1 and 0, biases 0",
 )
 def initialisation(subject: Subject) -> Finding:
-    """Look at the bounds and moments of a model before its first update."""
-    model, others = subject.fresh, set[str]()
+    """Look at the bounds and moments of a new model's parameters."""
+    model, others = new_model(replace(subject.model.config, num_layers=1)), set[str]()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             if not _is_glorot_uniform(module.weight.detach()):
@@ -131,7 +131,7 @@ def initialisation(subject: Subject) -> Finding:
         others.add("embeddings")
     remark = f"otherwise: {', '.join(sorted(others))}" if others else "all as in tensor2tensor"
     here = f"{remark}; embeddings' deviation {deviation:.4g}, d_model^-1/2 = {wanted:.4g}"
-    return Finding(here, not others, not others)
+    return Finding.both(here, not others)
 
 
 def _is_glorot_uniform(matrix: Tensor) -> bool:

@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.report import COLUMNS, text_table
@@ -89,10 +89,8 @@ class Line:
     row: PaperRow | None
     change: str
     """In the paper's words, with our sizes."""
-    perplexity: float
-    """Minus that of base."""
-    bleu: float
-    """Minus that of base."""
+    perplexity_minus_base: float
+    bleu_minus_base: float
 
 
 def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
@@ -185,9 +183,9 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         row.name if row else "not in the table",
         line.change,
-        f"{run.perplexity:.2f} ({line.perplexity:+.2f})",
+        f"{run.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
         f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
-        f"{run.bleu:.2f} ({line.bleu:+.2f})",
+        f"{run.bleu:.2f} ({line.bleu_minus_base:+.2f})",
         f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
         f"{run.parameters / 1e6:.1f}",
         str(row.millions) if row and row.millions else "",
@@ -203,7 +201,9 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
         for line in lines:
             paper = getattr(line.row, name) - getattr(base, name) if line.row else 0.0
             if line.row and abs(paper) > 1e-9:
-                (same if getattr(line, name) * paper > 0 else other).append(line.row.name)
+                (same if getattr(line, f"{name}_minus_base") * paper > 0 else other).append(
+                    line.row.name
+                )
         if same or other:
             count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
             rest = f"; not {', '.join(other)}" if other else ""
@@ -214,23 +214,4 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
 
 def as_json(lines: Sequence[Line]) -> str:
     """The same for programs: a list of objects."""
-    return json.dumps(
-        [
-            {
-                "run": line.run.name,
-                "row": line.row.name if line.row else None,
-                "change": line.change,
-                "step": line.run.step,
-                "perplexity": line.run.perplexity,
-                "perplexity_minus_base": line.perplexity,
-                "bleu": line.run.bleu,
-                "bleu_minus_base": line.bleu,
-                "parameters": line.run.parameters,
-                "paper_perplexity": line.row.perplexity if line.row else None,
-                "paper_bleu": line.row.bleu if line.row else None,
-                "paper_parameters_millions": line.row.millions if line.row else None,
-            }
-            for line in lines
-        ],
-        indent=2,
-    )
+    return json.dumps([asdict(line) for line in lines], indent=2)

@@ -90,7 +90,7 @@ def test_the_parameters_of_a_run_with_absurd_sizes_are_counted_or_refused_at_onc
 ) -> None:
     deep = write_run(tmp_path / "deep", model=replace(MODEL, num_layers=10**9))
     assert main(["table3", "--json", str(deep)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["parameters"] > 10**13
+    assert json.loads(capsys.readouterr().out)[0]["run"]["parameters"] > 10**13
     wide = write_run(tmp_path / "wide", model=replace(MODEL, d_model=4 * 10**12))
     assert main(["table3", str(wide)]) == 1
     error = capsys.readouterr().err
@@ -117,10 +117,10 @@ def test_table_3(table_runs: Callable[[], list[str]], capsys: pytest.CaptureFixt
     runs = table_runs()
     assert main(["table3", "--json", *runs]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["row"] for row in rows] == ["base", "A_h1", "C_dff1024"]
-    assert [row["bleu"] for row in rows] == [20.0, 19.0, 18.0]
+    assert [row["row"]["name"] for row in rows] == ["base", "A_h1", "C_dff1024"]
+    assert [row["run"]["bleu"] for row in rows] == [20.0, 19.0, 18.0]
     assert [row["bleu_minus_base"] for row in rows] == [0.0, -1.0, -2.0]
-    assert all(row["step"] == 30 and row["perplexity"] == 7.4 for row in rows)
+    assert all((row["run"]["step"], row["run"]["perplexity"]) == (30, 7.4) for row in rows)
     assert main(["table3", *runs]) == 0
     text = capsys.readouterr().out
     assert "BLEU: 2 of 2 rows are on the same side of base as in the paper" in text
