@@ -35,7 +35,7 @@ class Subject:
 
     model: Transformer
     vocab_size: int
-    """Of the training; a model that is not trained may have a smaller one."""
+    """Rows of the shared matrix in training; an untrained model has fewer."""
     training: TrainingConfig
     search: SearchConfig
     data: DataConfig

@@ -54,7 +54,9 @@ def _scale(model: Transformer, stack: int = 0) -> float:
         return float((rows * embedded).sum() / (rows * rows).sum())
 
 
-@detail("embedding scale (3.4)", paper="times sqrt(d_model)", tensor2tensor="the same, pads zeroed")
+@detail(
+    "embedding scale (3.4)", paper="times sqrt(d_model)", tensor2tensor="the same, padding zeroed"
+)
 def embedding_scale(subject: Subject) -> Finding:
     """Compare embedded tokens with their rows, and sentences with and without padding."""
     model = subject.model
@@ -64,7 +66,7 @@ def embedding_scale(subject: Subject) -> Finding:
     masked = _padding_is_masked(model)
     return Finding.both(
         f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {wanted:.4g};"
-        f" pads reach {'no token' if masked else 'other tokens'}",
+        f" padding reaches {'no token' if masked else 'other tokens'}",
         right and masked,
     )
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
 from seq2seq.reproduction.detail import Finding, Subject, detail
-from seq2seq.reproduction.trace import Event, Trace, mode, trace
+from seq2seq.reproduction.trace import Trace, mode, trace
 
 
 class StructureError(Exception):
@@ -76,7 +76,7 @@ def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
 def _check_normalised(norm: nn.LayerNorm, output: Tensor) -> None:
     gain, bias = norm.weight.double(), norm.bias.double()
     if gain.abs().min() <= 1e-3:
-        return  # what it multiplies by almost 0 can't be found again
+        return  # elements that were multiplied by almost 0 can't be recovered
     normalised = (output.double() - bias) / gain
     if normalised.mean(-1).abs().max() > 1e-3 or (
         (normalised.var(-1, correction=0) - 1).abs().max() > 1e-2
@@ -85,7 +85,7 @@ def _check_normalised(norm: nn.LayerNorm, output: Tensor) -> None:
 
 
 def _dropout_rate(dropped: Tensor, whole: Tensor) -> float:
-    """From the factor on what was kept; the share of zeros must agree with it."""
+    """The rate by the factor on the elements that are kept; the share of zeros must agree."""
     large = whole.abs() > 1e-2 * whole.abs().max()
     ratio = (dropped[large] / whole[large]).double()
     kept = ratio[ratio.abs() > 0.5]
@@ -121,20 +121,15 @@ def inner_dropout(subject: Subject) -> Finding:
     random = set()
     for stack in trace(subject.model, training=True):
         for event in stack.events:
-            name = _DROPPED.get(type(event.module))
-            if name and not _is_deterministic(event):
-                random.add(name)
+            attention = isinstance(event.module, MultiHeadAttention)
+            if attention or isinstance(event.module, FeedForward):
+                with mode(event.module, training=False):
+                    exact = event.module(*event.inputs)
+                if not torch.allclose(exact, event.output, atol=1e-5):
+                    random.add("attention weights" if attention else "ReLU")
     if random:
         return Finding.both(f"dropout on {' and '.join(sorted(random))}", False)
     return Finding.both("none: sublayers give the same in training as in evaluation", True)
-
-
-_DROPPED: dict[type, str] = {MultiHeadAttention: "attention weights", FeedForward: "ReLU"}
-
-
-def _is_deterministic(event: Event) -> bool:
-    with mode(event.module, training=False):
-        return torch.allclose(event.module(*event.inputs), event.output, atol=1e-5)
 
 
 @detail("LayerNorm's epsilon", paper=None, tensor2tensor="1e-6, inside the root, biased variance")

@@ -1,12 +1,13 @@
 """Sections 5.3 and 5.4: the loss, Adam and the learning rate, in the trainer's own updates."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from seq2seq.data.batching import Batching
+from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import synthetic_corpus
 from seq2seq.storage.checkpoint import new_transformer
@@ -28,8 +29,9 @@ class Rehearsal:
     """
 
     def __init__(self, subject: Subject, *, gain: float = 1.0) -> None:
-        config = replace(
-            subject.model.config, num_layers=1, d_ff=16, num_heads=1, d_k=8, d_v=8, dropout=0.1
+        d_model = subject.model.config.d_model
+        config = TransformerConfig(
+            num_layers=1, d_model=d_model, d_ff=16, num_heads=1, d_k=8, d_v=8
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
@@ -78,7 +80,7 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class _Targets:
-    """What the loss pulls the model's distributions to, in one update."""
+    """The target distributions of one update, recovered from its gradient."""
 
     distributions: Tensor
     """(tokens, V), a row for each target token."""
@@ -118,7 +120,7 @@ def _targets(subject: Subject) -> _Targets:
 @detail(
     "label smoothing (5.4)",
     paper="eps = 0.1",
-    tensor2tensor="reference 1 - eps, each other token eps / (V - 1), pads nothing",
+    tensor2tensor="reference 1 - eps, each other token eps / (V - 1); padding nothing",
 )
 def label_smoothing(subject: Subject) -> Finding:
     """Recover the target distribution from the gradient of the loss in the trainer."""
@@ -139,23 +141,23 @@ def label_smoothing(subject: Subject) -> Finding:
 @detail(
     "the loss is divided by",
     paper=None,
-    tensor2tensor="target tokens without pads, over all devices",
+    tensor2tensor="target tokens without padding, over all devices",
 )
 def loss_normalisation(subject: Subject) -> Finding:
-    """Recover the factor on the summed loss, and compare it and the record with the tokens."""
+    """Recover the divisor of the summed loss, and compare it and the record with the tokens."""
     targets = _targets(subject)
     tokens, metrics = len(targets.distributions), targets.metrics
-    # What is recorded may be less the smallest possible loss, the entropy of the targets.
+    # The record may have the smallest possible loss subtracted, the entropy of the targets.
     entropy = float(-torch.xlogy(targets.distributions, targets.distributions.clamp(0)).sum())
     whole = _close(metrics.smoothed, targets.loss)
-    less = not whole and _close(metrics.smoothed, targets.loss - entropy)
+    reduced = not whole and _close(metrics.smoothed, targets.loss - entropy)
     divided = _close(targets.divisor, tokens) and metrics.target_tokens == tokens
-    right = divided and (whole or less)
+    right = divided and (whole or reduced)
     parts = targets.micro_batches
     return Finding.both(
-        f"{targets.divisor:.2f} for {tokens} target tokens without pads, in {parts}"
+        f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {parts}"
         f" micro-batch{'es' if parts > 1 else ''}"
-        + ("; recorded less the targets' entropy" if less else ""),
+        + ("; recorded minus the entropy of the targets" if reduced else ""),
         right,
     )
 

@@ -26,7 +26,7 @@ _PAIRS = 100_000
 @detail(
     "batch (5.1)",
     paper="about 25,000 source and 25,000 target tokens, pairs of similar length together",
-    tensor2tensor="8 x 4096 tokens of the longer side, pads counted",
+    tensor2tensor="8 x 4096 tokens of the longer side, padding counted",
 )
 def batch(subject: Subject) -> Finding:
     """Count the tokens of a step, in the run's record or in batches of synthetic pairs."""
@@ -53,7 +53,7 @@ def batch(subject: Subject) -> Finding:
         and longest <= 4096
     )
     asked = (
-        f"{parts} x {training.micro_batch_tokens:,} of the longer side, pads counted"
+        f"{parts} x {training.micro_batch_tokens:,} of the longer side, padding counted"
         if training.count_longer_side
         else f"{sides[0]:,} + {sides[1]:,}"
     )
@@ -61,7 +61,7 @@ def batch(subject: Subject) -> Finding:
 
 
 def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
-    """Batch sentences as long as those of the news.
+    """Batch synthetic pairs whose lengths are those of news text.
 
     Returns:
         Means over the micro-batches of an epoch, and the most tokens, padding counted, that any of
@@ -103,7 +103,7 @@ def steps(subject: Subject) -> Finding:
 
 
 def _ends_after(subject: Subject, steps: int) -> bool:
-    """Whether the trainer ends after that many steps, however long and well they took."""
+    """Whether the trainer ends after that many steps, and neither by time nor by patience."""
     trainer = Rehearsal(subject).trainer
     progress = trainer.progress
     progress.seconds, progress.validations_without_improvement = 1e9, 10**9

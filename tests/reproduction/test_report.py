@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,7 +113,9 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
         results.bleu_variants,
     ]
     here = {row.detail: row.finding.here for row in rows}
-    assert here[optimization.loss_normalisation].endswith("recorded less the targets' entropy")
+    assert here[optimization.loss_normalisation].endswith(
+        "recorded minus the entropy of the targets"
+    )
 
 
 def test_the_rows_are_in_the_order_of_the_sections_of_the_files() -> None:
@@ -177,7 +180,7 @@ def test_unmasked_padding_differs() -> None:
             return torch.ones_like(super().source_mask(source))
 
     assert differing(with_model(Unmasked)) == [embedding.embedding_scale]
-    assert "pads reach other tokens" in embedding.embedding_scale(with_model(Unmasked)).here
+    assert "padding reaches other tokens" in embedding.embedding_scale(with_model(Unmasked)).here
 
 
 @pytest.mark.parametrize("diagonal", [1, SMALL.d_model])
@@ -481,6 +484,23 @@ def test_a_search_that_goes_on_to_the_end_differs(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(decoding, "beam_search", to_the_end)
     assert decoding.longest_output(subject()).differs
+
+
+def test_the_cost_of_base_is_the_papers_and_that_of_half_as_many_steps_is_not() -> None:
+    assert not results.cost(subject(TransformerConfig())).differs
+    assert results.cost(subject(TransformerConfig(), max_steps=50_000)).differs
+
+
+def test_another_development_set_differs(tmp_path: Path) -> None:
+    for name in ("newstest2013", "newstest2014"):
+        (tmp_path / name).write_text("not the news\n")
+    files = {
+        part: SplitConfig(source=str(tmp_path / name), target=str(tmp_path / name))
+        for part, name in (("valid", "newstest2013"), ("test", "newstest2014"))
+    }
+    found = results.evaluation_sets(subject(data=DataConfig(name="mine", **files)))
+    assert found.differs
+    assert found.here == "mine: another development set"
 
 
 def test_other_data_differ() -> None:
