@@ -492,13 +492,13 @@ def test_the_cost_of_base_is_the_papers_and_that_of_half_as_many_steps_is_not() 
 
 
 def test_another_development_set_differs(tmp_path: Path) -> None:
-    for name in ("newstest2013", "newstest2014"):
-        (tmp_path / name).write_text("not the news\n")
-    files = {
-        part: SplitConfig(source=str(tmp_path / name), target=str(tmp_path / name))
-        for part, name in (("valid", "newstest2013"), ("test", "newstest2014"))
-    }
-    found = results.evaluation_sets(subject(data=DataConfig(name="mine", **files)))
+    splits = {}
+    for part, name in (("valid", "newstest2013"), ("test", "newstest2014")):
+        source, target = tmp_path / f"{name}.en", tmp_path / f"{name}.de"
+        source.write_text("not the news\n")
+        target.write_text("nicht die Nachrichten\n")
+        splits[part] = SplitConfig(source=str(source), target=str(target))
+    found = results.evaluation_sets(subject(data=DataConfig(name="mine", **splits)))
     assert found.differs
     assert found.here == "mine: another development set"
 
