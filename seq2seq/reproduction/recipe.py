@@ -87,7 +87,7 @@ def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
 def steps(subject: Subject) -> Finding:
-    """Ask the trainer where it ends; of a run, count the steps done."""
+    """Ask the trainer at which step it ends; for a run, count the steps that were done."""
     training, wanted = subject.training, STEPS[subject.recipe]
     limits = {
         f"{training.max_steps or 0:,} steps": training.max_steps,
@@ -134,7 +134,7 @@ def dropout_rate(subject: Subject) -> Finding:
     tensor2tensor=None,
 )
 def averaging(subject: Subject) -> Finding:
-    """Average two checkpoints; how many, and how often, is the configuration's."""
+    """Average two checkpoints; their number and interval are those of the configuration."""
     training, wanted = subject.training, _AVERAGED[subject.recipe]
     minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []

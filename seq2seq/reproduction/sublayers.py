@@ -35,24 +35,23 @@ def attention_biases(subject: Subject) -> Finding:
     tensor2tensor="the same with a large negative number",
 )
 def attention_formula(subject: Subject) -> Finding:
-    """Compare every attention with the formula in float64; change targets to come."""
-    model = subject.model
-    d_k = model.config.key_width
-    scales = {
-        f"1/sqrt(d_k) = {d_k**-0.5:.4g}": d_k**-0.5,
-        "no scale": 1.0,
-        "1/d_k": 1.0 / d_k,
-        "1/sqrt(d_model)": model.config.d_model**-0.5,
+    """Compare every attention with the formula in float64, and change the last targets."""
+    model, config = subject.model, subject.model.config
+    formulas = {
+        "softmax(QK^T / sqrt(d_k)) V": config.key_width**-0.5,
+        "softmax(QK^T) V": 1.0,
+        "softmax(QK^T / d_k) V": 1.0 / config.key_width,
+        "softmax(QK^T / sqrt(d_model)) V": config.d_model**-0.5,
     }
     found = {
-        next((name for name, scale in scales.items() if _attends(attention, scale)), "another one")
+        next((name for name, scale in formulas.items() if _attends(attention, scale)), "another")
         for attention in _attentions(model)
     }
     causal = _is_causal(model)
-    right = causal and found == set(list(scales)[:1])
+    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"}
     return Finding.both(
-        f"softmax(QK^T scaled)V, {', '.join(sorted(found))}; masked keys weigh 0; a target sees"
-        f" {'itself and those before' if causal else 'those to come'}",
+        f"{', '.join(sorted(found))}, mask -inf; a target attends to"
+        f" {'itself and those before' if causal else 'those after it'}",
         right,
     )
 
@@ -78,7 +77,7 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
 
 
 def _is_causal(model: Transformer) -> bool:
-    """Whether new tokens from the middle on change no state before it, and every one from it on."""
+    """Whether changing the second half of the tokens changes exactly the second half of the states."""
     with mode(model, training=False):
         source, target_input = random_tokens(model), random_tokens(model)
         half, words = LENGTH // 2, model.vocab_size - FIRST_WORD

@@ -50,10 +50,12 @@ def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     model = new_transformer(MODEL, tokenizer.vocab_size)
     save_model(run / "averaged", TrainedModel(model, tokenizer, "en", "de"))
     assert main(["fidelity", "--json", "--model", str(run)]) == 0
-    here = [row["here"] for row in json.loads(capsys.readouterr().out)]
+    rows = json.loads(capsys.readouterr().out)
+    here = [row["here"] for row in rows]
     assert here[0].startswith("LayerNorm(x + Dropout(Sublayer(x)))")
     assert here[16] == "25,000 + 25,000: 900 + 950 on average in the run"
     assert here[17].startswith("30 done, of 30 steps")
+    assert [rows[i]["verdict"] for i in (16, 17)] == ["differs", "differs"]
     assert main(["fidelity", "--model", str(run), "model=big"]) == 2
     assert "leave out the overrides" in capsys.readouterr().err
 

@@ -135,6 +135,70 @@ def test_pre_ln_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Pre-LN" in layers.residual_norm_dropout(subject()).here
 
 
+def feed_forward_beside_attention(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    attended = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
+    return layer.feed_forward_norm(attended + layer.dropout(layer.feed_forward(x)))
+
+
+def doubled_output(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    x = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
+    return 2 * layer.feed_forward_norm(x + layer.dropout(layer.feed_forward(x)))
+
+
+def no_residual(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    x = layer.self_attention_norm(layer.dropout(layer.self_attention(x, x, mask)))
+    return layer.feed_forward_norm(layer.dropout(layer.feed_forward(x)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "here"),
+    [
+        (
+            feed_forward_beside_attention,
+            "a sublayer does not read the output of the norm before it",
+        ),
+        (doubled_output, "a layer does not end with a norm"),
+        (no_residual, "a norm's input is not x + Dropout(Sublayer(x))"),
+    ],
+)
+def test_another_layer_differs(
+    monkeypatch: pytest.MonkeyPatch, forward: Callable[..., Tensor], here: str
+) -> None:
+    monkeypatch.setattr(EncoderLayer, "forward", forward)
+    assert differing(subject()) == [layers.residual_norm_dropout]
+    assert layers.residual_norm_dropout(subject()).here == here
+
+
+class RootMeanSquare(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+
+class OutsideTheRoot(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + self.eps)
+
+
+class Unbiased(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.eps).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "remark"),
+    [
+        (RootMeanSquare, layers.residual_norm_dropout, "does not have mean 0"),
+        (OutsideTheRoot, layers.norm_epsilon, "not inside the root"),
+        (Unbiased, layers.norm_epsilon, "unbiased variance"),
+    ],
+)
+def test_another_norm_differs(kind: type[nn.LayerNorm], detail: Detail, remark: str) -> None:
+    examined = subject()
+    examined.model.get_submodule("encoder.layers.1").feed_forward_norm = kind(64, eps=1e-6)
+    assert detail(examined).differs
+    assert remark in detail(examined).here
+
+
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_norm_after_the_last_layer_differs(stack: str) -> None:
     class EndNorm(Transformer):
@@ -184,7 +248,7 @@ def test_unmasked_padding_differs() -> None:
 
 
 @pytest.mark.parametrize("diagonal", [1, SMALL.d_model])
-def test_targets_that_see_those_to_come_differ(
+def test_targets_that_attend_to_those_after_them_differ(
     monkeypatch: pytest.MonkeyPatch, diagonal: int
 ) -> None:
     def mask(length: int, device: torch.device) -> Tensor:
@@ -192,7 +256,7 @@ def test_targets_that_see_those_to_come_differ(
 
     monkeypatch.setattr("seq2seq.model.transformer.causal_mask", mask)
     assert differing(subject()) == [sublayers.attention_formula]
-    assert "a target sees those to come" in sublayers.attention_formula(subject()).here
+    assert "a target attends to those after it" in sublayers.attention_formula(subject()).here
 
 
 def test_an_untied_matrix_differs() -> None:
@@ -317,7 +381,20 @@ def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("seq2seq.model.transformer.attention", unscaled)
     assert differing(subject()) == [sublayers.attention_formula]
-    assert "no scale" in sublayers.attention_formula(subject()).here
+    assert "softmax(QK^T) V" in sublayers.attention_formula(subject()).here
+
+
+def test_masked_keys_that_weigh_more_than_nothing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lenient(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+    ) -> Tensor:
+        scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
+        attended: Tensor = dropout(scores.masked_fill(~mask, -5.0).softmax(dim=-1)) @ value
+        return attended
+
+    monkeypatch.setattr("seq2seq.model.transformer.attention", lenient)
+    assert differing(subject()) == [embedding.embedding_scale, sublayers.attention_formula]
+    assert "another, mask" in sublayers.attention_formula(subject()).here
 
 
 def test_a_bias_in_one_attention_differs() -> None:
@@ -381,6 +458,18 @@ def test_another_normalisation_of_the_loss_differs(monkeypatch: pytest.MonkeyPat
         return smoothed / 2, cross_entropy
 
     monkeypatch.setattr(trainer, "projected_loss", halved)
+    assert optimization.loss_normalisation(subject()).differs
+
+
+def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_loss = trainer.projected_loss
+
+    def shown_half(*arguments: Any, **rest: Any) -> Any:
+        smoothed, cross_entropy = projected_loss(*arguments, **rest)
+        return smoothed - smoothed.detach() / 2, cross_entropy
+
+    monkeypatch.setattr(trainer, "projected_loss", shown_half)
+    assert not optimization.label_smoothing(subject()).differs
     assert optimization.loss_normalisation(subject()).differs
 
 
