@@ -145,7 +145,7 @@ def norm_epsilon(subject: Subject) -> Finding:
 
 
 def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
-    """Epsilon to three digits, and what is wrong with its use."""
+    """Epsilon to three digits, and how its use differs from tensor2tensor's, if it does."""
     plain = copy.deepcopy(norm).double()
     with torch.no_grad():
         nn.init.ones_(plain.weight)

@@ -14,8 +14,8 @@ from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.metrics import StepMetrics
 from seq2seq.training.trainer import Trainer
 
-# Fewer words than the model is wide: the gradient at the logits can then be told from that at the
-# decoder's states.
+# Less than d_model: the gradient at the logits can then be computed from that at the decoder's
+# states.
 _VOCAB_SIZE = 11
 _MAX_MICRO_BATCHES = 8
 
@@ -61,7 +61,7 @@ class Rehearsal:
         self.model.decoder.register_forward_hook(self._keep_states)
 
     def update(self, step: int) -> StepMetrics:
-        """Do the update of that number."""
+        """Let the trainer do one update, as if it were that step."""
         self.at_states.clear()
         self.trainer.progress.step = step - 1
         with torch.random.fork_rng(devices=[]):

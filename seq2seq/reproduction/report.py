@@ -44,7 +44,7 @@ class Row:
 def examine(subject: Subject) -> list[Row]:
     """Measure every detail."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # what is computed at a time is too little to share
+    torch.set_num_threads(1)  # each computation is too small to share
     try:
         return [Row(i, detail, detail(subject)) for i, detail in enumerate(DETAILS, start=1)]
     finally:

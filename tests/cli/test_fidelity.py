@@ -76,13 +76,13 @@ def test_complaints_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not a configuration of this program" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("figure", ["NaN", "-Infinity", "1e400"])
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400"])
 def test_a_validation_that_is_not_finite_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str
 ) -> None:
     run = write_run(tmp_path / "run")
     metrics = run / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace("7.4", figure))
+    metrics.write_text(metrics.read_text().replace("7.4", value))
     assert main(["table3", str(run)]) == 1
     assert "not finite" in capsys.readouterr().err
 

@@ -263,7 +263,7 @@ def test_an_untied_matrix_differs() -> None:
     class Untied(Transformer):
         def __init__(self, *arguments: Any, **facts: Any) -> None:
             super().__init__(*arguments, **facts)
-            # The same numbers at first, another storage.
+            # Equal at first, but stored apart.
             self.output = nn.Parameter(self.embedding.weight.detach().clone())
 
         def project(self, states: Tensor) -> Tensor:
@@ -587,9 +587,9 @@ def test_another_development_set_differs(tmp_path: Path) -> None:
         source.write_text("not the news\n")
         target.write_text("nicht die Nachrichten\n")
         splits[part] = SplitConfig(source=str(source), target=str(target))
-    found = results.evaluation_sets(subject(data=DataConfig(name="mine", **splits)))
+    found = results.evaluation_sets(subject(data=DataConfig(name="captions", **splits)))
     assert found.differs
-    assert found.here == "mine: another development set"
+    assert found.here == "captions: another development set"
 
 
 def test_other_data_differ() -> None:
