@@ -77,7 +77,7 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
 
 
 def _is_causal(model: Transformer) -> bool:
-    """Whether changing the second half of the tokens changes the second half of the states alone."""
+    """Whether a change of the second half of the tokens changes that half of the states alone."""
     with mode(model, training=False):
         source, target_input = random_tokens(model), random_tokens(model)
         half, words = LENGTH // 2, model.vocab_size - FIRST_WORD
