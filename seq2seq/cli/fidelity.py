@@ -14,7 +14,7 @@ configuration alone.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
-  seq2seq fidelity model=big details=tensor2tensor
+  seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
   seq2seq fidelity --model runs/captions          a trained model
 """
 
