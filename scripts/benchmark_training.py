@@ -239,7 +239,7 @@ def ours(work: Work, precision: torch.dtype) -> Callable[[list[Any]], object]:
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(device)
     batching, _ = work.steps_of_batches()
-    trainer = Trainer(model, batching, work.training(), device=device, precision=precision, seed=1)
+    trainer = Trainer(model, batching, work.training(), device=device, dtype=precision, seed=1)
     model.train()
     return trainer.update
 

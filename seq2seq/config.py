@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import (
     AliasToken,
@@ -59,7 +59,7 @@ class Config:
 
 # What earlier versions named otherwise: section, old name, new name.
 _RENAMED = (
-    (None, "stall_seconds", "heartbeat_timeout"),
+    ("", "stall_seconds", "heartbeat_timeout"),
     ("training", "longer_side", "count_longer_side"),
     ("training", "loss_above_least", "subtract_target_entropy"),
 )
@@ -81,8 +81,8 @@ def read_config(run: Path) -> Config:
         _check_plain(path, text)
         saved = OmegaConf.create(text)
         for section, old, new in _RENAMED:
-            keys = saved if section is None else saved.get(section, {})
-            if old in keys:
+            keys = OmegaConf.select(saved, section) if section else saved
+            if isinstance(keys, DictConfig) and old in keys:
                 keys[new] = keys.pop(old)
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), saved))
     except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:

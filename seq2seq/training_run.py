@@ -31,7 +31,7 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
-from seq2seq.training.log_file import deferred_log_file
+from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
 from seq2seq.training.optimizer import risky_start
 from seq2seq.training.recorder import NullRecorder, RunRecorder
 from seq2seq.training.run_state import RunState, Setting
@@ -76,11 +76,9 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
-        if world.is_main:
-            # Only now is there anything to keep: a failure so far leaves no folder behind.
-            write_file(folder / "config.yaml", yaml.encode())
-            log_file.write_to(folder / "train.log")
         run.describe()
+        # Only now is there anything to keep: a failure so far leaves no folder behind.
+        world.on_main(lambda: run.open_folder(yaml, log_file))
         run.fit()
         if run.trainer.signal is not None:
             logger.info(
@@ -148,7 +146,7 @@ class TrainingRun:
         if newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
         saved = restore_checkpoint(newest, self.trainer.model, self.trainer.optimizer)
-        before = self.state().resumed(newest / "progress.json", saved)
+        before = self.state().restored(newest / "progress.json", saved)
         self.trainer.progress = before.progress
         logger.info(f"going on from {newest}, epoch {before.progress.epoch + 1}")
         return before
@@ -207,6 +205,18 @@ class TrainingRun:
                 " slices; the step is the same, but slower"
             )
 
+    def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
+        """Begin to write, and remove what an earlier end has left.
+
+        Raises:
+            UserError: if the folder can't be written.
+        """
+        write_file(self.folder / "config.yaml", yaml.encode())
+        log_file.write_to(self.folder / "train.log")
+        # The mean of earlier checkpoints is not that of this training's end.
+        remove_folder(self.folder / "averaged")
+        (self.folder / _FINISHED).unlink(missing_ok=True)
+
     def fit(self) -> None:
         """Train, with everything recorded in the folder.
 
@@ -214,10 +224,6 @@ class TrainingRun:
             UserError: if the loss is no longer finite, or the folder can't be written.
         """
         trainer, is_main = self.trainer, self.world.is_main
-        if is_main:
-            # The mean that an earlier end left is not that of the model trained now.
-            remove_folder(self.folder / "averaged")
-            (self.folder / _FINISHED).unlink(missing_ok=True)
         recorder = (
             RunRecorder(self.folder, trainer.progress, self.config.training)
             if is_main
@@ -244,9 +250,7 @@ class TrainingRun:
         """Loss, perplexity and BLEU of a model on the validation set."""
         pairs = self.data.valid_pairs
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
-        translator = Translator(
-            self._trained(model), self.config.search, device=str(self.device)
-        )
+        translator = Translator(self._trained(model), self.config.search, device=str(self.device))
         return validate(
             model,
             self.data.valid,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.config import choices, keys
+from seq2seq.cli.overrides import GROUPS, choices, keys
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 README = (CHECKOUT / "README.md").read_text()
@@ -83,10 +83,10 @@ def test_every_command_is_understood(words: list[str], capsys: pytest.CaptureFix
             main([*words, "--help"])
         assert left.value.code == 0
         return
-    known = {*keys(), "data", "model", "details", "experiment"}
+    known = {*keys(), *GROUPS}
     for word in words[1:]:
         if "=" in word and not word.startswith("hydra."):
             key, _, value = word.partition("=")
             assert key in known, key
-            if key in ("data", "model", "details", "experiment") and "*" not in value:
+            if key in GROUPS and "*" not in value:
                 assert set(value.split(",")) <= set(choices(key)), word

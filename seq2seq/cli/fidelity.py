@@ -69,10 +69,16 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.config import check_words, config_path, explain, register, to_config
+    from seq2seq.cli.overrides import (
+        check_command_line,
+        config_path,
+        explain,
+        register,
+        to_config,
+    )
     from seq2seq.errors import UsageError
 
-    check_words(overrides)
+    check_command_line(overrides)
     register()
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):

@@ -12,7 +12,8 @@ A run is known by its configuration, not by its folder's name: by what it change
 that the others differ from least. Its figures are those of its last validation.
 
 example:
-  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k model=small schedule=small_data
+  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
+                model=small schedule=small_data
   seq2seq table3 runs/multirun-*/*/
 """
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +12,8 @@ from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.reproduction.subject import Finding, Subject
 from seq2seq.reproduction.synthetic import synthetic_corpus
 from seq2seq.storage.checkpoint import new_transformer
-from seq2seq.training.display import Display
-from seq2seq.training.recorder import Metrics
+from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.trainer import Trainer
 
 # Fewer words than the model is wide: the gradient at the logits can then be told from that at the
@@ -23,19 +22,13 @@ _VOCAB_SIZE = 11
 
 
 @dataclass
-class _Notebook:
-    """Stands where the trainer records and shows its figures."""
+class _LastMetrics(NullRecorder):
+    """Keeps what the trainer recorded last."""
 
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        if "train/loss" in figures:
-            self.figures = dict(figures)
-
-    def draw(self) -> None: ...
-    def show(self, *_: object) -> None: ...
-    def log(self, *_: object) -> None: ...
-    def checkpoint(self, *_: object) -> None: ...
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        self.metrics = dict(metrics)
 
 
 class Rehearsal:
@@ -55,7 +48,7 @@ class Rehearsal:
             Batching(corpus, source_tokens=96, target_tokens=96, seed=1),
             replace(subject.training, max_minutes=None, patience=None, checkpoint_steps=None),
             device=torch.device("cpu"),
-            precision=torch.float32,
+            dtype=torch.float32,
             seed=1,
         )
         self.gradients: dict[nn.Parameter, Tensor] = {}
@@ -70,19 +63,18 @@ class Rehearsal:
 
     def update(self, step: int) -> dict[str, float]:
         """Do the update of that number; what the trainer recorded of it."""
-        notebook = _Notebook()
+        recorder = _LastMetrics()
         self.at_states.clear()
         trainer = self.trainer
         trainer.config = replace(trainer.config, max_steps=step)
         trainer.progress.step = step - 1
         with torch.random.fork_rng(devices=[]):
             trainer.train(
-                cast(Metrics, notebook),
-                cast(Display, notebook),
+                recorder,
                 validate=lambda: {"valid/loss": 0.0, "valid/perplexity": 1.0, "valid/bleu": 0.0},
                 save=lambda best: None,
             )
-        return notebook.figures
+        return recorder.metrics
 
     def _note_gradient(self, parameter: Tensor) -> None:
         assert isinstance(parameter, nn.Parameter)

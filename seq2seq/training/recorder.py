@@ -1,4 +1,4 @@
-"""What is recorded of a training: `metrics.jsonl`, TensorBoard events, its learning curve, the log."""
+"""What is recorded of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
 import json
 import warnings

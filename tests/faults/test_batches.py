@@ -130,7 +130,7 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
         batching,
         config,
         device=torch.device("cpu"),
-        precision=torch.float32,
+        dtype=torch.float32,
         seed=SEED,
     )
     trainer.progress = progress

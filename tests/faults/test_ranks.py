@@ -1,5 +1,6 @@
 """Processes of a training that die or stall, and data that doesn't divide evenly among them."""
 
+import itertools
 import os
 import random
 import re
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ Trials = Callable[[int, int], int]
 GONE_WITHIN_SECONDS = 15
 
 
-def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> None:
+def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_left_out(trial: Trial) -> None:
     chance = random.Random(1)
     model = new_transformer(TransformerConfig(num_layers=1, d_model=4, d_ff=4, num_heads=1), 20)
     for _ in range(1000):
@@ -47,16 +48,16 @@ def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> No
                 batching,
                 TrainingConfig(source_tokens=asked, target_tokens=asked, micro_batch_tokens=1),
                 device=torch.device("cpu"),
-                precision=torch.float32,
+                dtype=torch.float32,
                 seed=1,
             )
-            parts = trainer.micro_batches = trainer.config.micro_batches_on(size)
-            alone = (batch for epoch in count() for batch in batching.epoch(epoch))
-            for step in islice(trainer._steps(), 2):
+            count = trainer.micro_batches = trainer.config.micro_batches_on(size)
+            alone = (batch for epoch in itertools.count() for batch in batching.epoch(epoch))
+            for step in islice(trainer.steps(), 2):
                 shares = [World(rank, size).share(step) for rank in range(size)]
-                assert {len(share) for share in shares} == {parts // size}
-                dealt = dict(part for share in shares for part in share)
-                for number, batch in enumerate(islice(alone, parts)):
+                assert {len(share) for share in shares} == {count // size}
+                dealt = dict(numbered for share in shares for numbered in share)
+                for number, batch in enumerate(islice(alone, count)):
                     assert np.array_equal(dealt[number], batch)
 
 
@@ -118,7 +119,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("fault", "number", "says"),
     [
         ("a rank dies", signal.SIGKILL, "died"),
-        ("a rank stalls", signal.SIGSTOP, "gives no sign of life"),
+        ("a rank stalls", signal.SIGSTOP, "sends no heartbeat"),
     ],
 )
 def test_a_lost_rank_ends_all_with_one_message_that_names_it(

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -373,13 +374,27 @@ def test_an_impossible_folder_is_refused_before_the_work(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
-def test_too_little_memory_is_told_before_the_first_step(
+def test_where_memory_does_not_suffice_a_step_is_computed_in_slices(
     toy: Toy, tmp_path: Path, trial: Trial
 ) -> None:
     words = ["model.d_ff=100000", "training.source_tokens=1000", "training.target_tokens=1000"]
     words += ["training.micro_batch_tokens=1000", "training.max_steps=1"]
+    run = tmp_path / "run"
+    with trial("memory that runs out"):
+        limited = Training(run_words(toy, run, *words), tmp_path / "log", memory=2**29)
+        assert limited.wait() == 0, limited.said()
+        assert re.search(r"computed in \d+ slices", limited.said()), limited.said()
+        assert limited.said().count("slices") == 1
+        assert len(checkpoints(run)) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
+def test_memory_for_less_than_one_pair_is_reported_before_the_first_step(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    words = ["model.d_ff=1000000", "training.max_steps=1"]
     with trial("memory that runs out"):
         limited = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log", memory=2**29)
         assert limited.wait() == 1
-        assert "lower training.micro_batch_tokens" in limited.said().splitlines()[-1]
+        assert "out of memory with a single pair of" in limited.said().splitlines()[-1]
         assert not (tmp_path / "run").exists()

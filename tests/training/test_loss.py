@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.training.loss import Loss, label_smoothed_loss, projected_loss
+from seq2seq.training.loss import Loss, label_smoothed_loss, projected_loss, target_entropy
 
 PADDING, V, D = 0, 7, 6
 TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 3, PADDING], [3, PADDING, PADDING, PADDING]])
@@ -62,14 +62,16 @@ def test_smoothing_is_not_pytorchs_own() -> None:
     assert (loss.smoothed - other).abs() > 1e-3
 
 
-def test_the_least_smoothed_loss_is_the_entropy_of_the_target_distribution() -> None:
-    gold, others = math.log(0.9), math.log(0.1 / (V - 1))
-    logits = torch.full((1, 1, V), others, dtype=torch.float64)
-    logits[..., 3] = gold
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_the_least_loss_is_the_target_entropy(smoothing: float) -> None:
+    """At the target distribution itself, where the gradient is zero."""
+    other = max(smoothing / (V - 1), 1e-300)
+    logits = torch.full((1, 1, V), math.log(other), dtype=torch.float64)
+    logits[..., 3] = math.log(1 - smoothing)
     logits.requires_grad_()
-    loss = label_smoothed_loss(logits, torch.tensor([[3]]), smoothing=0.1, padding_id=PADDING)
+    loss = label_smoothed_loss(logits, torch.tensor([[3]]), smoothing=smoothing, padding_id=PADDING)
     loss.smoothed.backward()
-    assert loss.smoothed.item() == pytest.approx(-0.9 * gold - 0.1 * others)
+    assert target_entropy(smoothing, V) == pytest.approx(loss.smoothed.item(), abs=1e-12)
     assert logits.grad.abs().max() < 1e-15
 
 
