@@ -5,8 +5,8 @@ python -m torch.distributed.run --nproc_per_node N rank.py CORPUS OUTPUT MICRO_B
 
 import json
 import sys
-from pathlib import Path
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
