@@ -191,6 +191,8 @@ class TrainingRun:
             logger.warning(risk)
         statistics = trainer.batching.statistics(trainer.batching.epoch(0))
         training.check_budget(statistics, devices=processes)
+        if excess := training.excessive_epochs(statistics, devices=processes):
+            logger.warning(excess)
         count = trainer.micro_batches
         logger.info(
             f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"

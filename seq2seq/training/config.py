@@ -7,6 +7,9 @@ from seq2seq.data.batching import Batching, BatchStatistics
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.errors import UserError
 
+# The paper's 100,000 steps are about 20 epochs of its corpus.
+_MAX_EPOCHS = 1000
+
 
 @dataclass(kw_only=True)
 class TrainingConfig:
@@ -101,6 +104,18 @@ class TrainingConfig:
                 f" {source:,.0f} and {target:,.0f}; take schedule=small_data, or lower"
                 " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
+
+    def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:
+        """Why the schedule is too long for the corpus, or the empty string."""
+        if self.max_steps is None or self.max_minutes is not None or self.patience is not None:
+            return ""
+        epochs = self.max_steps * self.micro_batches_on(devices) / statistics.batches
+        if epochs < _MAX_EPOCHS:
+            return ""
+        return (
+            f"{self.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
+            " schedule=small_data suits a small one better"
+        )
 
     def __post_init__(self) -> None:
         """Refuse a training that can't be done.

@@ -15,7 +15,7 @@ class Display:
     """Shows a training's progress.
 
     Args:
-        progress: where this part of it starts.
+        progress: where the training stands at the start.
         max_steps: where it ends, if by steps.
         max_minutes: when it ends, if by the clock.
     """

@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from seq2seq.storage.atomic import read_regular_file, write_file
 from seq2seq.training.config import TrainingConfig
@@ -128,7 +128,7 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure.savefig(path, dpi=110)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, float]]:
     """The records of a `metrics.jsonl`, without lines that are damaged, such as one cut off.
 
     Raises:

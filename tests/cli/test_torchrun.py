@@ -45,8 +45,8 @@ def by_two(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
 def test_two_processes_make_one_run(
     corpus, by_two: tuple[Path, str], seq2seq: Callable, tmp_path: Path
 ) -> None:
-    run, said = by_two
-    assert said.count("a step: 2 micro-batches") == 1
+    run, stderr = by_two
+    assert stderr.count("a step: 2 micro-batches") == 1
     assert "in each of 2 processes" in (run / "train.log").read_text()
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000004"]
     words = [*corpus.overrides(), *COMMAND, TWO_MICRO_BATCHES, f"run_dir={tmp_path / 'one'}"]
@@ -74,29 +74,29 @@ def test_fewer_processes_go_on_with_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
-        ("data.train.source=missing", "missing: "),  # the first process prepares the data
+        ("data.train.source=missing", "missing: "),  # the main process prepares the data
         ("training.learning_rate_scale=1e30", "is not finite"),  # all processes see it
     ],
 )
-def test_an_error_is_reported_once(corpus, tmp_path: Path, word: str, says: str) -> None:
+def test_an_error_is_reported_once(corpus, tmp_path: Path, word: str, message: str) -> None:
     done = torchrun(*corpus.overrides(), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
-    assert len(said) == 1, done.stderr
-    assert says in said[0]
+    stderr = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
+    assert len(stderr) == 1, done.stderr
+    assert message in stderr[0]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["--multirun", "seed=1,2"], "--multirun can't run under torchrun"),
         (["trainig.max_steps=3"], "did you mean training.max_steps?"),
     ],
 )
 def test_a_bad_command_line_is_refused_once(
-    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank, lines in ((0, 1), (1, 0)):
@@ -105,4 +105,4 @@ def test_a_bad_command_line_is_refused_once(
         result = seq2seq("train", *words)
         assert result.code == 2
         assert result.err.count("\n") == lines
-        assert says in result.err or not lines
+        assert message in result.err or not lines

@@ -201,7 +201,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
         ("trainig.max_steps=3", "no such key: trainig.max_steps; did you mean training.max_steps?"),
         ("max_steps=3", "did you mean training.max_steps?"),
@@ -215,10 +215,10 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("resume=true", "run_dir"),
     ],
 )
-def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, says: str) -> None:
+def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str) -> None:
     result = seq2seq("train", word)
     assert result.code in (1, 2)
-    assert says in result.err
+    assert message in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
 

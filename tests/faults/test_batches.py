@@ -8,7 +8,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.trainer import Trainer
 
 CHECKOUT = Path(__file__).parents[2]
@@ -134,14 +134,10 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
         seed=SEED,
     )
     trainer.progress = progress
-    silent = SimpleNamespace(
-        **dict.fromkeys(("write", "draw", "show", "log", "checkpoint"), lambda *_: None)
-    )
     trainer.train(
-        silent,  # type: ignore[arg-type]
-        silent,  # type: ignore[arg-type]
+        NullRecorder(),
         validate=lambda: {"valid/bleu": 0.0},
-        save=lambda best: None,
+        save=lambda is_best: None,
     )
     return batching.noted, trainer.progress
 

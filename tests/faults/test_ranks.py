@@ -64,8 +64,8 @@ def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_left_out(tri
 def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
     """A training by two processes that would go on for long, and has begun."""
     texts = [
-        f"data.{part}.{side}={corpus / part}.{side}"
-        for part in ("train", "valid")
+        f"data.{split}.{side}={corpus / split}.{side}"
+        for split in ("train", "valid")
         for side in ("source", "target")
     ]
     words = [
@@ -107,23 +107,29 @@ def processes_of(run_dir: Path) -> dict[int, int]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     chance = random.Random(5)
-    for part, pairs in (("train", 500), ("valid", 10)):
-        lines = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
+    for split, pairs in (("train", 500), ("valid", 10)):
+        texts = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
         for side in ("source", "target"):
-            (folder / f"{part}.{side}").write_text("".join(f"{line}\n" for line in lines))
+            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in texts))
     return folder
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 @pytest.mark.parametrize(
-    ("fault", "number", "says"),
+    ("fault", "number", "message"),
     [
         ("a rank dies", signal.SIGKILL, "died"),
         ("a rank stalls", signal.SIGSTOP, "sends no heartbeat"),
     ],
 )
 def test_a_lost_rank_ends_all_with_one_message_that_names_it(
-    corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, number: int, says: str
+    corpus: Path,
+    tmp_path: Path,
+    trial: Trial,
+    trials: Trials,
+    fault: str,
+    number: int,
+    message: str,
 ) -> None:
     chance = random.Random(2)
     for attempt in range(trials(1, 20)):
@@ -138,10 +144,10 @@ def test_a_lost_rank_ends_all_with_one_message_that_names_it(
             stopped = time.monotonic()
             _, err = torchrun.communicate(timeout=60)
             # A stalled one is missed for five seconds before it counts as lost.
-            assert time.monotonic() - stopped < GONE_WITHIN_SECONDS + 5 * (says != "died")
+            assert time.monotonic() - stopped < GONE_WITHIN_SECONDS + 5 * (message != "died")
             assert torchrun.returncode not in (0, None)
             assert not processes_of(run_dir)
-            said = [line for line in err.splitlines() if line.startswith("seq2seq: ")]
-            assert len(said) == 1, err
-            assert f"rank {lost} (process {ranks[lost]} " in said[0]
-            assert says in said[0]
+            lines = [line for line in err.splitlines() if line.startswith("seq2seq: ")]
+            assert len(lines) == 1, err
+            assert f"rank {lost} (process {ranks[lost]} " in lines[0]
+            assert message in lines[0]

@@ -23,6 +23,16 @@ def test_a_small_corpus_is_refused() -> None:
         config.check_budget(batching.statistics(batching.epoch(0)))
 
 
+def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
+    corpus = SyntheticLengths(20_000, mean_length=20, max_length=60)
+    config = TrainingConfig()
+    batching = config.batching(corpus, seed=1)
+    statistics = batching.statistics(batching.epoch(0))
+    assert "epochs of this corpus: schedule=small_data" in config.excessive_epochs(statistics)
+    for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
+        assert shorter.excessive_epochs(statistics) == ""
+
+
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 7), (2, 8), (7, 7), (8, 8), (16, 16)])
 def test_each_device_gets_the_same_number_of_micro_batches(
     devices: int, micro_batches: int

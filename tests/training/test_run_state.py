@@ -94,16 +94,16 @@ def test_a_state_of_the_first_format_is_the_same_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("data", "6045", "was trained with data='6045', now '31f2'"),
         ("micro_batches", 2, "was trained with micro_batches=2, now 1"),
         ("d_k", 64, "was trained with d_k=64, now None"),
     ],
 )
-def test_what_must_be_the_same_is_named(name: str, value: object, says: str) -> None:
+def test_what_must_be_the_same_is_named(name: str, value: object, message: str) -> None:
     other = replace(STATE, fixed={**STATE.fixed, name: value})
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         NOW.restored(PATH, written(other))
 
 
@@ -117,7 +117,7 @@ def test_what_may_change_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda saved: saved | {"format": 3}, "written in format 3"),
         (lambda saved: saved | {"fixed": []}, "keys in fixed"),
@@ -132,8 +132,8 @@ def test_what_may_change_is_listed() -> None:
     ],
 )
 def test_what_is_no_state_is_refused(
-    damage: Callable[[dict[str, Any]], dict[str, Any]], says: str
+    damage: Callable[[dict[str, Any]], dict[str, Any]], message: str
 ) -> None:
-    with pytest.raises(UserError, match=says) as error:
+    with pytest.raises(UserError, match=message) as error:
         NOW.restored(PATH, damage(written(STATE)))
     assert str(error.value).startswith(f"{PATH}: ")
