@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -153,5 +153,5 @@ def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
     for cut in (epoch, epoch + 1, *cuts):
         with trial("batches after resume"):
             before, progress = train(path, Progress(), cut)
-            after, _ = train(path, Progress(**asdict(progress)), steps)
+            after, _ = train(path, deepcopy(progress), steps)
             assert before + after == whole

@@ -377,11 +377,11 @@ def test_an_impossible_folder_is_refused_before_the_work(
 def test_where_memory_does_not_suffice_a_step_is_computed_in_slices(
     toy: Toy, tmp_path: Path, trial: Trial
 ) -> None:
-    words = ["model.d_ff=100000", "training.source_tokens=600", "training.target_tokens=600"]
-    words += ["training.micro_batch_tokens=600", "training.max_steps=1"]
+    words = ["model.d_ff=100000", "training.source_tokens=500", "training.target_tokens=500"]
+    words += ["training.micro_batch_tokens=500", "training.max_steps=1"]
     run = tmp_path / "run"
     with trial("memory that runs out"):
-        limited = Training(run_words(toy, run, *words), tmp_path / "log", memory=2**29)
+        limited = Training(run_words(toy, run, *words), tmp_path / "log", memory=2**30)
         assert limited.wait() == 0, limited.stderr()
         assert re.search(r"computed in \d+ slices", limited.stderr()), limited.stderr()
         assert limited.stderr().count("slices") == 1
