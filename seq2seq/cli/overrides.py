@@ -127,7 +127,7 @@ def _dotted(tree: Mapping[Any, object], prefix: str = "") -> Iterator[str]:
 
 
 def _no_such_key(key: str) -> str:
-    near = _nearest(key, [*keys(), "experiment", "schedule", "variant"])
+    near = _nearest(key, [*keys(), *GROUPS])
     return f"no such key: {key}{near}; --cfg job shows them all"
 
 

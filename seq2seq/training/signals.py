@@ -45,19 +45,19 @@ class StopSignals:
     """As a context: a signal is noted, so that the training can save and end.
 
     Args:
-        second_ends: whether a second signal has its usual effect, which ends the process at once.
+        second_ends: whether a second signal has the effect that it had before; with several
+            processes, one signal may arrive several times: from torchrun, from the scheduler.
     """
 
     def __init__(self, *, second_ends: bool) -> None:
         self.second_ends = second_ends
         self.received: int | None = None
         self._interruptible = False
-        self._handlers: list[tuple[int, Callable[[int, FrameType | None], object] | int | None]]
-        self._handlers = []
+        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def __enter__(self) -> "StopSignals":
         """Start to note signals."""
-        self._handlers = [(number, signal.signal(number, self._note)) for number in _SIGNALS]
+        self._handlers = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
     def __exit__(
@@ -89,5 +89,5 @@ class StopSignals:
             raise _Interrupted
 
     def _restore(self) -> None:
-        for number, handler in self._handlers:
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
