@@ -13,7 +13,7 @@ Each detail is measured on the model, the trainer or the search at work.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
-  seq2seq fidelity model=big variant=tensor2tensor
+  seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
   seq2seq fidelity --model runs/captions          a trained model
 """
 
@@ -66,10 +66,16 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.config import check_words, config_path, explain, register, to_config
+    from seq2seq.cli.overrides import (
+        check_command_line,
+        config_path,
+        explain,
+        register,
+        to_config,
+    )
     from seq2seq.errors import UsageError
 
-    check_words(overrides)
+    check_command_line(overrides)
     register()
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):

@@ -13,7 +13,8 @@ A run's row is found by its configuration: by how it differs from base, which is
 others differ from least. Its scores are those of its last validation.
 
 example:
-  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k model=small
+  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
+                model=small schedule=small_data
   seq2seq table3 runs/multirun-*/*/
 """
 

@@ -47,7 +47,7 @@ class Rehearsal:
             batching,
             subject.training,
             device=torch.device("cpu"),
-            precision=torch.float32,
+            dtype=torch.float32,
             seed=1,
         )
         self.gradients: dict[nn.Parameter, Tensor] = {}
