@@ -484,10 +484,10 @@ def clip(optimizer: Adam, *_: object) -> None:
     ids=str,
 )
 def test_another_optimizer_differs(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
-    def make(model: nn.Module, *, fused: bool) -> Adam:
+    def make(model: nn.Module) -> Adam:
         paper: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9}
         settings = {k: v for k, v in change.items() if k != "clipping"}
-        adam = Adam(model.parameters(), lr=0.0, fused=fused, **{**paper, **settings})
+        adam = Adam(model.parameters(), lr=0.0, **{**paper, **settings})
         if "clipping" in change:
             adam.register_step_pre_hook(clip)
         return adam
