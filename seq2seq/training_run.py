@@ -16,7 +16,7 @@ import torch
 from seq2seq.config import Config
 from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, retain_freed_memory
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
@@ -240,9 +240,8 @@ class Run:
         logger.info(f"going on from {newest}, epoch {trainer.progress.epoch + 1}")
 
     def _validate(self, model: Any, data: PreparedData) -> dict[str, float]:
-        translator = Translator(
-            self._trained(model, data), self.config.search, device=str(self.device)
-        )
+        options = TranslationOptions(device=str(self.device), search=self.config.search)
+        translator = Translator(self._trained(model, data), options)
         sources = [pair.source for pair in data.valid_pairs]
         result: Validation = validate(
             model,

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.model import DecoderCache, Transformer, TransformerConfig
 from seq2seq.reproduction.subject import Finding, Subject
 from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_tokenizer
@@ -54,7 +55,7 @@ def _search(
         config,
         start_id=START_ID,
         end_id=END_ID,
-        never=(PADDING_ID, START_ID),
+        suppressed_ids=(PADDING_ID, START_ID),
     )
     return found[0], state
 
@@ -139,7 +140,8 @@ def longest_output(subject: Subject) -> Finding:
             padding_id=PADDING_ID,
             start_id=START_ID,
         )
-    translator = Translator(TrainedModel(model, tokenizer, "a", "b"), subject.search, device="cpu")
+    options = TranslationOptions(device="cpu", search=subject.search)
+    translator = Translator(TrainedModel(model, tokenizer, "a", "b"), options)
     line = "a b c d"
     extra = len(translator.translate([line])[0].candidates[0].pieces) - len(
         tokenizer.encode([line])[0]
