@@ -92,8 +92,8 @@ def beam_search(
             remaining = beams.remaining()  # (b,)
             if not len(remaining):
                 return beams.results
-            if len(remaining) < len(newly_done):  # N = B x beam rows -> b x beam
-                state.keep(remaining, parents[beams.keep(remaining, config.beam_size)])
+            if len(remaining) < len(newly_done):  # b x beam rows of N
+                state.keep(remaining, parents[beams.keep(remaining, beams.live_scores.size(1))])
                 continue
         if config.beam_size > 1:
             state.reorder(parents)

@@ -16,11 +16,11 @@ from seq2seq import __version__
 def test_help_names_every_command_and_shows_an_example(seq2seq: Callable) -> None:
     result = seq2seq("--help")
     assert result.code == 0
-    for name in ("train", "translate", "score", "average", "examples:"):
+    for name in ("train", "translate", "score", "rescore", "average", "examples:"):
         assert name in result.out
 
 
-@pytest.mark.parametrize("command", ["translate", "attention"])
+@pytest.mark.parametrize("command", ["translate", "score", "rescore", "attention"])
 def test_help_needs_no_torch(command: str) -> None:
     code = f"import sys, seq2seq.cli.main as m\ntry: m.main(['{command}', '--help'])\n"
     code += "except SystemExit: pass\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
