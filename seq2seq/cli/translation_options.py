@@ -1,22 +1,19 @@
-"""The options of the commands that run a model, and the `TranslationOptions` made of them."""
+"""The options of the commands that run a model, and the `TranslationOptions` made of them.
+
+Each option is named after the field that it sets. If it is not given it is None, and the field
+keeps its default.
+"""
 
 import argparse
-from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.sampling import SamplingConfig
     from seq2seq.decoding.translator import TranslationOptions
 
-
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
-
-
-# Options are named after the fields that they set. One that is not given is None, and the field
-# keeps its default.
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
@@ -65,7 +62,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
-    """What a command line asks of a translator.
+    """The options of a translator that a command line gives.
 
     Raises:
         UsageError: if options of beam search and of sampling are combined.
@@ -90,7 +87,10 @@ def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
     return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
 
 
-def _given(arguments: argparse.Namespace, config: type[_Dataclass]) -> dict[str, Any]:
+def _given(
+    arguments: argparse.Namespace,
+    config: "type[SearchConfig | SamplingConfig | TranslationOptions]",
+) -> dict[str, Any]:
     """The fields of a dataclass that the command line gives."""
     given = {field.name: getattr(arguments, field.name, None) for field in fields(config)}
     return {name: value for name, value in given.items() if value is not None}

@@ -133,7 +133,7 @@ class _Beams(SearchBatch):
 
         (sentences, width), beam = self.live_scores.shape, self.config.beam_size
         vocab_size = logits.size(1)
-        # Greedy search ends where </s> is the best continuation.
+        # Greedy search ends as soon as </s> is the best continuation.
         count = min(2 * beam if beam > 1 else 1, width * vocab_size)
         # (B, beam, V) -> (B, C), the best scores and their places in beam x V
         logits = logits.view(sentences, width, vocab_size)

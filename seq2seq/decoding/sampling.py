@@ -127,8 +127,8 @@ def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple
         tokens = torch.arange(vocab_size, device=log_probabilities.device)
         weights = ((log_probabilities.double() - best) / config.temperature).exp()
         return weights, tokens.expand_as(log_probabilities)
-    likeliest, tokens = log_probabilities.topk(min(config.top_k or vocab_size, vocab_size))
-    weights = ((likeliest.double() - best) / config.temperature).exp()  # (..., k)
+    top, tokens = log_probabilities.topk(min(config.top_k or vocab_size, vocab_size))
+    weights = ((top.double() - best) / config.temperature).exp()  # (..., k)
     if config.top_p < 1:
         before = weights.cumsum(dim=-1) - weights
         nucleus = before < config.top_p * weights.sum(dim=-1, keepdim=True)

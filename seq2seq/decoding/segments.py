@@ -1,4 +1,4 @@
-"""Segments: what a line is translated as, itself or, where it is too long, some sentences each."""
+"""Segments: what a model is given of a line, all of it or, if it is too long, some sentences."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,9 +8,9 @@ from itertools import zip_longest
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
-# A full stop or the like, quotes and brackets that close after it, then a space; in scripts that
-# put no space there, their own full stop is enough. The possessive quantifiers (`++`) keep the time
-# in proportion to the length, whatever the line.
+# A full stop or the like, closing quotes and brackets, then a space; full stops of scripts that put
+# no space there are enough by themselves. The possessive quantifiers (`++`) keep the time linear in
+# the length of any line.
 _SENTENCE = re.compile(
     r"""
     (?!\Z)

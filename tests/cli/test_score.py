@@ -192,7 +192,7 @@ def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
 @pytest.mark.parametrize(
     "words", ["--tokenize 13b", "--paper --language german", "--samples 0", "--seed 0"]
 )
-def test_a_model_isn_t_run_for_a_choice_that_can_t_be_met(
+def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = fake_translator(monkeypatch)
@@ -267,7 +267,7 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
         ("-i out.de -t wmt141 -l en-de", "no such test set"),
     ],
 )
-def test_what_doesn_t_go_together_is_refused(words: str, message: str) -> None:
+def test_options_that_don_t_go_together_are_refused(words: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         run(*words.split())
     assert "\n" not in str(error.value)

@@ -212,33 +212,6 @@ def test_damaged_bytes_are_counted_and_the_line_is_kept(
     assert "lines that were not valid UTF-8: 1;" in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (["--model", "nowhere"], 1, "nowhere: no such folder"),
-        (["--model", "{run}", "-i", "missing.txt"], 1, "missing.txt"),
-        (["--model", "{run}", "--beam", "0"], 1, "beam_size=0: must be at least 1"),
-        (["--model", "{run}", "--nbest", "9"], 1, "nbest=9"),
-        (["--model", "{run}", "--alpha", "-1"], 1, "alpha=-1"),
-        (["--model", "{run}", "--batch-tokens", "0"], 1, "batch_tokens=0"),
-        (["--model", "{run}", "--precision", "fp8"], 1, "precision 'fp8' is unknown"),
-        (["--model", "{run}", "-o", "no/such/folder/out"], 1, "no/such/folder/out"),
-        ([], 2, "--model"),
-    ],
-)
-def test_bad_calls_get_a_clear_line(
-    trained: Path, seq2seq: Callable, tmp_path: Path, words: list[str], code: int, says: str
-) -> None:
-    (tmp_path / "in").write_text("one\n")
-    words = [word.format(run=trained) for word in words]
-    if "-i" not in words:
-        words += ["-i", str(tmp_path / "in")]
-    result = seq2seq("translate", *words)
-    assert (result.code, result.out) == (code, "")
-    assert says in result.err
-    assert "Traceback" not in result.err
-
-
 def test_a_damaged_model_is_refused(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:
     copy = tmp_path / "model"
     copy.mkdir()

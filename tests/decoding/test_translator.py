@@ -110,7 +110,7 @@ def test_workers_change_nothing_and_leave_no_trace(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_an_error_in_a_batch_comes_out_and_the_next_call_works(
+def test_an_error_in_a_batch_is_raised_and_the_next_call_works(
     make_translator: MakeTranslator, lines: list[str], workers: int
 ) -> None:
     translator = make_translator(batch_tokens=16, workers=workers)
@@ -297,7 +297,7 @@ def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: li
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", IN_EIGHT_BITS])
-def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
+def test_translating_does_not_disturb_a_training(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer, lines: list[str], precision: str
 ) -> None:
     def losses(model: Transformer) -> Tensor:
@@ -335,7 +335,7 @@ def test_a_callers_autocast_changes_nothing(
 
 
 @pytest.mark.parametrize("choice", [{"device": "nonesuch"}, {"precision": "fp17"}])
-def test_a_choice_that_cannot_be_met_is_refused(
+def test_an_unknown_device_or_precision_is_refused(
     make_translator: MakeTranslator, tokenizer: Tokenizer, choice: dict[str, str]
 ) -> None:
     trained = TrainedModel(make_translator().model, tokenizer, "a", "b")
@@ -429,13 +429,13 @@ def test_each_line_has_one_prefix(make_translator: MakeTranslator, prefixes: lis
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_translator_s_own_output_has_the_score_that_it_was_given(
+def test_the_translator_s_own_output_has_the_score_of_its_search(
     make_translator: MakeTranslator, tokenizer: Tokenizer, lines: list[str], workers: int
 ) -> None:
     translator = make_translator(batch_tokens=16, workers=workers)
     translations = translator.translate(lines)
     scores = translator.log_probabilities(lines, texts_of(translations))
-    alike = 0
+    same_pieces = 0
     for line, translation, score in zip(lines, translations, scores, strict=True):
         if not line.strip():
             assert score == TargetScore(0.0, 0)
@@ -443,11 +443,11 @@ def test_the_translator_s_own_output_has_the_score_that_it_was_given(
         pieces = translation.candidates[0].pieces
         # The tokenizer may split a text into other pieces than it was made of.
         if tokenizer.pieces(tokenizer.encode([translation.text])[0]) == pieces:
-            alike += 1
+            same_pieces += 1
             assert score.tokens == len(pieces) + 1
             penalised = score.log_probability / length_penalty(score.tokens, 0.6)
             assert translation.score == pytest.approx(penalised, abs=1e-5)
-    assert alike >= 1
+    assert same_pieces >= 1
 
 
 def test_log_probabilities_come_in_order_whatever_the_batch(
@@ -468,7 +468,7 @@ def test_log_probabilities_come_in_order_whatever_the_batch(
     assert blank.log_probability < 0
 
 
-def test_what_cannot_be_scored_is_refused(make_translator: MakeTranslator) -> None:
+def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTranslator) -> None:
     with pytest.raises(UserError, match="2 sources and 1 translations"):
         make_translator().log_probabilities(["a child", "the sea"], ["a"])
     translator = make_translator(max_source_tokens=12)
