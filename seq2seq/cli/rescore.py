@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.score import read_leniently
+from seq2seq.cli.score import file_name, read_leniently
 from seq2seq.cli.translation_options import add_device_options, translation_options
 
 if TYPE_CHECKING:
@@ -46,18 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
     from seq2seq.device import retain_freed_memory
-    from seq2seq.errors import UsageError, UserError
+    from seq2seq.errors import UsageError
+    from seq2seq.evaluation.scores import check_counts
 
     if arguments.source == arguments.input == "-":
         raise UsageError("standard input can't be both sources and translations")
     sources, targets = read_leniently(arguments.source), read_leniently(arguments.input)
-    if len(sources) != len(targets):
-        raise UserError(
-            f"{arguments.source} has {len(sources)} lines, {arguments.input} has {len(targets)}:"
-            " give one translation per source"
-        )
-    if not sources:
-        raise UserError(f"{arguments.source}: no lines, nothing to score")
+    check_counts(
+        {file_name(arguments.source): len(sources), file_name(arguments.input): len(targets)}
+    )
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments))
     scores = translator.log_probabilities(sources, targets)

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in reference_paths]
     texts = [*systems.items(), *zip(reference_paths, references, strict=True)]
-    check_counts({_name(path): len(lines) for path, lines in texts})
+    check_counts({file_name(path): len(lines) for path, lines in texts})
     if arguments.model:
         translations = _translate(arguments, systems.pop(first))
         systems = {arguments.model: translations, **systems}
@@ -200,14 +200,15 @@ def read_leniently(path: str) -> list[str]:
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         print(
-            f"seq2seq: {_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could not"
-            " be read was replaced by U+FFFD",
+            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could"
+            " not be read was replaced by U+FFFD",
             file=sys.stderr,
         )
     return [line for line, _ in decoded]
 
 
-def _name(path: str) -> str:
+def file_name(path: str) -> str:
+    """How messages name a file; `-` is standard input."""
     return "standard input" if path == "-" else path
 
 
@@ -254,8 +255,8 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
             )
             for c in against
         ]
-        baseline, differing = _name(against[0].baseline), against[0].differing_lines
-        heading = f"{_name(system)} against {baseline} ({differing} lines differ)"
+        baseline, differing = file_name(against[0].baseline), against[0].differing_lines
+        heading = f"{file_name(system)} against {baseline} ({differing} lines differ)"
         lines += ["", heading, *_align(rows)]
     return "\n".join(lines)
 

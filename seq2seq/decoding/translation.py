@@ -47,7 +47,7 @@ class Translation:
     ) -> "Translation":
         """The translation of a line, given each segment's candidates."""
         return cls(
-            candidates[0] if len(segments) == 1 else _join(segments, candidates),
+            list(candidates[0]) if len(segments) == 1 else _join(segments, candidates),
             source_segments=len(segments),
             source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),

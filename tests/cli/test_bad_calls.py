@@ -78,7 +78,7 @@ CALLS = [
     ("rescore --model {model} -s {text} -i {text} -r {text}", 2, "unrecognized arguments: -r"),
     ("rescore --model {model} -s {text} -i {text} --beam 2", 2, "unrecognized arguments: --beam"),
     ("rescore --model {model} -s - -i -", 2, "standard input"),
-    ("rescore --model {model} -s {text} -i {two}", 1, "give one translation per source"),
+    ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
     ("rescore --model {model} -s {text} -i {nowhere}", 1, "no such file"),
     ("rescore --model {model} -s {text} -i {text} --precision fp8", 1, "precision 'fp8'"),
     ("rescore --model {folder} -s {text} -i {text}", 1, "no model in it"),
