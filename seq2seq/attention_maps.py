@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.attention import MultiHeadAttention
+from seq2seq.model.transformer import MultiHeadAttention
 
 FORMATS = ("svg", "png", "pdf")
 MAX_PIECES = 100

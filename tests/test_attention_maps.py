@@ -17,8 +17,8 @@ from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Positions
+from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.storage.checkpoint import TrainedModel
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
@@ -36,20 +36,12 @@ def make_translator(
     return make
 
 
-def query_and_key_matrices(attention: MultiHeadAttention) -> tuple[np.ndarray, np.ndarray]:
-    """W^Q and W^K of all heads, (H x K, D)."""
-    rows = attention.query_size
-    matrix = attention.projection.weight.detach().numpy()
-    return matrix[:rows], matrix[rows : 2 * rows]
-
-
-def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor | None) -> np.ndarray:
+def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.ndarray:
     """softmax(Q K^T / sqrt(d_k)) of each head (H, T, S), without a mask."""
-    rows, seen = x[0].numpy(), (x if memory is None else memory)[0].numpy()
-    w_q, w_k = query_and_key_matrices(attention)
+    w_q, w_k = (linear.weight.numpy() for linear in (attention.w_q, attention.w_k))  # (H x K, D)
     heads = []
     for q, k in zip(np.split(w_q, 2), np.split(w_k, 2), strict=True):
-        query, key = rows @ q.T, seen @ k.T
+        query, key = x[0].numpy() @ q.T, memory[0].numpy() @ k.T
         heads.append(np.exp(query @ key.T / np.sqrt(len(q))))
     exponentials = np.stack(heads)
     return exponentials / exponentials.sum(-1, keepdims=True)
@@ -69,9 +61,9 @@ def test_the_weights_are_equation_1_of_each_attention(
             module.register_forward_pre_hook(keep)
     found = translator.attention(SOURCE, TARGET)
     kinds = {
-        "encoder": [layer.self_attention for layer in model.encoder],
-        "decoder": [layer.self_attention for layer in model.decoder],
-        "cross": [layer.cross_attention for layer in model.decoder],
+        "encoder": [layer.self_attention for layer in model.encoder.layers],
+        "decoder": [layer.self_attention for layer in model.decoder.layers],
+        "cross": [layer.cross_attention for layer in model.decoder.layers],
     }
     for kind, attentions in kinds.items():
         weights = getattr(found, kind)

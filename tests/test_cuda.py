@@ -148,11 +148,12 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
     for place in ("cpu", "cuda"):
         model.eval().to(place)
         with torch.inference_mode(), autocast(torch.device(place), torch.float32):
-            memory = model.encode(source.to(place))
+            decoder, source_mask = IncrementalDecoder(model), model.source_mask(source.to(place))
+            memory = model.encode(source.to(place), source_mask)
             outputs.append(
                 beam_search(
-                    model.step,
-                    model.start(memory),
+                    decoder.step,
+                    decoder.start(memory, source_mask),
                     torch.full((20,), 12, device=place),
                     SearchConfig(),
                     start_id=2,

@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
     from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import check_counts
+    from seq2seq.kernels.memory import retain_freed_memory
 
     if arguments.source == arguments.input == "-":
         raise UsageError("standard input can't be both sources and translations")

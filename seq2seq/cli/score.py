@@ -215,7 +215,7 @@ def file_name(path: str) -> str:
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
+    from seq2seq.kernels.memory import retain_freed_memory
 
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments))

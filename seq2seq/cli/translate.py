@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
+    from seq2seq.kernels.memory import retain_freed_memory
 
     translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()

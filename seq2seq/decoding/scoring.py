@@ -57,7 +57,7 @@ def score_targets(
     source = pad([np.array(ids) for ids in sources]).to(device)  # (B, S)
     target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)  # (B, T)
     target_output = pad([np.array(ids) for ids in targets]).to(device)  # (B, T)
-    states = model.decode(target_input, model.encode(source))  # (B, T, D)
+    states = model.decoder_states(source, target_input)  # (B, T, D)
     counted = target_output != PADDING_ID
     states, target_ids = states[counted], target_output[counted]  # (tokens, D), (tokens,)
     rows = max(1, chunk_elements // model.vocab_size)

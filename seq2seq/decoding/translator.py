@@ -22,8 +22,8 @@ from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.packed import pack, quantize
 from seq2seq.kernels.threads import one_at_a_time, side_by_side
+from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
@@ -84,10 +84,7 @@ class Translator:
         stored = torch.float32 if dtype is torch.int8 else dtype
         self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        if dtype is torch.int8:
-            quantize(self.model)
-        elif self.device.type == "cpu":
-            pack(self.model)
+        self.decoder = use_translation_kernels(self.model, dtype, TranslationKernels())
         self.tokenizer = trained.tokenizer
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -250,7 +247,9 @@ class Translator:
         sources = [segment.source_ids for segment in segments]
         max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
         source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
-        step, state = self.model.step, self.model.start(self.model.encode(source))
+        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
+        memory = self.model.encode(source, source_mask)  # (B, S, D)
+        step, state = self.decoder.step, self.decoder.start(memory, source_mask)
         rules: dict[str, Any] = {
             "start_id": START_ID,
             "end_id": END_ID,

@@ -126,7 +126,7 @@ def quick(make_model: Callable, tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """A model that outputs nothing but `</s>`, so that reading and writing is all its work."""
     model = make_model(vocab_size=tokenizer.vocab_size).float()
     with torch.no_grad():
-        last = model.decoder[-1].after_feed_forward.norm
+        last = model.decoder.layers[-1].feed_forward_norm
         last.bias.copy_(1e4 * model.embedding.weight[END_ID])
     save_model(tmp_path / "quick", TrainedModel(model, tokenizer, "a", "b"))
     return tmp_path / "quick"

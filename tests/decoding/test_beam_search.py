@@ -17,7 +17,7 @@ from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
 from seq2seq.kernels.topk import TopK, plain_topk, round_batch_size, topk_in_chunks
-from seq2seq.model import Transformer
+from seq2seq.model import IncrementalDecoder, Transformer
 
 START, END = 0, 1
 Ids = tuple[int, ...]
@@ -374,9 +374,10 @@ def test_scores_of_a_transformer_are_its_log_probabilities(
 ) -> None:
     model = make_model(vocab_size=9)
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    decoder, source_mask = IncrementalDecoder(model), model.source_mask(source)
     found = beam_search(
-        model.step,
-        model.start(model.encode(source)),
+        decoder.step,
+        decoder.start(model.encode(source, source_mask), source_mask),
         torch.tensor([20, 3, 18]),
         SearchConfig(beam_size=beam, nbest=beam),
         start_id=2,

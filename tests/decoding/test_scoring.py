@@ -10,7 +10,7 @@ from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import length_penalty
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
+from seq2seq.model import IncrementalDecoder, Transformer
 
 MakeModel = Callable[..., Transformer]
 SOURCES = [[4, 5, 6, 3], [7, 3], [8, 8, 3]]
@@ -37,9 +37,10 @@ def test_beam_search_scores_are_target_scores_over_the_length_penalty(
 ) -> None:
     model = make_model(vocab_size=9)
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    decoder, source_mask = IncrementalDecoder(model), model.source_mask(source)
     found = beam_search(
-        model.step,
-        model.start(model.encode(source)),
+        decoder.step,
+        decoder.start(model.encode(source, source_mask), source_mask),
         torch.tensor([20, 3, 18]),
         SearchConfig(),
         start_id=2,

@@ -1,0 +1,45 @@
+"""The fast forms that a training uses, put in place by one call."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from seq2seq.kernels.attention import FusedAttention
+from seq2seq.kernels.dropout import CpuDropout
+from seq2seq.kernels.replace import replace_modules
+from seq2seq.kernels.residual import keep_residuals_low
+from seq2seq.model.transformer import MultiHeadAttention, Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingKernels:
+    """Which fast forms a training uses; without any it is the plain model's, step for step."""
+
+    attention: bool = True
+    """The fused kernel, on a GPU."""
+    dropout: bool = True
+    """Cheap masks on a CPU."""
+    residual: bool = True
+    """Under autocast, sums between the layers in its precision."""
+    loss: bool = True
+    """Projection, loss and gradient in chunks."""
+
+
+PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False)
+
+
+def use_training_kernels(
+    model: Transformer, kernels: TrainingKernels, device: torch.device
+) -> None:
+    """Put the fast forms of attention, dropout and residuals into a model, in place.
+
+    Its parameters and their names stay.
+    """
+    on_gpu = device.type == "cuda"
+    if kernels.attention and on_gpu:
+        replace_modules(model, MultiHeadAttention, FusedAttention)
+    if kernels.dropout and not on_gpu:
+        replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
+    if kernels.residual:
+        keep_residuals_low(model)
