@@ -10,7 +10,7 @@ from torch import nn
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding import packed
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
@@ -109,8 +109,7 @@ def test_a_translator_on_the_cpu_packs_where_it_can(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer, precision: str
 ) -> None:
     trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
-    options = TranslationOptions(device="cpu", precision=precision)
-    model = Translator(trained, options).model
+    model = Translator(trained, device="cpu", precision=precision).model
     plain = any(isinstance(module, nn.Linear) for module in model.modules())
     assert plain != packed.can_pack(torch.float32 if precision == "fp32" else torch.bfloat16)
 
