@@ -28,7 +28,7 @@ import torch
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device
 from seq2seq.evaluation.scores import score_all
 from seq2seq.export.ctranslate2 import write_ctranslate2
@@ -101,13 +101,13 @@ ON_A_GPU = (
 def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
     """The project's own decoder, as `seq2seq translate` sets it up."""
     retain_freed_memory()
-    translator = Translator(
-        trained,
-        SearchConfig(beam_size=work.beam, alpha=ALPHA),
+    options = TranslationOptions(
         device=work.device,
         precision=system.precision,
         workers=system.workers,
+        search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
     )
+    translator = Translator(trained, options)
 
     def translate(lines: list[str]) -> list[list[int]]:
         texts = [translation.text for translation in translator.translate(lines)]

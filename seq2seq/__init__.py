@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation as Translation
+    from seq2seq.decoding.translator import TranslationOptions as TranslationOptions
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.1.0"
@@ -11,9 +12,12 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     # Late, so that a command that needs no PyTorch doesn't wait for it.
-    if name in ("Translation", "Translator"):
+    if name == "Translation":
         from seq2seq.decoding.translation import Translation
-        from seq2seq.decoding.translator import Translator
 
-        return {"Translation": Translation, "Translator": Translator}[name]
+        return Translation
+    if name in ("TranslationOptions", "Translator"):
+        from seq2seq.decoding import translator
+
+        return getattr(translator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

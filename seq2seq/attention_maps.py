@@ -1,17 +1,34 @@
-"""Who attends to whom while a model reads one sentence and is made to say another (Figures 3-5)."""
+"""Attention maps: the weights of every attention for a pair of sentences, and their picture.
 
+As the paper's Figures 3 to 5: a heat map for each head, the pieces along its sides.
+"""
+
+import io
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
 
+FORMATS = ("svg", "png", "pdf")
+MAX_PIECES = 100
+"""Of a side that can still be read in a picture."""
+
+_FONT = "DejaVu Sans"  # comes with matplotlib; has SentencePiece's word mark
+_NO_GLYPH = "\N{REPLACEMENT CHARACTER}"  # for characters that no installed font has
+_CELL = 0.2  # inches, enough for a line of the font's 9 points
+_MAX_PIXELS = 10_000  # per side of a .png, which has to fit into memory
+
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionMaps:
     """The weights of every attention for one pair of sentences; L layers, H heads."""
 
     source: list[str]
@@ -27,34 +44,124 @@ class Attention:
 
 
 @torch.no_grad()
-def forced_attention(
+def record_attention(
     model: Transformer, tokenizer: Tokenizer, source_ids: list[int], target_ids: list[int]
-) -> Attention:
-    """Run a model in evaluation over a pair of sentences and keep its weights.
+) -> AttentionMaps:
+    """Run a model over a pair of sentences and keep the softmax of each attention (equation 1).
 
     Args:
-        model: computes in the type and on the device of its weights.
+        model: in evaluation mode; computes in the precision and on the device of its weights.
         tokenizer: names the pieces.
         source_ids: without the end symbol.
         target_ids: without start and end symbols.
     """
+    weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention):
+            cross = name.endswith("cross_attention")
+            layers = weights["cross" if cross else name.partition(".")[0]]
+
+            def record(_: nn.Module, inputs: tuple[Tensor], layers: list[Tensor] = layers) -> None:
+                layers.append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
+
+            # What enters its dropout is the softmax.
+            hooks.append(module.dropout.register_forward_pre_hook(record))
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
-    device = model.embedding.weight.device
-    recorded: list[Tensor] = []
-    hooks = [
-        module.dropout.register_forward_pre_hook(lambda _, inputs: recorded.append(inputs[0]))
-        for module in model.modules()
-        if isinstance(module, MultiHeadAttention)
-    ]
-    model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
-    for hook in hooks:
-        hook.remove()
-    weights = [layer.squeeze(0) for layer in recorded]
-    layers = model.config.num_layers
-    return Attention(
+    device = next(model.parameters()).device
+    try:
+        model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return AttentionMaps(
         source=tokenizer.pieces(source),
         target_input=tokenizer.pieces(target_input),
-        encoder=torch.stack(weights[:layers]),
-        decoder=torch.stack(weights[layers::2]),
-        cross=torch.stack(weights[layers + 1 :: 2]),
+        **{kind: torch.stack(layers) for kind, layers in weights.items()},
     )
+
+
+def draw_heads(
+    heads: dict[str, Tensor], rows: Sequence[str], columns: Sequence[str], file_format: str
+) -> bytes:
+    """Draw the weights of some heads, dark where a row's piece attends to a column's.
+
+    Args:
+        heads: each head's weights (rows, columns), by its title.
+        rows: pieces that attend.
+        columns: pieces that are attended to.
+        file_format: one of FORMATS.
+
+    Raises:
+        UserError: if there are too many pieces for a picture, or matplotlib is not installed.
+    """
+    longest = max(len(rows), len(columns))
+    if longest > MAX_PIECES:
+        raise UserError(
+            f"{longest} pieces are too many for a picture (at most {MAX_PIECES}):"
+            " take a shorter text, or --json"
+        )
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("a picture needs matplotlib: pip install matplotlib") from None
+    fonts, missing = _fonts_for({*"".join(rows), *"".join(columns)})
+    unknown = str.maketrans(dict.fromkeys(missing, _NO_GLYPH))
+    row_labels = [piece.translate(unknown) for piece in rows]
+    column_labels = [piece.translate(unknown) for piece in columns]
+    across = min(len(heads), 4)
+    down = math.ceil(len(heads) / across)
+    # Room for the longest label, about half a cell per character.
+    width = across * _CELL * (len(columns) + max(map(len, row_labels)) / 2 + 2) + 1.5
+    height = down * _CELL * (len(rows) + max(map(len, column_labels)) / 2 + 3) + 0.5
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flatten()
+    # A dollar sign in a piece begins no formula.
+    style: dict[str, Any] = {"fontfamily": fonts, "fontsize": 9, "parse_math": False}
+    for axes, (title, weights) in zip(panels, heads.items(), strict=False):
+        image = axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
+        axes.set_title(title, fontfamily=_FONT, fontsize=10)
+        axes.set_xticks(range(len(columns)), column_labels, rotation=90, **style)
+        axes.set_yticks(range(len(rows)), row_labels, **style)
+        axes.tick_params(length=0)
+    for axes in panels[len(heads) :]:
+        axes.set_axis_off()
+    bar = figure.colorbar(image, ax=panels, aspect=30, pad=0.01, shrink=min(1.0, 4 / height))
+    bar.set_label("weight that a row's piece gives to a column's", fontfamily=_FONT, fontsize=9)
+    file = io.BytesIO()
+    dpi = min(150.0, _MAX_PIXELS / max(width, height))
+    figure.savefig(file, format=file_format, dpi=dpi)
+    return file.getvalue()
+
+
+def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
+    """The installed fonts that draw the characters, and the characters that none of them has."""
+    from matplotlib.font_manager import (
+        FontProperties,
+        findfont,
+        findSystemFonts,
+        fontManager,
+        get_font,
+    )
+
+    def drawn_by(path: str) -> set[str]:
+        font = get_font(path)
+        return {character for character in missing if font.get_char_index(ord(character))}
+
+    fonts, missing = [_FONT], characters
+    missing = missing - drawn_by(findfont(_FONT))
+    for path in sorted(findSystemFonts()) if missing else ():
+        try:
+            if not drawn_by(path):
+                continue
+            if path not in {entry.fname for entry in fontManager.ttflist}:
+                fontManager.addfont(path)
+            name = get_font(path).family_name
+            # The member of its family that matplotlib will choose.
+            drawn = drawn_by(findfont(FontProperties(family=[name])))
+        except (OSError, RuntimeError):  # damaged, or of bitmaps
+            continue
+        if drawn and "lastresort" not in name.replace(" ", "").lower():  # boxes for everything
+            fonts.append(name)
+            missing = missing - drawn
+    return fonts, missing

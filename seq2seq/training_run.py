@@ -12,7 +12,7 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.preparation import PreparedData, prepare
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
@@ -253,7 +253,8 @@ class TrainingRun:
         """Loss, perplexity and BLEU of a model on the validation set."""
         pairs = self.data.valid_pairs
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
-        translator = Translator(self._trained(model), self.config.search, device=str(self.device))
+        options = TranslationOptions(device=str(self.device), search=self.config.search)
+        translator = Translator(self._trained(model), options)
         return validate(
             model,
             self.data.valid,

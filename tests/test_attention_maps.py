@@ -1,4 +1,4 @@
-"""Attention of a forced translation against equation 1 in NumPy, and its picture."""
+"""The attention of a sentence pair against equation 1 in NumPy, and its picture."""
 
 import io
 import sys
@@ -10,15 +10,15 @@ import pytest
 import torch
 from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.image import imread
-from seq2seq.model.attention import MultiHeadAttention
 from torch import Tensor, nn
 
-from seq2seq.attention_picture import MAX_PIECES, draw_heads
+from seq2seq.attention_maps import MAX_PIECES, draw_heads
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
+from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.storage.checkpoint import TrainedModel
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
@@ -31,24 +31,20 @@ def make_translator(
     def make(precision: str = "fp32", **choices: object) -> Translator:
         model = make_model(vocab_size=tokenizer.vocab_size, **choices).float().train()
         trained = TrainedModel(model, tokenizer, "a", "b")
-        return Translator(trained, device="cpu", precision=precision, workers=1)
+        return Translator(trained, TranslationOptions(device="cpu", precision=precision))
 
     return make
 
 
-def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor | None) -> np.ndarray:
+def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.ndarray:
     """softmax(Q K^T / sqrt(d_k)) of each head (H, T, S), without a mask."""
-    rows, seen = x[0].numpy(), (x if memory is None else memory)[0].numpy()
-    matrix = attention.projection.weight.detach().numpy()
-    size, width = attention.query_size, attention.query_size // attention.num_heads
+    w_q, w_k = (linear.weight.numpy() for linear in (attention.w_q, attention.w_k))  # (H x K, D)
     heads = []
-    for start in range(0, size, width):
-        query = rows @ matrix[start : start + width].T
-        key = seen @ matrix[size + start : size + start + width].T
-        exponentials = np.exp(query @ key.T / np.sqrt(width))
-        heads.append(exponentials)
-    scores = np.stack(heads)
-    return scores / scores.sum(-1, keepdims=True)
+    for q, k in zip(np.split(w_q, 2), np.split(w_k, 2), strict=True):
+        query, key = x[0].numpy() @ q.T, memory[0].numpy() @ k.T
+        heads.append(np.exp(query @ key.T / np.sqrt(len(q))))
+    exponentials = np.stack(heads)
+    return exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def test_the_weights_are_equation_1_of_each_attention(
@@ -65,9 +61,9 @@ def test_the_weights_are_equation_1_of_each_attention(
             module.register_forward_pre_hook(keep)
     found = translator.attention(SOURCE, TARGET)
     kinds = {
-        "encoder": [layer.self_attention for layer in model.encoder],
-        "decoder": [layer.self_attention for layer in model.decoder],
-        "cross": [layer.cross_attention for layer in model.decoder],
+        "encoder": [layer.self_attention for layer in model.encoder.layers],
+        "decoder": [layer.self_attention for layer in model.decoder.layers],
+        "cross": [layer.cross_attention for layer in model.decoder.layers],
     }
     for kind, attentions in kinds.items():
         weights = getattr(found, kind)
@@ -103,13 +99,13 @@ def test_a_bf16_translator_attends_in_float32(make_translator: Callable[..., Tra
     translator = make_translator(precision="bf16")
     found = translator.attention(SOURCE, TARGET)
     assert found.cross.dtype == torch.float32
-    assert translator.model.embedding.weight.dtype == torch.bfloat16
+    assert next(translator.model.parameters()).dtype == torch.bfloat16
     expected = make_translator().attention(SOURCE, TARGET)
     assert 0 < (found.encoder - expected.encoder).abs().max() < 0.05
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "says"),
+    ("source", "target", "complaint"),
     [
         ("", TARGET, "the source is blank"),
         (SOURCE, " \t", "the target is blank"),
@@ -117,12 +113,12 @@ def test_a_bf16_translator_attends_in_float32(make_translator: Callable[..., Tra
         (SOURCE, TARGET * 20, "the target has"),
     ],
 )
-def test_texts_that_can_t_be_read(
-    make_translator: Callable[..., Translator], source: str, target: str, says: str
+def test_blank_and_too_long_texts_are_refused(
+    make_translator: Callable[..., Translator], source: str, target: str, complaint: str
 ) -> None:
     translator = make_translator(positions=Positions.learned, max_learned_positions=80)
     translator.attention(SOURCE, TARGET)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=complaint):
         translator.attention(source, target)
 
 
@@ -155,7 +151,7 @@ def test_pieces_of_any_script_are_drawn(file_format: str) -> None:
         assert text.count("<!-- � -->") >= 2 * len(heads)  # \ud800 is no character
 
 
-def test_what_the_first_font_has_not_is_drawn_with_others(
+def test_characters_missing_from_the_first_font_are_drawn_with_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A letter that DejaVu Sans has not, and STIX has, which comes with matplotlib as well."""
@@ -182,7 +178,7 @@ def test_what_the_first_font_has_not_is_drawn_with_others(
     assert "<!-- a� -->" in draw()
 
 
-def test_a_picture_that_nobody_could_read_is_refused() -> None:
+def test_too_many_pieces_for_a_picture_are_refused() -> None:
     many = ["a"] * (MAX_PIECES + 1)
     with pytest.raises(UserError, match="101 pieces are too many for a picture"):
         draw_heads({"one": torch.zeros(1, len(many))}, ["a"], many, "svg")

@@ -15,7 +15,7 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel
@@ -56,12 +56,16 @@ def test_a_translator_says_what_it_says_on_the_cpu(
     model = make_model(vocab_size=tokenizer.vocab_size).float()
     trained = TrainedModel(model, tokenizer, "a", "b")
     search = SearchConfig(max_extra_tokens=4)
-    on_cpu, on_gpu = (Translator(trained, search, device=device) for device in ("cpu", "cuda"))
+    on_cpu, on_gpu = (
+        Translator(trained, TranslationOptions(device=device, search=search))
+        for device in ("cpu", "cuda")
+    )
     lines = ["", *sentences[:20]]
     for found, expected in zip(on_gpu.translate(lines), on_cpu.translate(lines), strict=True):
         assert found.text == expected.text
         assert found.score == pytest.approx(expected.score, abs=1e-4)
-    for ours, theirs in zip(on_gpu.score(lines, lines), on_cpu.score(lines, lines), strict=True):
+    scores = (translator.log_probabilities(lines, lines) for translator in (on_gpu, on_cpu))
+    for ours, theirs in zip(*scores, strict=True):
         assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-3)
     ours, theirs = (one.attention(lines[1], lines[2]).cross for one in (on_gpu, on_cpu))
     torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=1e-5)
@@ -76,7 +80,8 @@ def test_a_translator_in_bf16_gives_each_line_its_candidates(
     search: SearchConfig | SamplingConfig,
 ) -> None:
     trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
-    translator = Translator(trained, search, device="cuda", precision="bf16")
+    options = TranslationOptions(device="cuda", precision="bf16", search=search)
+    translator = Translator(trained, options)
     found = translator.translate(["", *sentences[:20]])
     assert [len(one.candidates) for one in found] == [0, *[search.nbest] * 20]
 
@@ -143,16 +148,17 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
     for place in ("cpu", "cuda"):
         model.eval().to(place)
         with torch.inference_mode(), autocast(torch.device(place), torch.float32):
-            memory = model.encode(source.to(place))
+            decoder, source_mask = IncrementalDecoder(model), model.source_mask(source.to(place))
+            memory = model.encode(source.to(place), source_mask)
             outputs.append(
                 beam_search(
-                    model.step,
-                    model.start(memory),
+                    decoder.step,
+                    decoder.start(memory, source_mask),
                     torch.full((20,), 12, device=place),
                     SearchConfig(),
                     start_id=2,
                     end_id=3,
-                    never=(0, 2),
+                    suppressed_ids=(0, 2),
                 )
             )
     for ours, theirs in zip(*outputs, strict=True):

@@ -1,4 +1,4 @@
-"""`seq2seq attention`: who attends to whom in one sentence pair, as a picture or as numbers."""
+"""`seq2seq attention`: the attention weights of one sentence pair, as a picture or as numbers."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.attention_maps import Attention
+    from seq2seq.attention_maps import AttentionMaps
 
 _EXAMPLE = """\
 example:
@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `seq2seq attention`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
-    parser.add_argument("--source", required=True, metavar="TEXT", help="what is translated")
-    parser.add_argument("--target", metavar="TEXT", help="default: the model's own translation")
+    parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
+    parser.add_argument("--target", metavar="TEXT", help="its translation (default: the model's)")
     parser.add_argument(
         "--kind",
         choices=("encoder", "decoder", "cross"),
@@ -49,10 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Translate one sentence and show its attention.
 
     Raises:
-        UserError: no model, a blank text, a layer or head that the model has not, or a file that
-            can't be written.
+        UsageError: if the output is not a format for pictures.
+        UserError: if the model can't be read, a text is blank or too long, the model has no such
+            layer or head, or the file can't be written.
     """
-    from seq2seq.attention_picture import FORMATS, draw_heads
+    from seq2seq.attention_maps import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError, UserError
     from seq2seq.storage.atomic import write_file
@@ -69,18 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
         target = translator.translate([arguments.source])[0].text
         if not target:
             raise UserError("the source is blank, or the model's translation of it: give --target")
-    attention = translator.attention(arguments.source, target)
+    maps = translator.attention(arguments.source, target)
     if arguments.json:
-        content = _as_json(attention, arguments.kind, layers, heads)
+        content = _as_json(maps, arguments.kind, layers, heads)
         sys.stdout.buffer.write(content.encode() + b"\n")
         return 0
-    weights = getattr(attention, arguments.kind)
+    weights = getattr(maps, arguments.kind)
     panels = {
         f"layer {layer}, head {head}": weights[layer - 1, head - 1]
         for layer in layers
         for head in heads
     }
-    rows, columns = _sides(attention, arguments.kind)
+    rows, columns = _sides(maps, arguments.kind)
     write_file(Path(arguments.output), draw_heads(panels, rows, columns, file_format))
     print(arguments.output)
     return 0
@@ -97,23 +98,23 @@ def _select(noun: str, choice: str, count: int) -> list[int]:
 
     if choice == "all":
         return list(range(1, count + 1))
-    # A number of many digits is none that Python reads, and none that a model has.
+    # Python refuses to read numbers of thousands of digits.
     if len(choice) > 9 or not 1 <= int(choice) <= count:
         raise UserError(f"--{noun} {choice}: the model has 1 to {count}")
     return [int(choice)]
 
 
-def _sides(attention: "Attention", kind: str) -> tuple[list[str], list[str]]:
+def _sides(maps: "AttentionMaps", kind: str) -> tuple[list[str], list[str]]:
     """The pieces that attend, and those that are attended to."""
-    rows = attention.source if kind == "encoder" else attention.target_input
-    columns = attention.target_input if kind == "decoder" else attention.source
+    rows = maps.source if kind == "encoder" else maps.target_input
+    columns = maps.target_input if kind == "decoder" else maps.source
     return rows, columns
 
 
-def _as_json(attention: "Attention", kind: str, layers: list[int], heads: list[int]) -> str:
-    """Weights as [layer][head][row][column], of the layers and heads that are asked for."""
-    rows, columns = _sides(attention, kind)
-    weights = getattr(attention, kind)
+def _as_json(maps: "AttentionMaps", kind: str, layers: list[int], heads: list[int]) -> str:
+    """Weights as [layer][head][row][column], of the chosen layers and heads."""
+    rows, columns = _sides(maps, kind)
+    weights = getattr(maps, kind)
     chosen = [[weights[layer - 1, head - 1].tolist() for head in heads] for layer in layers]
     record = {
         "kind": kind,

@@ -1,71 +1,63 @@
-"""`seq2seq score --forced`: how probable a model finds given translations."""
+"""`seq2seq rescore`: the log-probability that a model gives to translations from elsewhere."""
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from seq2seq.cli.score import file_name, read_leniently
+from seq2seq.cli.translation_options import add_device_options, translation_options
 
 if TYPE_CHECKING:
     from seq2seq.decoding.scoring import TargetScore
 
-
-def check_forced(arguments: argparse.Namespace) -> None:
-    """Refuse what forced scoring has no use for, and what it lacks.
-
-    Raises:
-        UsageError: what is wrong.
-    """
-    from seq2seq.errors import UsageError
-
-    for option, given in (
-        ("-r", arguments.reference),
-        ("-t", arguments.test_set),
-        ("-l", arguments.language_pair),
-        ("--compare", arguments.compare),
-        ("--paper", arguments.paper),
-        ("--tokenize", arguments.tokenize),
-        ("--lowercase", arguments.lowercase),
-        ("--language", arguments.language),
-        ("--samples", arguments.samples is not None),
-        ("--beam", arguments.beam is not None),
-        ("--alpha", arguments.alpha is not None),
-    ):
-        if given:
-            raise UsageError(f"--forced neither searches nor compares: leave out {option}")
-    if not (arguments.model and arguments.source and arguments.input):
-        raise UsageError(
-            "--forced needs a model with --model, its sources with -s and translations with -i"
-        )
-    if arguments.input == arguments.source == "-":
-        raise UsageError("standard input can't be both sources and translations")
+_EXAMPLES = """\
+examples:
+  seq2seq rescore --model runs/captions -s test.en -i test.de
+  seq2seq rescore --model runs/captions -s test.en -i test.out.de --per-line > log_probabilities.tsv
+"""
 
 
-def score_forced(arguments: argparse.Namespace, read: Callable[[str], list[str]]) -> int:
-    """Score given translations and print the sum, or each line's score.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `seq2seq rescore`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    parser.add_argument("-s", "--source", required=True, metavar="FILE", help="sources; - is stdin")
+    parser.add_argument(
+        "-i", "--input", required=True, metavar="FILE", help="their translations; - is stdin"
+    )
+    parser.add_argument(
+        "--per-line",
+        action="store_true",
+        help="write each line's log-probability and number of tokens, with a tab between them",
+    )
+    parser.add_argument("--json", action="store_true", help="write one JSON object")
+    add_device_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score given translations and print the total, or each line's score.
 
     Raises:
-        UserError: a file that can't be read, unequal counts, no model, or a line that is too long.
+        UsageError: if both files are standard input.
+        UserError: if a file or the model can't be read, the counts differ, or a line is too long.
     """
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UserError
+    from seq2seq.errors import UsageError
+    from seq2seq.evaluation.scores import check_counts
     from seq2seq.kernels.memory import retain_freed_memory
 
-    sources, targets = read(arguments.source), read(arguments.input)
-    if len(sources) != len(targets):
-        raise UserError(
-            f"{arguments.source} has {len(sources)} lines, {arguments.input} has {len(targets)}:"
-            " give one translation a source"
-        )
-    if not sources:
-        raise UserError(f"{arguments.source}: no lines, nothing to score")
-    retain_freed_memory()
-    translator = Translator.load(
-        arguments.model, device=arguments.device, precision=arguments.precision
+    if arguments.source == arguments.input == "-":
+        raise UsageError("standard input can't be both sources and translations")
+    sources, targets = read_leniently(arguments.source), read_leniently(arguments.input)
+    check_counts(
+        {file_name(arguments.source): len(sources), file_name(arguments.input): len(targets)}
     )
-    scores = translator.score(sources, targets)
+    retain_freed_memory()
+    translator = Translator.load(arguments.model, translation_options(arguments))
+    scores = translator.log_probabilities(sources, targets)
     total = TargetScore.total(scores)
     if arguments.json:
         result = _as_dict(total)

@@ -9,7 +9,11 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.rescore import check_forced, score_forced
+from seq2seq.cli.translation_options import (
+    add_beam_options,
+    add_device_options,
+    translation_options,
+)
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.scores import Score, ScoreConfig
@@ -21,51 +25,34 @@ examples:
   seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
   seq2seq score --model runs/captions -s test.en -r test.de
   seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
-  seq2seq score --model runs/captions -s test.en -i test.de --forced
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `seq2seq score`."""
     parser.epilog = _EXAMPLES
-    what = parser.add_argument_group("what is scored")
+    what = parser.add_argument_group("translations")
     what.add_argument("-i", "--input", metavar="HYPOTHESES", help="translations; - is stdin")
     what.add_argument("--model", metavar="RUN", help="translate with this model instead")
-    what.add_argument("-s", "--source", metavar="FILE", help="what the model translates")
-    what.add_argument("--beam", type=int, help="the model's beam size (default 4)")
-    what.add_argument("--alpha", type=float, help="the model's length penalty (default 0.6)")
-    what.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
-    what.add_argument(
-        "--precision", default="fp32", help="fp32 (default), bf16, int8 (on a CPU) or auto"
-    )
+    what.add_argument("-s", "--source", metavar="FILE", help="text for the model to translate")
+    add_beam_options(what)
+    add_device_options(what)
 
-    forced = parser.add_argument_group("without references")
-    forced.add_argument(
-        "--forced",
-        action="store_true",
-        help="how probable --model finds the translations -i of -s: log-probability, perplexity",
-    )
-    forced.add_argument(
-        "--per-line",
-        action="store_true",
-        help="with --forced: each line's log-probability and number of tokens",
-    )
-
-    against = parser.add_argument_group("against what")
+    against = parser.add_argument_group("references")
     against.add_argument(
         "-r",
         "--reference",
         action="append",
         default=[],
         metavar="FILE",
-        help="references; give it again for more than one a line",
+        help="references; repeat it for more than one per line",
     )
     against.add_argument(
         "-t", "--test-set", metavar="NAME", help="a test set of sacreBLEU's, such as wmt14/full"
     )
     against.add_argument("-l", "--language-pair", metavar="PAIR", help="its pair, such as en-de")
 
-    how = parser.add_argument_group("how")
+    how = parser.add_argument_group("metrics")
     how.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
     how.add_argument("--lowercase", action="store_true", help="disregard case")
     how.add_argument(
@@ -98,12 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Score and print.
 
     Raises:
-        UserError: a file that can't be read, texts that aren't parallel, or a choice that can't be
-            met.
+        UsageError: if options don't go together, or a value is out of its range.
+        UserError: if a file or the model can't be read, or texts aren't parallel.
     """
-    if arguments.forced:
-        check_forced(arguments)
-        return score_forced(arguments, _read)
     _check_usage(arguments)
     from seq2seq.data.lines import read_text_lines
     from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
@@ -118,10 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _check_choices(arguments, config)
     first, reference_paths = _find_files(arguments)
-    systems = {path: _read(path) for path in (first, *arguments.compare)}
+    systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in reference_paths]
     texts = [*systems.items(), *zip(reference_paths, references, strict=True)]
-    check_counts({_name(path): len(lines) for path, lines in texts})
+    check_counts({file_name(path): len(lines) for path, lines in texts})
     if arguments.model:
         translations = _translate(arguments, systems.pop(first))
         systems = {arguments.model: translations, **systems}
@@ -165,7 +149,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
         (bool(arguments.source and not arguments.model), "-s is what a model (--model) translates"),
         (
-            not arguments.model and (arguments.beam, arguments.alpha) != (None, None),
+            not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
             "--beam and --alpha are for a model (--model)",
         ),
         (bool(arguments.source and arguments.test_set), "-t brings its own source: leave out -s"),
@@ -176,7 +160,6 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (len(set(named)) < len(named), "each system's translations are named once"),
         (arguments.paper and arguments.lowercase, "the paper's BLEU is cased: no --lowercase"),
         (bool(arguments.language) and not arguments.paper, "--language is for --paper"),
-        (arguments.per_line, "--per-line is for --forced"),
     ]
     for wrong, message in refused:
         if wrong:
@@ -184,7 +167,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 
 def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None:
-    """Refuse what the scores would refuse, before a model works for them."""
+    """Refuse what the scores would refuse, before a model translates for them."""
     from seq2seq.evaluation.paper_bleu import tokenize
     from seq2seq.evaluation.scores import bleu_metric
     from seq2seq.evaluation.significance import check_sampling
@@ -196,7 +179,7 @@ def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """What is scored or, for a model, translated; and the references."""
+    """The translations, or what a model translates; and the references."""
     if not arguments.test_set:
         return arguments.input or arguments.source, arguments.reference
     from seq2seq.evaluation.scores import named_test_set
@@ -205,8 +188,11 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     return arguments.input or str(test_set.source), [str(path) for path in test_set.references]
 
 
-def _read(path: str) -> list[str]:
-    """A system's lines: what is not UTF-8 is replaced, so that each line is scored."""
+def read_leniently(path: str) -> list[str]:
+    """A system's lines; `-` is standard input.
+
+    What is not UTF-8 is replaced and reported, so that each line is scored.
+    """
     from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
 
     with nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path) as stream:
@@ -214,31 +200,25 @@ def _read(path: str) -> list[str]:
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         print(
-            f"seq2seq: {_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could not"
-            " be read was replaced by U+FFFD",
+            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could"
+            " not be read was replaced by U+FFFD",
             file=sys.stderr,
         )
     return [line for line, _ in decoded]
 
 
-def _name(path: str) -> str:
+def file_name(path: str) -> str:
+    """How messages name a file; `-` is standard input."""
     return "standard input" if path == "-" else path
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
     from seq2seq.kernels.memory import retain_freed_memory
 
-    chosen = {"beam_size": arguments.beam, "alpha": arguments.alpha}
     retain_freed_memory()
-    translator = Translator.load(
-        arguments.model,
-        SearchConfig(**{name: value for name, value in chosen.items() if value is not None}),
-        device=arguments.device,
-        precision=arguments.precision,
-    )
+    translator = Translator.load(arguments.model, translation_options(arguments))
     translations = translator.translate(lines)
     health = Health()
     for line, translation in zip(lines, translations, strict=True):
@@ -275,8 +255,8 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
             )
             for c in against
         ]
-        baseline, differing = _name(against[0].baseline), against[0].differing_lines
-        heading = f"{_name(system)} against {baseline} ({differing} lines differ)"
+        baseline, differing = file_name(against[0].baseline), against[0].differing_lines
+        heading = f"{file_name(system)} against {baseline} ({differing} lines differ)"
         lines += ["", heading, *_align(rows)]
     return "\n".join(lines)
 

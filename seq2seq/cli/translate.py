@@ -8,7 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from seq2seq.cli.search_options import add_search_options, choose_search, read_prefixes
+from seq2seq.cli.translation_options import (
+    add_beam_options,
+    add_device_options,
+    add_sampling_options,
+    translation_options,
+)
 
 if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation
@@ -38,43 +43,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also compressed; FILE.part until it is whole; default: stdout",
     )
-    add_search_options(parser)
+    add_beam_options(parser)
+    parser.add_argument(
+        "--prefix",
+        metavar="FILE",
+        help="the beginning of each translation, one per line; blank for none",
+    )
     parser.add_argument(
         "--nbest",
         type=int,
         metavar="K",
-        help="write K translations a line, as number, text and score between tabs",
+        help="write K translations per line, each as number, text and score between tabs",
     )
     parser.add_argument(
         "--scores", action="store_true", help="write each translation's score before it, with a tab"
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
-    parser.add_argument(
-        "--precision",
-        default="fp32",
-        help="fp32 (default: the text does not depend on the batch), bf16, int8 (on a CPU) or auto:"
-        " bf16 where it is faster, else fp32",
-    )
+    add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",
         type=int,
-        default=2048,
         metavar="N",
-        help="source tokens translated at once, padding counted (default 2048)",
+        help="source tokens of a batch, padding counted (default 2048)",
     )
     parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="batches translated side by side (default: one a core, on a GPU one)",
+        help="batches translated side by side (default: one per core, on a GPU one)",
     )
+    add_sampling_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Translate a file.
 
     Raises:
-        UserError: no model, no input, or a choice that can't be met.
+        UsageError: if options don't go together.
+        UserError: if the model or the input can't be read, the output can't be written, or a value
+            is out of its range.
     """
     from tqdm import tqdm
 
@@ -84,27 +90,17 @@ def run(arguments: argparse.Namespace) -> int:
         decode_leniently,
         iterate_lines,
         open_binary,
+        read_text_lines,
     )
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UsageError
     from seq2seq.kernels.memory import retain_freed_memory
 
-    if arguments.batch_tokens < 1:
-        raise UsageError(f"--batch-tokens {arguments.batch_tokens}: must be at least 1")
-    search = choose_search(arguments)
-    translator = Translator.load(
-        arguments.model,
-        search,
-        device=arguments.device,
-        precision=arguments.precision,
-        batch_tokens=arguments.batch_tokens,
-        workers=arguments.workers,
-    )
+    translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()
     health = Health()
     replaced = 0
-    waiting: deque[str] = deque()  # lines whose translations have not come yet
+    waiting: deque[str] = deque()  # lines that are not translated yet
     with ExitStack() as files:
         source: BinaryIO = sys.stdin.buffer
         if arguments.input != "-":
@@ -113,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output != "-":
             output = files.enter_context(create_binary(arguments.output))
         shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
-        # Only a file can be counted beforehand; without a count there is no time left to tell.
+        # Only a file can be counted beforehand; without a count no remaining time is shown.
         total = count_lines(arguments.input) if shown and _is_file(arguments.input) else None
         bar = files.enter_context(tqdm(total=total, unit=" lines", disable=not shown))
 
@@ -125,8 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
                 waiting.append(line)
                 yield line
 
-        prefixes = read_prefixes(arguments)
-        translations = translator.translate_stream(lines(), prefixes=prefixes)
+        prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
+        translations = translator.translate_stream(lines(), prefixes)
         for number, translation in enumerate(translations):
             output.write(_format(number, translation, arguments).encode())
             health.count(waiting.popleft(), translation)
@@ -161,5 +157,5 @@ def _format(number: int, translation: "Translation", arguments: argparse.Namespa
 
 
 def _column(text: str) -> str:
-    # A tab, which byte pieces can spell, would begin another column.
+    # A tab, which byte pieces can produce, would begin another column.
     return text.replace("\t", " ")

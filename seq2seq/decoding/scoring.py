@@ -1,4 +1,4 @@
-"""Forced scoring: how probable a model finds translations that are given."""
+"""The log-probability that a model gives to translations from elsewhere."""
 
 import math
 from collections.abc import Sequence
@@ -9,16 +9,13 @@ import torch
 
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import no_numbers, output_log_probabilities
+from seq2seq.decoding.search import nan_error, output_log_probabilities
 from seq2seq.model import Transformer
-
-# Elements of the logits that are held at a time, 32 MB of float32.
-_BLOCK_ELEMENTS = 8 * 2**20
 
 
 @dataclass(frozen=True)
 class TargetScore:
-    """What a model makes of one given translation, or of several together."""
+    """The log-probability of one given translation, or of several together."""
 
     log_probability: float
     """In nats, that of `</s>` included."""
@@ -39,35 +36,37 @@ class TargetScore:
 
 @torch.inference_mode()
 def score_targets(
-    model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    model: Transformer,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    *,
+    chunk_elements: int = 8 * 2**20,
 ) -> list[TargetScore]:
-    """Score a batch of pairs in one forward pass; log-probabilities are taken in float32 at least.
+    """Score a batch of pairs in one forward pass; log-probabilities are at least float32.
 
     Args:
         model: in evaluation mode.
         sources: token ids, each ending with `</s>`.
         targets: token ids, each ending with `</s>`.
+        chunk_elements: of the logits, held at a time: 32 MB of float32.
 
     Raises:
-        UserError: the model predicts no numbers.
+        UserError: if the model predicts NaN.
     """
     device = next(model.parameters()).device
-    source = pad([np.array(ids) for ids in sources]).to(device)
-    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)
-    target_output = pad([np.array(ids) for ids in targets]).to(device)
+    source = pad([np.array(ids) for ids in sources]).to(device)  # (B, S)
+    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)  # (B, T)
+    target_output = pad([np.array(ids) for ids in targets]).to(device)  # (B, T)
     states = model.decoder_states(source, target_input)  # (B, T, D)
     counted = target_output != PADDING_ID
-    block = max(1, _BLOCK_ELEMENTS // model.vocab_size)
-    gold = []
-    for some, output in zip(
-        torch.split(states[counted], block), torch.split(target_output[counted], block), strict=True
-    ):
-        log_probabilities = output_log_probabilities(model.project(some), never=())
-        gold.append(log_probabilities.gather(1, output.unsqueeze(1)).squeeze(1).double())
-    scores = [
-        TargetScore(float(of_sentence.sum()), len(of_sentence))
-        for of_sentence in torch.split(torch.cat(gold), [len(ids) for ids in targets])
-    ]
+    states, target_ids = states[counted], target_output[counted]  # (tokens, D), (tokens,)
+    rows = max(1, chunk_elements // model.vocab_size)
+    gathered = []
+    for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):
+        log_probabilities = output_log_probabilities(model.project(chunk))  # (rows, V)
+        gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
+    of_sentences = torch.split(torch.cat(gathered), [len(ids) for ids in targets])
+    scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
     if not all(math.isfinite(score.log_probability) for score in scores):
-        raise no_numbers()
+        raise nan_error()
     return scores

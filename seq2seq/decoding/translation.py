@@ -1,20 +1,20 @@
-"""What becomes of a line: its candidates, and those of a long line's parts joined."""
+"""The translation of a line: its candidates, joined from those of its segments."""
 
 from dataclasses import dataclass
 
-from seq2seq.decoding.segments import Part
+from seq2seq.decoding.segments import Segment
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation of a sentence."""
+    """One translation of a line."""
 
     text: str
     score: float
     """Log-probability divided by the length penalty."""
     pieces: list[str]
-    """The subword pieces it is made of."""
-    cut: bool
+    """Its subword pieces."""
+    truncated: bool
     """It was ended at the greatest length."""
 
 
@@ -24,13 +24,12 @@ class Translation:
 
     candidates: list[Candidate]
     """The best first, samples as they were drawn; empty for a blank line."""
-    source_parts: int = 1
-    """A line longer than a model can be given is translated in so many parts, cut at the ends of
-    its sentences."""
+    source_segments: int = 1
+    """Segments in which the line was translated: more than one if it was too long for the model."""
     source_truncated: bool = False
-    """A sentence of the line was longer than a model can be given, and its end was left out."""
+    """A sentence of the line was too long for the model, and its end was left out."""
     unknown: int = 0
-    """Pieces of the line that the tokenizer has no name for."""
+    """Pieces of the line that are unknown to the tokenizer."""
 
     @property
     def text(self) -> str:
@@ -42,21 +41,32 @@ class Translation:
         """The best translation's score; 0 for a blank line."""
         return self.candidates[0].score if self.candidates else 0.0
 
-
-def join(found: list[list[Candidate]], parts: list[Part]) -> list[Candidate]:
-    """The candidates of a line from those of its parts: the best ones joined, and so on."""
-    if len(parts) == 1:
-        return found[0]
-    told = [(best, part) for best, part in zip(found, parts, strict=True) if best]
-    return [
-        Candidate(
-            "".join(
-                candidate.text + part.separator
-                for candidate, (_, part) in zip(row, told, strict=True)
-            ).rstrip(),
-            sum(candidate.score for candidate in row),
-            [piece for candidate in row for piece in candidate.pieces],
-            any(candidate.cut for candidate in row),
+    @classmethod
+    def from_segments(
+        cls, segments: list[Segment], candidates: list[list[Candidate]]
+    ) -> "Translation":
+        """The translation of a line, given each segment's candidates."""
+        return cls(
+            list(candidates[0]) if len(segments) == 1 else _join(segments, candidates),
+            source_segments=len(segments),
+            source_truncated=any(segment.truncated for segment in segments),
+            unknown=sum(segment.unknown for segment in segments),
         )
-        for row in zip(*(best for best, _ in told), strict=False)
-    ]
+
+
+def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:
+    """The best candidates of all segments as one, the second best ones, and so on."""
+    # A blank segment has no candidates.
+    separators = [s.separator for s, found in zip(segments, candidates, strict=True) if found]
+    joined = []
+    for row in zip(*(found for found in candidates if found), strict=False):
+        texts = [candidate.text + end for candidate, end in zip(row, separators, strict=True)]
+        joined.append(
+            Candidate(
+                "".join(texts).rstrip(),
+                sum(candidate.score for candidate in row),
+                [piece for candidate in row for piece in candidate.pieces],
+                any(candidate.truncated for candidate in row),
+            )
+        )
+    return joined

@@ -1,24 +1,25 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from seq2seq.attention_maps import Attention, forced_attention
+from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
-from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.decoding.prefixes import encode_prefixes, pair_prefixes, restore_prefix
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
-from seq2seq.decoding.segments import Part, split
-from seq2seq.decoding.translation import Candidate, Translation, join
+from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import one_at_a_time, side_by_side
@@ -26,98 +27,87 @@ from seq2seq.kernels.translation import TranslationKernels, use_translation_kern
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
-DEFAULT_BATCH_TOKENS = 2048
-MAX_SOURCE_TOKENS = 1024
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A line, or a part of one, to be searched."""
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions:
+    """What a user chooses of translating.
 
-    source: list[int]
-    """Ends with `</s>`."""
-    prefix: str
-    forced: list[int]
-    """The prefix's token ids."""
+    Raises:
+        UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
+    """
+
+    device: str = "auto"
+    """`auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..."""
+    precision: str = "fp32"
+    """`fp32` (the text does not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
+    where it is faster, else `fp32`."""
+    batch_tokens: int = 2048
+    """Source tokens of a batch, padding counted."""
+    workers: int | None = None
+    """Batches translated side by side, each by one thread; their number changes no output. By
+    default as many as PyTorch has threads, and one on a GPU."""
+    max_source_tokens: int = 1024
+    """Most source tokens the model is given at once, `</s>` counted; a longer line is split at the
+    ends of its sentences."""
+    search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
+    """Beam search, or sampling."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name}={value}: must be at least {least}")
 
 
 class Translator:
-    """Translates lists of sentences; call it as often as you like, it keeps nothing.
+    """Translates lists of lines; it can be called any number of times and keeps no state.
 
-    Calls from several threads take turns: what a machine can do at once, `workers` does. Its
-    model is a copy, laid out for this machine: training the other further changes no translation.
+    Calls from several threads take turns; `workers` run within a call. The model is a copy, laid
+    out for this machine: training the original further changes no translation.
 
     Args:
         trained: a model and its tokenizer.
-        search: beam size, length penalty and so on; a SamplingConfig draws translations instead.
-        device: `auto`, `cpu`, `cuda`, ...
-        precision: `fp32`, `bf16`, `int8` (on a CPU) or `auto`, which is one of the first two; in
-            fp32 the text does not depend on the batch.
-        batch_tokens: source tokens translated at once, padding counted.
-        workers: batches translated side by side, each by one thread; by default as many as PyTorch
-            has threads, and one on a GPU. Their number changes no output.
+        options: what a user chooses.
 
     Raises:
-        UserError: a choice that can't be met.
+        UserError: if the device or the precision is not available here.
     """
 
-    def __init__(
-        self,
-        trained: TrainedModel,
-        search: SearchConfig | SamplingConfig | None = None,
-        *,
-        device: str = "auto",
-        precision: str = "fp32",
-        batch_tokens: int = DEFAULT_BATCH_TOKENS,
-        workers: int | None = None,
-    ) -> None:
-        if workers is not None and workers < 1:
-            raise UserError(f"workers={workers}: must be at least 1")
-        self.search = search or SearchConfig()
-        self.device = choose_device(device)
-        # A copy of its own: under autocast every step would cast every matrix anew.
-        number = choose_precision(precision, self.device, for_translation=True)
-        stored = torch.float32 if number is torch.int8 else number
+    def __init__(self, trained: TrainedModel, options: TranslationOptions | None = None) -> None:
+        self.options = options = options or TranslationOptions()
+        self.device = choose_device(options.device)
+        dtype = choose_precision(options.precision, self.device, for_translation=True)
+        # A copy in that precision: under autocast every step would cast every matrix anew.
+        stored = torch.float32 if dtype is torch.int8 else dtype
         self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        self.decoder = use_translation_kernels(self.model, number, TranslationKernels())
-        self.workers = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
+        self.decoder = use_translation_kernels(self.model, dtype, TranslationKernels())
         self.tokenizer = trained.tokenizer
-        self.batch_tokens = batch_tokens
-        self.max_source_tokens = MAX_SOURCE_TOKENS
-        self.max_target_tokens = MAX_SOURCE_TOKENS - 1 + self.search.max_extra_tokens
+        self.workers = options.workers or (
+            torch.get_num_threads() if self.device.type == "cpu" else 1
+        )
+        # In tokens, `</s>` not counted.
+        self._longest_source = options.max_source_tokens - 1
+        self._longest_target = self._longest_source + options.search.max_extra_tokens
         config = self.model.config
         if config.positions is Positions.learned:
-            # Neither side may leave the learned table, the target with its start symbol.
-            positions = config.max_learned_positions
-            self.max_source_tokens = min(self.max_source_tokens, max(2, positions))
-            self.max_target_tokens = min(self.max_target_tokens, max(1, positions - 1))
+            # The table bounds the source with its `</s>` and the target with its start symbol.
+            positions = max(2, config.max_learned_positions)
+            self._longest_source = min(self._longest_source, positions - 1)
+            self._longest_target = min(self._longest_target, positions - 1)
 
     @classmethod
-    def load(
-        cls,
-        run: str | Path,
-        search: SearchConfig | SamplingConfig | None = None,
-        *,
-        device: str = "auto",
-        precision: str = "fp32",
-        batch_tokens: int = DEFAULT_BATCH_TOKENS,
-        workers: int | None = None,
-    ) -> "Translator":
-        """Open a run folder (or a model folder) for translation.
+    def load(cls, run: str | Path, options: TranslationOptions | None = None) -> "Translator":
+        """Open a run folder or a model folder.
 
         Raises:
-            UserError: no model there, a damaged one, or a choice that can't be met.
+            UserError: if there is no model, it is damaged, or the device or the precision is not
+                available here.
         """
-        trained = load_model(find_model(Path(run)))
-        return cls(
-            trained,
-            search,
-            device=device,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            workers=workers,
-        )
+        return cls(load_model(find_model(Path(run))), options)
 
     def translate(
         self,
@@ -129,98 +119,171 @@ class Translator:
         """Translate lines, in their order; blank lines stay blank.
 
         Args:
-            lines: the sentences.
-            prefixes: what each translation begins with, "" for nothing; spaces around it don't
-                count. What follows may go on with its last word: "Eine Fra" may become "Eine Frau".
+            lines: the sources.
+            prefixes: the forced beginning of each translation, "" for none; spaces around it don't
+                count. The translation may complete its last word: "Eine Fra" may become
+                "Eine Frau".
             first_line: the number of the first line, for messages.
 
         Raises:
-            UserError: another number of prefixes than of lines, or a prefix that is too long.
+            UserError: if there is not one prefix per line, or one is too long.
         """
-        longest = self.max_source_tokens - 1
-        prefixes = [""] * len(lines) if prefixes is None else prefixes
-        parts_of = [
-            [Part(line, "", ids)] if len(ids) <= longest else split(line, self.tokenizer, longest)
-            for line, ids in zip(lines, self.tokenizer.encode(list(lines)), strict=True)
-        ]
-        room = [self._longest_output(min(len(parts[0].token_ids), longest)) for parts in parts_of]
-        forced = encode_prefixes(self.tokenizer, prefixes, room, first_line)
-        tasks = [
-            _Task([*part.token_ids[:longest], END_ID], *((prefix, ids) if first else ("", [])))
-            for parts, prefix, ids in zip(parts_of, prefixes, forced, strict=True)
-            for part, first in zip(parts, (True, *[False] * len(parts)), strict=False)
-        ]
-        found = iter(self._find(tasks))
+        segments_of_lines = make_segments(
+            lines,
+            [""] * len(lines) if prefixes is None else prefixes,
+            self.tokenizer,
+            max_tokens=self._longest_source,
+            max_output=self._max_output,
+            first_line=first_line,
+        )
+        segments = [segment for of_line in segments_of_lines for segment in of_line]
+        sizes = [len(segment.source_ids) for segment in segments]
+        blank: list[Candidate] = []
+        found = iter(self._map_batches(self._translate_batch, segments, sizes, blank))
         return [
-            Translation(
-                join([next(found) for _ in parts], parts),
-                source_parts=len(parts),
-                source_truncated=any(len(part.token_ids) > longest for part in parts),
-                unknown=sum(part.token_ids.count(UNKNOWN_ID) for part in parts),
-            )
-            for parts in parts_of
+            Translation.from_segments(of_line, list(islice(found, len(of_line))))
+            for of_line in segments_of_lines
         ]
 
     def translate_stream(
-        self, lines: Iterable[str], chunk: int = 1024, prefixes: Iterable[str] | None = None
+        self,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        *,
+        chunk_lines: int = 1024,
     ) -> Iterator[Translation]:
-        """Translate lines as they come, `chunk` at a time, in bounded memory.
+        """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
         Raises:
-            UserError: as `translate`.
+            UserError: if `translate` raises it, or there are not as many prefixes as lines.
         """
-        pairs: Iterable[tuple[str, str]] = ((line, "") for line in lines)
-        if prefixes is not None:
-            pairs = pair_prefixes(lines, prefixes)
-        waiting: list[str] = []
-        beginnings: list[str] = []
+        pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
         first_line = 1
-        for number, (line, prefix) in enumerate(pairs, start=1):
-            waiting.append(line)
-            beginnings.append(prefix)
-            if len(waiting) == chunk:
-                yield from self.translate(waiting, beginnings, first_line=first_line)
-                first_line = number + 1
-                waiting, beginnings = [], []
-        yield from self.translate(waiting, beginnings, first_line=first_line)
+        while chunk := list(islice(pairs, chunk_lines)):
+            some_lines, some_prefixes = zip(*chunk, strict=True)
+            yield from self.translate(some_lines, some_prefixes, first_line=first_line)
+            first_line += len(chunk)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
-        """How probable the model finds given translations, in the pieces the tokenizer makes.
+    def log_probabilities(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> list[TargetScore]:
+        """Score given translations, in the pieces that the tokenizer makes of them.
 
         A pair of blank lines has no tokens and probability 1; otherwise a blank line is a sentence
         of `</s>` alone.
 
         Raises:
-            UserError: unequal counts, or a line that is longer than a model can be given.
+            UserError: if the counts differ, or a line is longer than a model can be given.
         """
         if len(sources) != len(targets):
             raise UserError(
                 f"{len(sources)} sources and {len(targets)} translations: give one for each"
             )
-        pairs = list(
-            zip(
-                self._encode_whole(sources, "source", self.max_source_tokens - 1),
-                self._encode_whole(targets, "translation", self.max_target_tokens),
-                strict=True,
+        source_ids = self._encode_whole(sources, "source", self._longest_source)
+        target_ids = self._encode_whole(targets, "translation", self._longest_target)
+        pairs = list(zip(source_ids, target_ids, strict=True))
+        sizes = [max(len(source), len(target)) for source, target in pairs]
+        return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
+
+    def attention(self, source: str, target: str) -> AttentionMaps:
+        """The attention weights while the model reads source and is given target, in float32.
+
+        A bf16 translator's weights stay as rounded as they are; an int8 one multiplies in eight
+        bits here as well.
+
+        Raises:
+            UserError: if a text is blank, or longer than a model can be given.
+        """
+        source_ids, target_ids = self.tokenizer.encode([source, target])
+        for side, ids, longest in (
+            ("source", source_ids, self._longest_source),
+            ("target", target_ids, self._longest_target),
+        ):
+            if not ids:
+                raise UserError(f"the {side} is blank: attention needs a text on both sides")
+            if len(ids) > longest:
+                raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
+        with self._exclusive():
+            model = self.model
+            if next(model.parameters()).dtype is torch.bfloat16:
+                model = copy.deepcopy(model).float()
+            return record_attention(model, self.tokenizer, source_ids, target_ids)
+
+    def _map_batches(
+        self, function: Callable[[list[T]], list[R]], items: list[T], sizes: list[int], blank: R
+    ) -> list[R]:
+        """Apply a function to batches of items of similar size, side by side.
+
+        Returns:
+            The result of each item, in the original order; `blank` for those of a single token,
+            which are `</s>` alone.
+        """
+        # The longest first, so that little is left for one worker at the end.
+        order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
+        batches: list[list[int]] = []
+        for i in order:
+            # A batch is as wide as its first item.
+            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (
+                self.options.batch_tokens
+            ):
+                batches.append([])
+            batches[-1].append(i)
+        results = [blank] * len(items)
+        with self._exclusive(), side_by_side(min(self.workers, len(batches))) as run:
+            found = run(function, [[items[i] for i in batch] for batch in batches])
+            for batch, results_of_batch in zip(batches, found, strict=True):
+                for i, result in zip(batch, results_of_batch, strict=True):
+                    results[i] = result
+        return results
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """One call at a time, in this translator's precision, whatever the caller's autocast."""
+        with one_at_a_time, torch.autocast(self.device.type, enabled=False):
+            yield
+
+    @torch.inference_mode()
+    def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        sources = [segment.source_ids for segment in segments]
+        max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
+        source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
+        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
+        memory = self.model.encode(source, source_mask)  # (B, S, D)
+        step, state = self.decoder.step, self.decoder.start(memory, source_mask)
+        rules: dict[str, Any] = {
+            "start_id": START_ID,
+            "end_id": END_ID,
+            "suppressed_ids": (PADDING_ID, START_ID),
+            "prefixes": [segment.prefix_ids for segment in segments],
+        }
+        search = self.options.search
+        if isinstance(search, SamplingConfig):
+            found = sample(step, state, max_lengths, search, keys=sources, **rules)
+        else:
+            found = beam_search(step, state, max_lengths, search, **rules)
+        return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
+
+    def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:
+        outputs = [hypothesis.token_ids for hypothesis in hypotheses]
+        read, *texts = self.tokenizer.decode([list(segment.prefix_ids), *outputs])
+        # The prefix as it was typed, in place of how the tokenizer has read it.
+        typed = segment.prefix.strip().replace("\n", " ")
+        return [
+            Candidate(
+                typed + text.removeprefix(read) if text.startswith(read) else text,
+                hypothesis.score,
+                self.tokenizer.pieces(hypothesis.token_ids),
+                hypothesis.truncated,
             )
-        )
-        sizes = [max(map(len, pair)) for pair in pairs]  # a pair counts as its longer side
-        by_length = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
-        batches = list(self._batches(by_length, sizes))
-        scores = [TargetScore(0.0, 0)] * len(pairs)
-        with self._undisturbed(), side_by_side(min(self.workers, len(batches))) as run:
-            found = run(
-                lambda batch: score_targets(
-                    self.model, [pairs[i][0] for i in batch], [pairs[i][1] for i in batch]
-                ),
-                batches,
-            )
-            for batch, of_batch in zip(batches, found, strict=True):
-                for i, score in zip(batch, of_batch, strict=True):
-                    scores[i] = score
-        return scores
+            for text, hypothesis in zip(texts, hypotheses, strict=True)
+        ]
+
+    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
+        sources, targets = zip(*pairs, strict=True)
+        return score_targets(self.model, sources, targets)
 
     def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
+        """Token ids of each line, with `</s>`."""
         encoded = self.tokenizer.encode(list(lines))
         for number, ids in enumerate(encoded, start=1):
             if len(ids) > longest:
@@ -230,93 +293,6 @@ class Translator:
                 )
         return [[*ids, END_ID] for ids in encoded]
 
-    def attention(self, source: str, target: str) -> Attention:
-        """Who attends to whom when the model is made to translate source to target, in float32.
-
-        A bf16 translator's weights stay as rounded as they are; an int8 one multiplies in eight
-        bits here as well.
-
-        Raises:
-            UserError: a text is blank, or longer than a model can be given.
-        """
-        source_ids, target_ids = self.tokenizer.encode([source, target])
-        for side, ids, longest in (
-            ("source", source_ids, self.max_source_tokens - 1),
-            ("target", target_ids, self.max_target_tokens),
-        ):
-            if not ids:
-                raise UserError(f"the {side} is blank: attention needs a text on both sides")
-            if len(ids) > longest:
-                raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
-        with self._undisturbed():
-            model = self.model
-            if model.embedding.weight.dtype is torch.bfloat16:
-                model = copy.deepcopy(model).float()
-            return forced_attention(model, self.tokenizer, source_ids, target_ids)
-
-    def _find(self, tasks: list[_Task]) -> list[list[Candidate]]:
-        """The candidates of each task, none where the source is nothing but `</s>`."""
-        candidates: list[list[Candidate]] = [[] for _ in tasks]
-        # The longest first: what is left for one worker at the end is little.
-        by_length = sorted(
-            (i for i, task in enumerate(tasks) if len(task.source) > 1),
-            key=lambda i: -len(tasks[i].source),
-        )
-        batches = list(self._batches(by_length, [len(task.source) for task in tasks]))
-        with self._undisturbed(), side_by_side(min(self.workers, len(batches))) as run:
-            found = run(self._search, [[tasks[i] for i in batch] for batch in batches])
-            for batch, hypotheses in zip(batches, found, strict=True):
-                for i, best in zip(batch, hypotheses, strict=True):
-                    candidates[i] = self._candidates(best, tasks[i])
-        return candidates
-
-    def _batches(self, order: list[int], sizes: list[int]) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for i in order:
-            if batch and (len(batch) + 1) * sizes[batch[0]] > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
-
-    @torch.inference_mode()
-    def _search(self, tasks: list[_Task]) -> list[list[Hypothesis]]:
-        sources = [task.source for task in tasks]
-        lengths = [self._longest_output(len(ids) - 1) for ids in sources]
-        max_lengths = torch.tensor(lengths, device=self.device)
-        source = pad([np.array(ids) for ids in sources]).to(self.device)
-        source_mask = self.model.source_mask(source)
-        memory = self.model.encode(source, source_mask)
-        step, state = self.decoder.step, self.decoder.start(memory, source_mask)
-        rules: dict[str, Any] = {
-            "start_id": START_ID,
-            "end_id": END_ID,
-            "never": (PADDING_ID, START_ID),
-            "prefixes": [task.forced for task in tasks],
-        }
-        if isinstance(self.search, SamplingConfig):
-            return sample(step, state, max_lengths, self.search, keys=sources, **rules)
-        return beam_search(step, state, max_lengths, self.search, **rules)
-
-    def _longest_output(self, source_tokens: int) -> int:
+    def _max_output(self, source_tokens: int) -> int:
         """Most tokens of a translation, neither `</s>` counted: the paper's input length + 50."""
-        return min(source_tokens + self.search.max_extra_tokens, self.max_target_tokens)
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """One call at a time, in this translator's precision, whatever the caller's autocast."""
-        with one_at_a_time, torch.autocast(self.device.type, enabled=False):
-            yield
-
-    def _candidates(self, hypotheses: list[Hypothesis], task: _Task) -> list[Candidate]:
-        read, *texts = self.tokenizer.decode([task.forced, *(h.token_ids for h in hypotheses)])
-        return [
-            Candidate(
-                restore_prefix(text, task.prefix, read),
-                hypothesis.score,
-                self.tokenizer.pieces(hypothesis.token_ids),
-                hypothesis.cut,
-            )
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
-        ]
+        return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)

@@ -1,4 +1,4 @@
-"""Batches translated side by side by threads, each operation within its own thread."""
+"""Batches computed side by side by threads, each operation within its own thread."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,8 +11,8 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many threads an operation takes is a setting of the whole process: calls from several threads
-# take turns.
+# The number of threads within an operation is a setting of the whole process: calls from several
+# threads take turns.
 one_at_a_time = threading.Lock()
 
 
@@ -20,11 +20,11 @@ one_at_a_time = threading.Lock()
 def side_by_side(
     workers: int,
 ) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """A `map` over so many threads, in order, in which each operation keeps to its own thread.
+    """A `map` over that many threads, in order, in which each operation keeps to its own thread.
 
     A step of decoding is made of small operations: two threads within one wait for each other more
-    than they gain, two side by side are almost twice as fast. Python is no hindrance, since PyTorch
-    lets go of its lock in each operation.
+    than they gain, two batches side by side are almost twice as fast. Python is no obstacle, since
+    PyTorch releases its lock in each operation. With one worker it is the built-in `map`.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, START_ID
-from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_tokenizer
@@ -121,7 +122,8 @@ def longest_output(subject: Subject) -> Finding:
     trained = TrainedModel(_endless_model(tokenizer.vocab_size), tokenizer, "a", "b")
     search = replace(subject.search, beam_size=min(subject.search.beam_size, 4), nbest=1)
     line = "a b c d"
-    output = Translator(trained, search, device="cpu").translate([line])[0].candidates[0].pieces
+    translator = Translator(trained, TranslationOptions(device="cpu", search=search))
+    output = translator.translate([line])[0].candidates[0].pieces
     extra = len(output) - len(tokenizer.encode([line])[0])
     _, state = _search(subject.search, lambda step: 0.99, max_length=60)
     early = state.step < 60

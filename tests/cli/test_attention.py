@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
 
 
 @pytest.mark.parametrize(("name", "start"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG")])
-def test_it_draws_a_panel_a_head(
+def test_each_head_gets_a_panel(
     seq2seq: Callable, model: Path, tmp_path: Path, name: str, start: bytes
 ) -> None:
     path = tmp_path / name

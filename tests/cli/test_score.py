@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
+from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import TranslationOptions
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all
@@ -146,19 +148,19 @@ def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str
     assert f"p = {comparisons[0]['p_value']:.4f}" in printed
 
 
-def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Replace the model by one that knows the hypotheses; returns what it was loaded with."""
-    loaded: list[dict[str, Any]] = []
+def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:
+    """Replace the translator by one that knows the hypotheses; returns what it is loaded with."""
+    loaded: list[tuple[str, TranslationOptions]] = []
 
     class Translator:
         @classmethod
-        def load(cls, run: str, search: Any, **options: Any) -> "Translator":
-            loaded.append({"run": run, "beam": search.beam_size, "alpha": search.alpha, **options})
+        def load(cls, run: str, options: TranslationOptions) -> "Translator":
+            loaded.append((run, options))
             return cls()
 
         def translate(self, lines: list[str]) -> list[Translation]:
             assert lines == SOURCES
-            return [Translation([Candidate(text, 0.0, [], cut=False)]) for text in HYPOTHESES]
+            return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
 
     monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
     return loaded
@@ -169,11 +171,12 @@ def test_a_model_is_scored(
 ) -> None:
     loaded = fake_translator(monkeypatch)
     words = ["--model", "runs/mine", "-s", "test.en", "-r", "test.de", "--beam", "2"]
+    words += ["--precision", "bf16"]
     results = run_json(capsys, *words, "--compare", "other.de", "--samples", "5")
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
-    wanted = {"run": "runs/mine", "beam": 2, "alpha": 0.6, "device": "auto", "precision": "fp32"}
-    assert loaded == [wanted]
+    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
+    assert loaded == [("runs/mine", options)]
 
 
 def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
@@ -189,7 +192,7 @@ def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
 @pytest.mark.parametrize(
     "words", ["--tokenize 13b", "--paper --language german", "--samples 0", "--seed 0"]
 )
-def test_a_model_isn_t_run_for_a_choice_that_can_t_be_met(
+def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = fake_translator(monkeypatch)
@@ -264,7 +267,7 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
         ("-i out.de -t wmt141 -l en-de", "no such test set"),
     ],
 )
-def test_what_doesn_t_go_together_is_refused(words: str, message: str) -> None:
+def test_options_that_don_t_go_together_are_refused(words: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         run(*words.split())
     assert "\n" not in str(error.value)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import (
-    Hypothesis,
-    SearchConfig,
-    batch_size,
-    beam_search,
-    length_penalty,
-    topk_by_blocks,
-)
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
+from seq2seq.kernels.topk import TopK, plain_topk, round_batch_size, topk_in_chunks
+from seq2seq.model import IncrementalDecoder, Transformer
 
 START, END = 0, 1
 Ids = tuple[int, ...]
@@ -84,36 +79,34 @@ class Prefixes:
 def search(
     table: Table,
     max_lengths: Sequence[int],
-    never: Ids = (),
+    suppressed: Ids = (),
     first: int = 0,
     prefixes: Sequence[Ids] = (),
+    topk: TopK = topk_in_chunks,
     **choices: Any,
 ) -> list[list[Hypothesis]]:
-    config = SearchConfig(**choices)
-    sentences = range(first, first + len(max_lengths))
-    state = Prefixes(sentences)
-    lengths = torch.tensor(max_lengths)
     return beam_search(
         table.step,
-        state,
-        lengths,
-        config,
+        Prefixes(range(first, first + len(max_lengths))),
+        torch.tensor(max_lengths),
+        SearchConfig(**choices),
         start_id=START,
         end_id=END,
-        never=never,
+        suppressed_ids=suppressed,
         prefixes=prefixes,
+        topk=topk,
     )
 
 
-def penalised(score: float, tokens: int, alpha: float) -> float:
+def penalized(score: float, tokens: int, alpha: float) -> float:
     return score / ((5 + tokens + 1) / 6) ** alpha  # the end symbol counts
 
 
 def brute_force(
-    table: Table, sentence: int, max_length: int, alpha: float, never: Ids = ()
+    table: Table, sentence: int, max_length: int, alpha: float, suppressed: Ids = ()
 ) -> Outcome:
     """Every output there is, the best first."""
-    tokens = [t for t in range(table.vocab_size) if t != END and t not in never]
+    tokens = [t for t in range(table.vocab_size) if t != END and t not in suppressed]
     found = []
     for length in range(max_length + 1):
         for ids in itertools.product(tokens, repeat=length):
@@ -122,12 +115,12 @@ def brute_force(
                 table.log_probabilities(sentence, ids[:i])[token]
                 for i, token in enumerate(following)
             )
-            found.append((ids, penalised(score, length, alpha)))
+            found.append((ids, penalized(score, length, alpha)))
     return sorted(found, key=lambda pair: -pair[1])
 
 
 def plain_beam_search(
-    table: Table, sentence: int, max_length: int, alpha: float, beam: int, never: Ids = ()
+    table: Table, sentence: int, max_length: int, alpha: float, beam: int, suppressed: Ids = ()
 ) -> Outcome:
     """The best 2 x beam continuations of each step; goes on to the end, whatever has finished."""
     live: Outcome = [((), 0.0)]
@@ -136,7 +129,7 @@ def plain_beam_search(
         allowed = [
             t
             for t in range(table.vocab_size)
-            if t not in never and (t == END or length < max_length)
+            if t not in suppressed and (t == END or length < max_length)
         ]
         candidates = [
             ((*ids, token), score + table.log_probabilities(sentence, ids)[token])
@@ -146,7 +139,7 @@ def plain_beam_search(
         candidates.sort(key=lambda pair: -pair[1])
         candidates = candidates[: 2 * beam if beam > 1 else 1]
         finished += [
-            (ids[:-1], penalised(score, length, alpha))
+            (ids[:-1], penalized(score, length, alpha))
             for ids, score in candidates
             if ids[-1] == END
         ]
@@ -236,7 +229,7 @@ def test_the_search_does_stop_early() -> None:
     assert max(lengths) < 20
 
 
-def test_sentences_that_are_done_leave_so_that_sizes_recur() -> None:
+def test_done_sentences_leave_the_batch_at_round_sizes() -> None:
     table = Table(1, vocab_size=4, end=-3.0)
     sizes: list[int] = []
 
@@ -248,16 +241,8 @@ def test_sentences_that_are_done_leave_so_that_sizes_recur() -> None:
     config = SearchConfig(beam_size=1, alpha=0.0)
     found = beam_search(step, Prefixes(range(100)), lengths, config, start_id=START, end_id=END)
     needed = [sum(len(best.token_ids) >= length for (best,) in found) for length in range(101)]
-    assert sizes == [min(100, batch_size(count)) for count in needed if count]
+    assert sizes == [min(100, round_batch_size(count)) for count in needed if count]
     assert len(set(needed)) > len(set(sizes)) + 15
-
-
-def test_sizes_are_few_and_hardly_larger_than_needed() -> None:
-    sizes = [batch_size(count) for count in range(513)]
-    assert sizes[:17] == list(range(17))
-    assert len(set(sizes)) == 57
-    assert all(count <= size <= 1.125 * count for count, size in enumerate(sizes))
-    assert all(batch_size(size) == size for size in sizes)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -273,32 +258,33 @@ def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> Non
             break
         ids = (*ids, token)
     found = search(table, [6], beam_size=1, alpha=0.6)
-    assert_same(found[0], [(ids, penalised(score, len(ids), 0.6))])
+    assert_same(found[0], [(ids, penalized(score, len(ids), 0.6))])
 
 
-@pytest.mark.parametrize("at_once", [1, 40, 2**19])  # one, some and all sentences
+# The plain form; one, some and all sentences in a chunk.
+TOPK = [plain_topk, *(partial(topk_in_chunks, chunk_elements=n) for n in (1, 40, 2**19))]
+
+
+@pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_sentence_does_not_care_for_its_company(
-    beam: int, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seq2seq.decoding.beam_search._LOGITS_AT_ONCE", at_once)
+def test_a_hypothesis_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 1, 6, 6] * 5
-    together = search(table, max_lengths, beam_size=beam, nbest=beam)
+    together = search(table, max_lengths, topk=topk, beam_size=beam, nbest=beam)
     for sentence, max_length in enumerate(max_lengths):
         alone = search(table, [max_length], first=sentence, beam_size=beam, nbest=beam)
         assert together[sentence] == alone[0]
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_tokens_that_are_no_output_never_come_out(alpha: float) -> None:
-    never = (START, 3)
+def test_suppressed_tokens_never_come_out(alpha: float) -> None:
+    suppressed = (START, 3)
     table = Table(5, vocab_size=5)
-    found = search(table, [4], never=never, beam_size=20, alpha=alpha, nbest=20)
-    assert_same(found[0], brute_force(table, 0, 4, alpha, never)[:20])
+    found = search(table, [4], suppressed=suppressed, beam_size=20, alpha=alpha, nbest=20)
+    assert_same(found[0], brute_force(table, 0, 4, alpha, suppressed)[:20])
     for beam in (1, 2, 3):
-        found = search(table, [4], never=never, beam_size=beam, alpha=alpha, nbest=beam)
-        assert_same(found[0], plain_beam_search(table, 0, 4, alpha, beam, never)[:beam])
+        found = search(table, [4], suppressed=suppressed, beam_size=beam, alpha=alpha, nbest=beam)
+        assert_same(found[0], plain_beam_search(table, 0, 4, alpha, beam, suppressed)[:beam])
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -315,30 +301,27 @@ def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) 
     assert changed >= 3, "the prefixes change nothing"
 
 
-@pytest.mark.parametrize("at_once", [1, 40, 2**19])  # one, some and all sentences
+@pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_prefix_does_not_care_for_its_company(
-    beam: int, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seq2seq.decoding.beam_search._LOGITS_AT_ONCE", at_once)
+def test_a_prefix_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 2, 6] * 6
     prefixes: list[Ids] = [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)] * 6
-    together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
+    together = search(table, max_lengths, prefixes=prefixes, topk=topk, beam_size=beam)
     for i, (max_length, prefix) in enumerate(zip(max_lengths, prefixes, strict=True)):
         alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)
         assert together[i] == alone[0]
         assert tuple(alone[0][0].token_ids[: len(prefix)]) == prefix
 
 
-def test_what_reached_the_greatest_length_is_marked_as_cut() -> None:
+def test_an_output_of_the_greatest_length_is_truncated() -> None:
     endless, short = Table(1, vocab_size=4, end=-20.0), Table(1, vocab_size=4, end=20.0)
     for max_length in (1, 5):
         (hypothesis,) = search(endless, [max_length])[0]
         assert len(hypothesis.token_ids) == max_length
-        assert hypothesis.cut
+        assert hypothesis.truncated
         (hypothesis,) = search(short, [max_length])[0]
-        assert (hypothesis.token_ids, hypothesis.cut) == ([], False)
+        assert (hypothesis.token_ids, hypothesis.truncated) == ([], False)
 
 
 def test_there_are_never_more_hypotheses_than_outputs() -> None:
@@ -355,7 +338,7 @@ def test_the_length_penalty_is_that_of_wu_et_al() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> None:
+def test_nan_is_an_error(beam: int) -> None:
     def step(tokens: Tensor, state: Prefixes) -> Tensor:
         return torch.full((len(tokens), 5), math.nan)
 
@@ -370,7 +353,7 @@ def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> Non
     [
         ({"beam_size": 0}, "beam_size=0"),
         ({"nbest": 0}, "nbest=0"),
-        ({"nbest": 5}, "nbest=5"),
+        ({"nbest": 5}, "nbest=5: must be at most beam_size, 4"),
         ({"max_extra_tokens": 0}, "max_extra_tokens=0"),
         ({"alpha": -0.1}, "alpha=-0.1"),
         ({"alpha": math.nan}, "alpha=nan"),
@@ -379,26 +362,27 @@ def test_a_model_that_predicts_nan_is_told_instead_of_searched(beam: int) -> Non
     ],
     ids=str,
 )
-def test_a_search_that_cannot_be_done_is_refused(choices: dict[str, Any], complaint: str) -> None:
+def test_values_out_of_range_are_refused(choices: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         SearchConfig(**choices)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.no_grad()
-def test_scores_of_a_transformer_are_those_of_forced_decoding(
+def test_scores_of_a_transformer_are_its_log_probabilities(
     make_model: Callable[..., Transformer], beam: int
 ) -> None:
     model = make_model(vocab_size=9)
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    decoder, source_mask = IncrementalDecoder(model), model.source_mask(source)
     found = beam_search(
-        model.step,
-        model.start(model.encode(source)),
+        decoder.step,
+        decoder.start(model.encode(source, source_mask), source_mask),
         torch.tensor([20, 3, 18]),
         SearchConfig(beam_size=beam, nbest=beam),
         start_id=2,
         end_id=3,
-        never=(0, 2),
+        suppressed_ids=(0, 2),
     )
     for row, hypotheses in zip(source, found, strict=True):
         assert len(hypotheses) == beam
@@ -406,19 +390,5 @@ def test_scores_of_a_transformer_are_those_of_forced_decoding(
             ids = hypothesis.token_ids
             logits = model(row.unsqueeze(0), torch.tensor([[2, *ids]]))[0]
             gold = logits.log_softmax(-1).gather(1, torch.tensor([*ids, 3]).unsqueeze(1))
-            expected = penalised(gold.sum().item(), len(ids), 0.6)
+            expected = penalized(gold.sum().item(), len(ids), 0.6)
             assert hypothesis.score == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
-@pytest.mark.parametrize("count", [1, 2, 8])
-def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
-    generator = torch.Generator().manual_seed(size)
-    scores = torch.randn(20, size, generator=generator)
-    scores[:, ::3] = -math.inf
-    scores[10:] = scores[10:].round()  # ties: any of the equals will do
-    count = min(count, size)
-    best, places = topk_by_blocks(scores, count)
-    assert torch.equal(best, scores.topk(count).values)
-    assert torch.equal(scores.gather(1, places), best)
-    assert all(len(set(row)) == count for row in places.tolist())

@@ -6,8 +6,8 @@ from seq2seq.decoding.health import Health, repeats
 from seq2seq.decoding.translation import Candidate, Translation
 
 
-def said(text: str, cut: bool = False, **about: object) -> Translation:
-    return Translation([Candidate(text, -1.0, text.split(), cut)], **about)
+def translation(text: str, truncated: bool = False, **about: object) -> Translation:
+    return Translation([Candidate(text, -1.0, text.split(), truncated)], **about)
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_four_turns_of_up_to_eight_pieces_are_a_loop(text: str, looping: bool) -
 def test_each_fault_is_counted_where_it_belongs() -> None:
     health = Health()
     health.count("", Translation([]))
-    health.count("one", said("eins"))
-    health.count("two", said(""))
-    health.count(" three ", said("three"))
-    health.count("four", said("vier vier vier vier", cut=True))
-    health.count("five", said("f", source_parts=2, source_truncated=True, unknown=3))
+    health.count("one", translation("eins"))
+    health.count("two", translation(""))
+    health.count(" three ", translation("three"))
+    health.count("four", translation("vier vier vier vier", truncated=True))
+    health.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
     assert health == Health(
         lines=6,
         empty=1,

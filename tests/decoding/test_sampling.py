@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import Hypothesis, SearchConfig, beam_search
-from seq2seq.decoding.sampling import SamplingConfig, sample, weigh
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.sampling import SamplingConfig, sample, sampling_weights
+from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
 
 START, END = 0, 1
@@ -49,7 +50,7 @@ def step(tokens: Tensor, state: Rows) -> Tensor:
 def draw(
     sentences: Sequence[int],
     max_lengths: Sequence[int],
-    never: Ids = (),
+    suppressed: Ids = (),
     prefixes: Sequence[Ids] = (),
     **choices: Any,
 ) -> list[list[Hypothesis]]:
@@ -62,16 +63,18 @@ def draw(
         keys=[[s] for s in sentences],
         start_id=START,
         end_id=END,
-        never=never,
+        suppressed_ids=suppressed,
         prefixes=prefixes,
     )
 
 
-def cut(
-    row: list[float], temperature: float, top_k: int | None, top_p: float, never: Ids = ()
+def distribution(
+    row: list[float], temperature: float, top_k: int | None, top_p: float, suppressed: Ids = ()
 ) -> dict[int, float]:
-    """The distribution that is drawn from, by the definitions."""
-    powers = {t: math.exp(x / temperature) if t not in never else 0.0 for t, x in enumerate(row)}
+    """The probability with which each token is drawn, by the definitions."""
+    powers = {
+        t: math.exp(x / temperature) if t not in suppressed else 0.0 for t, x in enumerate(row)
+    }
     ranked = sorted(powers, key=lambda t: -powers[t])[:top_k]
     total = sum(powers[t] for t in ranked)
     nucleus: list[int] = []
@@ -84,7 +87,7 @@ def cut(
 
 
 def probabilities(
-    max_length: int, never: Ids, prefix: Ids, choices: dict[str, Any]
+    max_length: int, suppressed: Ids, prefix: Ids, choices: dict[str, Any]
 ) -> dict[Ids, float]:
     """Of every output of sentence 0."""
     cuts = (choices.get("temperature", 1.0), choices.get("top_k"), choices.get("top_p", 1.0))
@@ -93,15 +96,21 @@ def probabilities(
         for ids in itertools.product((0, 2, 3), repeat=length):
             if ids[: len(prefix)] == prefix:
                 free = range(len(prefix), length)
-                p = math.prod(cut(logits(0, ids[:i]), *cuts, never).get(ids[i], 0) for i in free)
-                ends = cut(logits(0, ids), *cuts, never).get(END, 0) if length < max_length else 1
+                p = math.prod(
+                    distribution(logits(0, ids[:i]), *cuts, suppressed).get(ids[i], 0) for i in free
+                )
+                ends = (
+                    distribution(logits(0, ids), *cuts, suppressed).get(END, 0)
+                    if length < max_length
+                    else 1
+                )
                 found[ids] = p * ends
     assert sum(found.values()) == pytest.approx(1)
     return {ids: p for ids, p in found.items() if p > 0}
 
 
 @pytest.mark.parametrize(
-    ("choices", "never", "prefix"),
+    ("choices", "suppressed", "prefix"),
     [
         ({}, (), ()),
         ({"temperature": 0.6}, (), ()),
@@ -115,12 +124,12 @@ def probabilities(
     ids=str,
 )
 def test_outputs_come_as_often_as_they_are_probable(
-    choices: dict[str, Any], never: Ids, prefix: Ids
+    choices: dict[str, Any], suppressed: Ids, prefix: Ids
 ) -> None:
     count = 4000
-    (samples,) = draw([0], [3], never, [prefix], nbest=count, **choices)
+    (samples,) = draw([0], [3], suppressed, [prefix], nbest=count, **choices)
     seen = Counter(tuple(hypothesis.token_ids) for hypothesis in samples)
-    expected = probabilities(3, never, prefix, choices)
+    expected = probabilities(3, suppressed, prefix, choices)
     assert set(seen) <= set(expected)
     # Pearson's statistic, rare outputs taken together; its mean is the degrees of freedom d and
     # its variance 2 d.
@@ -135,13 +144,13 @@ def test_outputs_come_as_often_as_they_are_probable(
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)
 
 
-def test_scores_are_the_model_s_own_whatever_is_cut() -> None:
+def test_scores_are_the_model_s_own_whatever_is_drawn_from() -> None:
     for hypothesis in draw([0], [5], nbest=20, temperature=2.0, top_k=3, top_p=0.9, alpha=0.8)[0]:
         ids = (*hypothesis.token_ids, END)
         rows = [torch.tensor(logits(0, ids[:i])).double().log_softmax(0) for i in range(len(ids))]
         total = sum(float(row[token]) for row, token in zip(rows, ids, strict=True))
         assert hypothesis.score == pytest.approx(total / ((5 + len(ids)) / 6) ** 0.8, abs=1e-6)
-        assert hypothesis.cut == (len(ids) == 6)
+        assert hypothesis.truncated == (len(ids) == 6)
 
 
 @pytest.mark.parametrize("choices", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-300}])
@@ -170,15 +179,15 @@ def test_weights_follow_the_definitions(
     generator = torch.Generator().manual_seed(1)
     table = torch.randn(8, 9, generator=generator, dtype=torch.float64) * 2
     config = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
-    weights, tokens = weigh(table.log_softmax(1), config)
+    weights, tokens = sampling_weights(table.log_softmax(1), config)
     for row, row_weights, row_tokens in zip(table, weights, tokens, strict=True):
         drawn = row_weights > 0
         shares = (row_weights / row_weights.sum())[drawn].tolist()
         found = dict(zip(row_tokens[drawn].tolist(), shares, strict=True))
-        assert found == pytest.approx(cut(row.tolist(), temperature, top_k, top_p))
+        assert found == pytest.approx(distribution(row.tolist(), temperature, top_k, top_p))
 
 
-def test_a_sample_depends_on_neither_its_company_nor_their_number() -> None:
+def test_a_sample_depends_on_neither_batch_mates_nor_the_number_of_samples() -> None:
     sentences, max_lengths = [5, 2, 9, 4], [3, 12, 1, 6]
     prefixes: list[Ids] = [(2,), (), (3,), ()]
     together = draw(sentences, max_lengths, prefixes=prefixes, nbest=3)
@@ -192,7 +201,7 @@ def test_a_sample_depends_on_neither_its_company_nor_their_number() -> None:
     assert other != together
 
 
-def test_a_model_that_predicts_nan_is_told() -> None:
+def test_nan_is_an_error() -> None:
     with pytest.raises(UserError, match="NaN"):
         sample(
             lambda tokens, state: torch.full((len(tokens), 5), math.nan),
@@ -223,6 +232,6 @@ def test_a_model_that_predicts_nan_is_told() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_drawn_is_refused(choices: dict[str, Any], complaint: str) -> None:
+def test_values_out_of_range_are_refused(choices: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         SamplingConfig(**choices)

@@ -1,4 +1,4 @@
-"""Forced scoring against log-probabilities gathered by hand."""
+"""Scores of given targets against log-probabilities gathered by hand."""
 
 import math
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig, beam_search, length_penalty
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.scoring import TargetScore, score_targets
+from seq2seq.decoding.search import length_penalty
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
+from seq2seq.model import IncrementalDecoder, Transformer
 
 MakeModel = Callable[..., Transformer]
 SOURCES = [[4, 5, 6, 3], [7, 3], [8, 8, 3]]
 
 
-@pytest.mark.parametrize("elements", [1, 25, 2**23])
+@pytest.mark.parametrize("chunk_elements", [1, 25, 2**23])
 @torch.no_grad()
 def test_scores_are_the_sums_of_the_target_s_log_probabilities(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, elements: int
+    make_model: MakeModel, chunk_elements: int
 ) -> None:
-    monkeypatch.setattr("seq2seq.decoding.scoring._BLOCK_ELEMENTS", elements)
     model = make_model(vocab_size=9)
     targets = [[3], [4, 4, 7, 1, 3], [8, 3]]
-    found = score_targets(model, SOURCES, targets)
+    found = score_targets(model, SOURCES, targets, chunk_elements=chunk_elements)
     assert [score.tokens for score in found] == [1, 5, 2]
     for source, target, score in zip(SOURCES, targets, found, strict=True):
         logits = model(torch.tensor([source]), torch.tensor([[2, *target[:-1]]]))[0]
@@ -32,19 +32,20 @@ def test_scores_are_the_sums_of_the_target_s_log_probabilities(
         assert score.perplexity == pytest.approx(math.prod(math.exp(-g / len(gold)) for g in gold))
 
 
-def test_the_search_s_scores_are_forced_scores_over_the_length_penalty(
+def test_beam_search_scores_are_target_scores_over_the_length_penalty(
     make_model: MakeModel,
 ) -> None:
     model = make_model(vocab_size=9)
     source = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0], [8, 8, 3, 0]])
+    decoder, source_mask = IncrementalDecoder(model), model.source_mask(source)
     found = beam_search(
-        model.step,
-        model.start(model.encode(source)),
+        decoder.step,
+        decoder.start(model.encode(source, source_mask), source_mask),
         torch.tensor([20, 3, 18]),
         SearchConfig(),
         start_id=2,
         end_id=3,
-        never=(0, 2),
+        suppressed_ids=(0, 2),
     )
     targets = [[*hypotheses[0].token_ids, 3] for hypotheses in found]
     for hypotheses, score in zip(found, score_targets(model, SOURCES, targets), strict=True):
@@ -69,7 +70,7 @@ def test_totals_and_perplexities() -> None:
     assert math.isfinite(TargetScore(-1e6, 1).perplexity)
 
 
-def test_a_model_that_predicts_nan_is_told(make_model: MakeModel) -> None:
+def test_nan_is_an_error(make_model: MakeModel) -> None:
     model = make_model(vocab_size=9)
     with torch.no_grad():
         model.embedding.weight.fill_(math.nan)

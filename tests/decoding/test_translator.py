@@ -4,17 +4,19 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig, length_penalty
+from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.scoring import TargetScore
+from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
 from seq2seq.model import Transformer
@@ -26,20 +28,18 @@ MakeTranslator = Callable[..., Translator]
 
 @pytest.fixture
 def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTranslator:
-    def make(
-        batch_tokens: int = 64, workers: int = 1, precision: str = "fp32", **choices: object
-    ) -> Translator:
+    """Make a translator; the choices are fields of the options and of the search."""
+    names = {field.name for field in fields(TranslationOptions)}
+
+    def make(**choices: object) -> Translator:
         model = make_model(vocab_size=tokenizer.vocab_size).float()
-        kind = SamplingConfig if {"seed", "temperature"} & set(choices) else SearchConfig
-        search = kind(**({"max_extra_tokens": 4} | choices))
-        return Translator(
-            TrainedModel(model, tokenizer, "a", "b"),
-            search,
-            device="cpu",
-            batch_tokens=batch_tokens,
-            workers=workers,
-            precision=precision,
-        )
+        chosen = {"device": "cpu", "batch_tokens": 64, "workers": 1, "max_extra_tokens": 4}
+        chosen |= choices
+        kind = SamplingConfig if "seed" in choices else SearchConfig
+        search = kind(**{name: value for name, value in chosen.items() if name not in names})
+        given = {name: value for name, value in chosen.items() if name in names}
+        options = TranslationOptions(search=search, **given)
+        return Translator(TrainedModel(model, tokenizer, "a", "b"), options)
 
     return make
 
@@ -62,7 +62,7 @@ def test_each_line_has_its_translation_in_its_place(
     translator = make_translator()
     together = texts_of(translator.translate(lines))
     assert together == [translator.translate([line])[0].text for line in lines]
-    assert len(set(together)) > 8, "the model says the same of all lines, which proves nothing"
+    assert len(set(together)) > 8, "all lines get the same translation, which proves nothing"
 
 
 def test_blank_lines_stay_blank(make_translator: MakeTranslator, lines: list[str]) -> None:
@@ -90,30 +90,33 @@ def test_the_text_does_not_depend_on_the_batch(
 
 
 def test_workers_change_nothing_and_leave_no_trace(
-    make_translator: MakeTranslator, lines: list[str]
+    make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = make_translator(batch_tokens=16).translate(lines)
     threads = torch.get_num_threads()
     for workers in (2, 5):
         translator = make_translator(batch_tokens=16, workers=workers)
         used = set()
-        search = translator._search
-        translator._search = lambda s, search=search, used=used: (  # type: ignore[method-assign]
-            used.add(threading.get_ident()) or search(s)
-        )
+        encode = translator.model.encode
+
+        def spy(*inputs: Tensor, encode=encode, used=used) -> object:
+            used.add(threading.get_ident())
+            return encode(*inputs)
+
+        monkeypatch.setattr(translator.model, "encode", spy)
         assert translator.translate(lines) == expected
         assert len(used) > 1
     assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_an_error_in_a_batch_comes_out_and_the_next_call_works(
+def test_an_error_in_a_batch_is_raised_and_the_next_call_works(
     make_translator: MakeTranslator, lines: list[str], workers: int
 ) -> None:
     translator = make_translator(batch_tokens=16, workers=workers)
     expected = translator.translate(lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translator.model, "encode", lambda source: 1 / 0)
+        patch.setattr(translator.model, "encode", lambda *inputs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             translator.translate(lines)
     assert translator.translate(lines) == expected
@@ -144,7 +147,7 @@ def test_low_precision_translates_with_a_copy(
     assert sum(close) > 0.8 * len(lines)
     assert any(a.score != b.score for a, b in zip(found, exact, strict=True))
     model = make_translator().model
-    Translator(TrainedModel(model, low.tokenizer, "a", "b"), device="cpu", precision=precision)
+    Translator(TrainedModel(model, low.tokenizer, "a", "b"), low.options)
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
@@ -155,9 +158,9 @@ def test_batches_keep_to_their_budget(
     shapes = []
     encode = translator.model.encode
 
-    def spy(source: torch.Tensor) -> object:
+    def spy(source: Tensor, *masks: Tensor) -> object:
         shapes.append(tuple(source.shape))
-        return encode(source)
+        return encode(source, *masks)
 
     monkeypatch.setattr(translator.model, "encode", spy)
     translator.translate(lines)
@@ -181,20 +184,20 @@ def test_a_stream_is_translated_as_a_list_is(
     translator = make_translator()
     expected = texts_of(translator.translate(lines))
     for chunk in (1, 5, len(lines), 100):
-        assert texts_of(list(translator.translate_stream(iter(lines), chunk))) == expected
+        stream = translator.translate_stream(iter(lines), chunk_lines=chunk)
+        assert texts_of(list(stream)) == expected
 
 
-def test_a_line_that_is_too_long_is_cut_and_marked(
+def test_a_line_that_is_too_long_is_truncated_and_marked(
     make_translator: MakeTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.decoding.translator.MAX_SOURCE_TOKENS", 12)
-    translator = make_translator(batch_tokens=1)
+    translator = make_translator(batch_tokens=1, max_source_tokens=12)
     given = []
     encode = translator.model.encode
 
-    def spy(source: torch.Tensor) -> object:
+    def spy(source: Tensor, *masks: Tensor) -> object:
         given.append(source[0].tolist())
-        return encode(source)
+        return encode(source, *masks)
 
     monkeypatch.setattr(translator.model, "encode", spy)
     line = "the long road home likes the sea"
@@ -207,22 +210,21 @@ def test_a_line_that_is_too_long_is_cut_and_marked(
     assert first.candidates == second.candidates
 
 
-def test_a_line_of_many_sentences_is_translated_in_parts(
-    make_translator: MakeTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+def test_a_line_of_many_sentences_is_translated_in_segments(
+    make_translator: MakeTranslator, tokenizer: Tokenizer
 ) -> None:
-    monkeypatch.setattr("seq2seq.decoding.translator.MAX_SOURCE_TOKENS", 16)
     sentences = ["the long road home.", "a child likes it!", "the sea, the sea."]
     counts = [len(ids) for ids in tokenizer.encode(sentences)]
     assert max(counts) < 16 < sum(counts[:2])
-    translator = make_translator(nbest=2)
+    translator = make_translator(nbest=2, max_source_tokens=16)
     whole, *alone = translator.translate([" ".join(sentences), *sentences])
-    assert (whole.source_parts, whole.source_truncated) == (3, False)
+    assert (whole.source_segments, whole.source_truncated) == (3, False)
     for k in (0, 1):
-        joined = [part.candidates[k] for part in alone]
+        joined = [translation.candidates[k] for translation in alone]
         assert whole.candidates[k].text == " ".join(one.text for one in joined)
         assert whole.candidates[k].score == pytest.approx(sum(one.score for one in joined))
         assert whole.candidates[k].pieces == [piece for one in joined for piece in one.pieces]
-    assert all(one.source_parts == 1 for one in alone)
+    assert all(one.source_segments == 1 for one in alone)
 
 
 def test_calls_from_several_threads_give_what_one_gives(
@@ -248,15 +250,16 @@ def test_learned_positions_bound_source_and_output(
         vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
     )
     trained = TrainedModel(model.float(), tokenizer, "a", "b")
-    translator = Translator(trained, SearchConfig(max_extra_tokens=extra), device="cpu")
+    search = SearchConfig(max_extra_tokens=extra)
+    translator = Translator(trained, TranslationOptions(device="cpu", search=search))
     long, short = translator.translate(["the long road home " * 9, "a child"])
     assert (long.source_truncated, short.source_truncated) == (True, False)
     assert len(long.candidates[0].pieces) < 20
     sixteen = tokenizer.decode([list(range(40, 56))])[0]
     assert 15 < len(tokenizer.encode([sixteen])[0]) < 20
     (whole,) = translator.translate([sixteen])
-    assert (whole.source_parts, whole.source_truncated) == (1, False)
-    assert 16 < translator.score([sixteen], [sixteen])[0].tokens <= 20
+    assert (whole.source_segments, whole.source_truncated) == (1, False)
+    assert 16 < translator.log_probabilities([sixteen], [sixteen])[0].tokens <= 20
 
 
 def test_nbest_candidates_come_the_best_first(
@@ -273,7 +276,7 @@ def test_nbest_candidates_come_the_best_first(
             assert "".join(candidate.pieces).replace("▁", " ").strip() == candidate.text.strip()
 
 
-def test_an_output_of_the_greatest_length_is_marked_as_cut(
+def test_an_output_of_the_greatest_length_is_marked_as_truncated(
     make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     for translation, ids in zip(
@@ -283,7 +286,7 @@ def test_an_output_of_the_greatest_length_is_marked_as_cut(
     ):
         for candidate in translation.candidates:
             assert len(candidate.pieces) <= len(ids) + 4
-            assert candidate.cut == (len(candidate.pieces) == len(ids) + 4)
+            assert candidate.truncated == (len(candidate.pieces) == len(ids) + 4)
 
 
 def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: list[str]) -> None:
@@ -294,7 +297,7 @@ def test_repeated_calls_give_the_same(make_translator: MakeTranslator, lines: li
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", IN_EIGHT_BITS])
-def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
+def test_translating_does_not_disturb_a_training(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer, lines: list[str], precision: str
 ) -> None:
     def losses(model: Transformer) -> Tensor:
@@ -305,7 +308,8 @@ def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
         make_model(vocab_size=tokenizer.vocab_size, dropout=0.5).float().train() for _ in range(2)
     )
     trained = TrainedModel(model, tokenizer, "a", "b")
-    translator = Translator(trained, device="cpu", precision=precision)
+    options = TranslationOptions(device="cpu", precision=precision)
+    translator = Translator(trained, options)
     found = translator.translate(lines)
     assert translator.translate(lines) == found  # no dropout
     assert model.training
@@ -315,7 +319,7 @@ def test_a_model_in_training_is_translated_with_as_it_is_and_trains_on(
         assert torch.equal(parameter.grad, other.grad)
         parameter.data.add_(parameter.grad)
     assert translator.translate(lines) == found
-    assert Translator(trained, device="cpu", precision=precision).translate(lines) != found
+    assert Translator(trained, options).translate(lines) != found
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -323,20 +327,33 @@ def test_a_callers_autocast_changes_nothing(
     make_translator: MakeTranslator, lines: list[str], workers: int
 ) -> None:
     translator = make_translator(workers=workers)
-    expected, score = translator.translate(lines), translator.score(lines, lines)
+    expected, scores = translator.translate(lines), translator.log_probabilities(lines, lines)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert translator.translate(lines) == expected
-        assert translator.score(lines, lines) == score
+        assert translator.log_probabilities(lines, lines) == scores
         assert translator.attention("a child", "a tree").cross.dtype == torch.float32
 
 
 @pytest.mark.parametrize("choice", [{"device": "nonesuch"}, {"precision": "fp17"}])
-def test_a_choice_that_cannot_be_met_is_refused(
+def test_an_unknown_device_or_precision_is_refused(
     make_translator: MakeTranslator, tokenizer: Tokenizer, choice: dict[str, str]
 ) -> None:
     trained = TrainedModel(make_translator().model, tokenizer, "a", "b")
     with pytest.raises(UserError, match=next(iter(choice.values()))):
-        Translator(trained, **choice)
+        Translator(trained, TranslationOptions(**choice))
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ({"batch_tokens": 0}, "batch_tokens=0: must be at least 1"),
+        ({"workers": 0}, "workers=0: must be at least 1"),
+        ({"max_source_tokens": 1}, "max_source_tokens=1: must be at least 2"),
+    ],
+)
+def test_values_out_of_range_are_refused(choice: dict[str, int], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        TranslationOptions(**choice)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 8, 1024])
@@ -345,7 +362,7 @@ def test_samples_do_not_depend_on_batch_order_or_workers(
     make_translator: MakeTranslator, lines: list[str], batch_tokens: int, workers: int
 ) -> None:
     expected = texts_of(make_translator(seed=3).translate(lines))
-    translator = make_translator(batch_tokens, workers, seed=3)
+    translator = make_translator(batch_tokens=batch_tokens, workers=workers, seed=3)
     order = list(range(len(lines)))
     random.Random(2).shuffle(order)
     found = translator.translate([lines[i] for i in order])
@@ -381,7 +398,7 @@ def test_translations_begin_with_their_prefixes(
             assert candidate.text.startswith(prefix.strip())
         assert texts_of(translator.translate([line], [prefix])) == [found[i].text]
     for chunk in (1, 5, 100):
-        stream = translator.translate_stream(iter(lines), chunk, iter(prefixes))
+        stream = translator.translate_stream(iter(lines), iter(prefixes), chunk_lines=chunk)
         assert texts_of(list(stream)) == texts_of(found)
 
 
@@ -394,8 +411,8 @@ def test_a_prefix_as_long_as_the_output_may_be_is_the_output(
     (prefix, too_long) = tokenizer.decode([ids[:longest], ids[: longest + 1]])
     assert tokenizer.encode([prefix])[0] == ids[:longest]
     (translation,) = translator.translate(["a child"], [prefix])
-    assert (translation.text, translation.candidates[0].cut) == (prefix, True)
-    stream = translator.translate_stream(["a child"] * 3, 2, ["", "", too_long])
+    assert (translation.text, translation.candidates[0].truncated) == (prefix, True)
+    stream = translator.translate_stream(["a child"] * 3, ["", "", too_long], chunk_lines=2)
     message = f"line 3: the prefix has {longest + 1} tokens, more than the {longest}"
     with pytest.raises(UserError, match=message):
         list(stream)
@@ -408,54 +425,54 @@ def test_each_line_has_one_prefix(make_translator: MakeTranslator, prefixes: lis
         translator.translate(["a child", "the sea"], prefixes)
     fewer = "1 prefixes and more lines" if len(prefixes) == 1 else "2 lines and more prefixes"
     with pytest.raises(UserError, match=fewer):
-        list(translator.translate_stream(["a child", "the sea"], 9, prefixes))
+        list(translator.translate_stream(["a child", "the sea"], prefixes))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_translator_s_own_output_has_the_score_that_it_was_given(
+def test_the_translator_s_own_output_has_the_score_of_its_search(
     make_translator: MakeTranslator, tokenizer: Tokenizer, lines: list[str], workers: int
 ) -> None:
-    translator = make_translator(16, workers)
+    translator = make_translator(batch_tokens=16, workers=workers)
     translations = translator.translate(lines)
-    scores = translator.score(lines, texts_of(translations))
-    alike = 0
+    scores = translator.log_probabilities(lines, texts_of(translations))
+    same_pieces = 0
     for line, translation, score in zip(lines, translations, scores, strict=True):
         if not line.strip():
             assert score == TargetScore(0.0, 0)
             continue
         pieces = translation.candidates[0].pieces
-        # A text may be cut into other pieces than it was made of.
+        # The tokenizer may split a text into other pieces than it was made of.
         if tokenizer.pieces(tokenizer.encode([translation.text])[0]) == pieces:
-            alike += 1
+            same_pieces += 1
             assert score.tokens == len(pieces) + 1
             penalised = score.log_probability / length_penalty(score.tokens, 0.6)
             assert translation.score == pytest.approx(penalised, abs=1e-5)
-    assert alike >= 1
+    assert same_pieces >= 1
 
 
-def test_forced_scores_come_in_order_whatever_the_batch(
+def test_log_probabilities_come_in_order_whatever_the_batch(
     make_translator: MakeTranslator, lines: list[str], sentences: list[str]
 ) -> None:
     targets = ["", *sentences[: len(lines) - 1]]
-    expected = [make_translator().score([a], [b])[0] for a, b in zip(lines, targets, strict=True)]
+    alone = make_translator()
+    expected = [alone.log_probabilities([a], [b])[0] for a, b in zip(lines, targets, strict=True)]
     assert expected[0] == TargetScore(0.0, 0)
     assert all(score.tokens > 1 for score in expected[1:])
     for batch_tokens in (1, 32, 1024):
-        found = make_translator(batch_tokens).score(lines, targets)
+        found = make_translator(batch_tokens=batch_tokens).log_probabilities(lines, targets)
         assert [score.tokens for score in found] == [score.tokens for score in expected]
         wanted = [score.log_probability for score in expected]
         assert [score.log_probability for score in found] == pytest.approx(wanted, abs=1e-4)
-    (blank,) = make_translator().score(["a child"], [" "])
+    (blank,) = alone.log_probabilities(["a child"], [" "])
     assert blank.tokens == 1
     assert blank.log_probability < 0
 
 
-def test_what_cannot_be_scored_is_refused(make_translator: MakeTranslator) -> None:
+def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTranslator) -> None:
     with pytest.raises(UserError, match="2 sources and 1 translations"):
-        make_translator().score(["a child", "the sea"], ["a"])
-    translator = make_translator()
-    translator.max_source_tokens = translator.max_target_tokens = 12
+        make_translator().log_probabilities(["a child", "the sea"], ["a"])
+    translator = make_translator(max_source_tokens=12)
     long = "the long road home " * 9
     for pair, name in (([long, "a"], "source"), (["a", long], "translation")):
         with pytest.raises(UserError, match=f"line 2: the {name} has .* tokens, at most 1"):
-            translator.score(["a", pair[0]], ["a", pair[1]])
+            translator.log_probabilities(["a", pair[0]], ["a", pair[1]])

@@ -10,7 +10,7 @@ import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
@@ -45,7 +45,8 @@ NO_CONTROL = [["<pad>"], ["<s>"]]
 
 def greedy(trained: TrainedModel, sentences: list[str], longest: int) -> list[list[str]]:
     search = SearchConfig(beam_size=1, max_extra_tokens=longest)
-    translations = Translator(trained, search, device="cpu").translate(sentences)
+    options = TranslationOptions(device="cpu", search=search)
+    translations = Translator(trained, options).translate(sentences)
     return [translation.candidates[0].pieces[:longest] for translation in translations]
 
 

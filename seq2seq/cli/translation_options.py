@@ -1,0 +1,96 @@
+"""The options of the commands that run a model, and the `TranslationOptions` made of them.
+
+Each option is named after the field that it sets. If it is not given it is None, and the field
+keeps its default.
+"""
+
+import argparse
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.sampling import SamplingConfig
+    from seq2seq.decoding.translator import TranslationOptions
+
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+
+
+def add_device_options(parser: argparse._ActionsContainer) -> None:
+    """Where and in which precision a model runs."""
+    parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
+    parser.add_argument(
+        "--precision",
+        help="fp32 (default: the text does not depend on the batch), bf16, int8 (on a CPU) or auto:"
+        " bf16 where it is faster, else fp32",
+    )
+
+
+def add_beam_options(parser: argparse._ActionsContainer) -> None:
+    """Beam search."""
+    parser.add_argument(
+        "--beam",
+        dest="beam_size",
+        type=int,
+        metavar="N",
+        help="hypotheses kept at each step; 1 is greedy search (default 4)",
+    )
+    parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """Sampling instead of beam search."""
+    sampling = parser.add_argument_group("sampling instead of beam search")
+    sampling.add_argument(
+        "--sample", action="store_true", help="draw translations by their probability"
+    )
+    sampling.add_argument(
+        "--temperature", type=float, metavar="T", help="below 1 sharpens, above 1 flattens"
+    )
+    sampling.add_argument(
+        "--top-k", type=int, metavar="K", help="draw from the K most probable tokens"
+    )
+    sampling.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw from the fewest tokens that have P of the probability",
+    )
+    sampling.add_argument(
+        "--seed", type=int, help="a line's samples depend on it and the line alone (default 1)"
+    )
+
+
+def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
+    """The options of a translator that a command line gives.
+
+    Raises:
+        UsageError: if options of beam search and of sampling are combined.
+        UserError: if a value is out of its range.
+    """
+    from seq2seq.decoding.beam_search import SearchConfig
+    from seq2seq.decoding.sampling import SamplingConfig
+    from seq2seq.decoding.translator import TranslationOptions
+    from seq2seq.errors import UsageError
+
+    search: SearchConfig | SamplingConfig
+    if "sample" in arguments and arguments.sample:
+        if arguments.beam_size is not None:
+            raise UsageError("--beam is for beam search: leave it out, or --sample")
+        search = SamplingConfig(**_given(arguments, SamplingConfig))
+    else:
+        for name in _SAMPLING if "sample" in arguments else ():
+            if getattr(arguments, name) is not None:
+                option = "--" + name.replace("_", "-")
+                raise UsageError(f"{option} is for sampling: add --sample, or leave it out")
+        search = SearchConfig(**_given(arguments, SearchConfig))
+    return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
+
+
+def _given(
+    arguments: argparse.Namespace,
+    config: "type[SearchConfig | SamplingConfig | TranslationOptions]",
+) -> dict[str, Any]:
+    """The fields of a dataclass that the command line gives."""
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(config)}
+    return {name: value for name, value in given.items() if value is not None}

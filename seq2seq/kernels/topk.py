@@ -1,0 +1,68 @@
+"""The best continuations of a beam search, found in the way that a CPU is fast at."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Score: TypeAlias = Callable[..., Tensor]
+"""Tensors of B sentences -> scores (B, M), each sentence's from its own rows alone."""
+
+TopK: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
+"""`plain_topk`, or what computes the same."""
+
+
+def plain_topk(score: Score, count: int, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """The `count` greatest scores of each sentence and their places in M: both (B, count).
+
+    This is what `topk_in_chunks` computes faster.
+    """
+    best, places = score(*tensors).topk(count)
+    return best, places
+
+
+def topk_in_chunks(
+    score: Score, count: int, *tensors: Tensor, chunk_elements: int = 2**19
+) -> tuple[Tensor, Tensor]:
+    """`plain_topk`, on a CPU for a few sentences at a time.
+
+    Scores of `chunk_elements` elements (2 MB of float32) and their copies stay in a CPU's cache. Of
+    equal scores another one may be chosen.
+    """
+    first = tensors[0]
+    sentences = max(1, chunk_elements // first[0].numel()) if first.is_cpu else len(first)
+    chunks = zip(*(torch.split(tensor, sentences) for tensor in tensors), strict=True)
+    found = [topk_by_blocks(score(*chunk), count) for chunk in chunks]
+    best, places = (torch.cat(results) for results in zip(*found, strict=True))
+    return best, places
+
+
+def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]:
+    """`scores.topk(count)` of (B, M), by way of the maxima of blocks.
+
+    The `count` greatest scores are in the `count` blocks with the greatest maxima. Finding those
+    takes a tenth of the time that a selection among all scores takes on a CPU.
+    """
+    blocks = scores.size(1) // block
+    if blocks <= count:
+        best, places = scores.topk(count)
+        return best, places
+    whole = blocks * block
+    maxima = scores[:, :whole].view(-1, blocks, block).amax(dim=2)  # (B, blocks)
+    starts = maxima.topk(count).indices.unsqueeze(2) * block  # (B, count, 1)
+    within = torch.arange(block, device=scores.device)
+    rest = torch.arange(whole, scores.size(1), device=scores.device)
+    candidates = torch.cat(((starts + within).flatten(1), rest.expand(len(scores), -1)), dim=1)
+    best, chosen = scores.gather(1, candidates).topk(count)
+    return best, candidates.gather(1, chosen)
+
+
+def round_batch_size(sentences: int) -> int:
+    """The size, at least `sentences`, to which a batch shrinks when others are done.
+
+    There are eight sizes from a power of two to the next: oneDNN compiles a product for each new
+    number of rows, which takes longer than computing some rows more.
+    """
+    multiple = 1 << max(0, sentences.bit_length() - 4)
+    return -(-sentences // multiple) * multiple

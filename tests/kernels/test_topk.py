@@ -1,0 +1,49 @@
+"""The selection of candidates against torch.topk, and the sizes of batches."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.kernels.topk import plain_topk, round_batch_size, topk_by_blocks, topk_in_chunks
+
+
+@pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    scores = torch.randn(20, size, generator=generator)
+    scores[:, ::3] = -math.inf
+    scores[10:] = scores[10:].round()  # ties: any of the equals will do
+    count = min(count, size)
+    best, places = topk_by_blocks(scores, count)
+    assert torch.equal(best, scores.topk(count).values)
+    assert torch.equal(scores.gather(1, places), best)
+    assert all(len(set(row)) == count for row in places.tolist())
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 3 * 4000, 5 * 4000 + 1, 2**30])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_chunks_give_what_the_whole_batch_gives(chunk_elements: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(11, 2, 2000, generator=generator, dtype=dtype)
+    live_scores = torch.randn(11, 2, generator=generator, dtype=dtype)
+    sizes = []
+
+    def score(logits: Tensor, live_scores: Tensor) -> Tensor:
+        sizes.append(len(logits))
+        return (logits.log_softmax(dim=-1) + live_scores.unsqueeze(2)).flatten(1)
+
+    found = topk_in_chunks(score, 4, logits, live_scores, chunk_elements=chunk_elements)
+    assert sizes == {1: [1] * 11, 12_000: [3, 3, 3, 2], 20_001: [5, 5, 1]}.get(chunk_elements, [11])
+    for fast, plain in zip(found, plain_topk(score, 4, logits, live_scores), strict=True):
+        assert torch.equal(fast, plain)
+
+
+def test_batch_sizes_are_few_and_hardly_larger_than_needed() -> None:
+    sizes = [round_batch_size(count) for count in range(513)]
+    assert sizes[:17] == list(range(17))
+    assert len(set(sizes)) == 57
+    assert all(count <= size <= 1.125 * count for count, size in enumerate(sizes))
+    assert all(round_batch_size(size) == size for size in sizes)
