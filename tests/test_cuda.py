@@ -17,7 +17,7 @@ from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import autocast
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, projected_loss
