@@ -29,10 +29,11 @@ from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import choose_device, retain_freed_memory
+from seq2seq.device import choose_device
 from seq2seq.evaluation.scores import score_all
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
+from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 ALPHA = 0.6

@@ -27,21 +27,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import seq2seq.model.attention
 import torch
+from seq2seq.model.dropout import Dropout
+from seq2seq.model.embedding import sinusoids
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seq2seq.model.attention
 import seq2seq.training.trainer
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TokenizerConfig
-from seq2seq.device import autocast, retain_freed_memory
+from seq2seq.device import autocast
+from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.dropout import Dropout
-from seq2seq.model.embedding import sinusoids
 from seq2seq.reproduction.cost import step_flops
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig

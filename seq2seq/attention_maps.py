@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.model import Transformer
-from seq2seq.model.attention import record_attention
+from seq2seq.model.transformer import MultiHeadAttention
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,15 @@ def forced_attention(
     """
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
     device = model.embedding.weight.device
-    with record_attention() as recorded:
-        model(
-            torch.tensor([source], device=device),
-            torch.tensor([target_input], device=device),
-        )
+    recorded: list[Tensor] = []
+    hooks = [
+        module.dropout.register_forward_pre_hook(lambda _, inputs: recorded.append(inputs[0]))
+        for module in model.modules()
+        if isinstance(module, MultiHeadAttention)
+    ]
+    model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
+    for hook in hooks:
+        hook.remove()
     weights = [layer.squeeze(0) for layer in recorded]
     layers = model.config.num_layers
     return Attention(

@@ -1,7 +1,5 @@
 """Which device, which precision, which memory: what the machine at hand is good for."""
 
-import ctypes
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -63,25 +61,6 @@ def _gains_from_bf16(device: torch.device) -> bool:
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
     """The context in which matrix products run in `precision`."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision is torch.bfloat16)
-
-
-def retain_freed_memory() -> None:
-    """Tell glibc to keep freed blocks instead of giving each back to the system.
-
-    Activations are large and live for a step; by default each is mapped, zeroed by the kernel and
-    unmapped again: filling a new 64 MB tensor took 17 ms, a reused one 2 ms. Elsewhere than on
-    glibc this does nothing.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4
-    mallopt(m_mmap_max, 0)
-    mallopt(m_trim_threshold, -1)  # never
-    mallopt(m_top_pad, 64 * 2**20)
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from seq2seq.config import Config
 from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import choose_device, choose_precision, retain_freed_memory
+from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.atomic import check_writable, remove_folder, write_file
 from seq2seq.storage.checkpoint import (

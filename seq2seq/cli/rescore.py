@@ -50,8 +50,8 @@ def score_forced(arguments: argparse.Namespace, read: Callable[[str], list[str]]
     """
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
     from seq2seq.errors import UserError
+    from seq2seq.kernels.memory import retain_freed_memory
 
     sources, targets = read(arguments.source), read(arguments.input)
     if len(sources) != len(targets):

@@ -229,7 +229,7 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
+    from seq2seq.kernels.memory import retain_freed_memory
 
     chosen = {"beam_size": arguments.beam, "alpha": arguments.alpha}
     retain_freed_memory()

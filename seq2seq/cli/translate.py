@@ -87,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.device import retain_freed_memory
     from seq2seq.errors import UsageError
+    from seq2seq.kernels.memory import retain_freed_memory
 
     if arguments.batch_tokens < 1:
         raise UsageError(f"--batch-tokens {arguments.batch_tokens}: must be at least 1")

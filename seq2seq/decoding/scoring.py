@@ -55,7 +55,7 @@ def score_targets(
     source = pad([np.array(ids) for ids in sources]).to(device)
     target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)
     target_output = pad([np.array(ids) for ids in targets]).to(device)
-    states = model.decode(target_input, model.encode(source))  # (B, T, D)
+    states = model.decoder_states(source, target_input)  # (B, T, D)
     counted = target_output != PADDING_ID
     block = max(1, _BLOCK_ELEMENTS // model.vocab_size)
     gold = []

@@ -21,8 +21,8 @@ from seq2seq.decoding.segments import Part, split
 from seq2seq.decoding.translation import Candidate, Translation, join
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.packed import pack, quantize
 from seq2seq.kernels.threads import one_at_a_time, side_by_side
+from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
@@ -80,10 +80,7 @@ class Translator:
         stored = torch.float32 if number is torch.int8 else number
         self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        if number is torch.int8:
-            quantize(self.model)
-        elif self.device.type == "cpu":
-            pack(self.model)
+        self.decoder = use_translation_kernels(self.model, number, TranslationKernels())
         self.workers = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
         self.tokenizer = trained.tokenizer
         self.batch_tokens = batch_tokens
@@ -288,8 +285,10 @@ class Translator:
         sources = [task.source for task in tasks]
         lengths = [self._longest_output(len(ids) - 1) for ids in sources]
         max_lengths = torch.tensor(lengths, device=self.device)
-        memory = self.model.encode(pad([np.array(ids) for ids in sources]).to(self.device))
-        step, state = self.model.step, self.model.start(memory)
+        source = pad([np.array(ids) for ids in sources]).to(self.device)
+        source_mask = self.model.source_mask(source)
+        memory = self.model.encode(source, source_mask)
+        step, state = self.decoder.step, self.decoder.start(memory, source_mask)
         rules: dict[str, Any] = {
             "start_id": START_ID,
             "end_id": END_ID,

@@ -1,111 +1,118 @@
-"""Matrices laid out for a processor's kernels, for a model that only translates.
+"""Matrices laid out once as oneDNN reads them, in place of `nn.Linear`, for translation on a CPU.
 
-A step of a search multiplies few rows: it takes as long as the matrices take to be read. oneDNN
-reads what it has laid out itself faster: a step of 4 rows took 5.0 ms, packed 3.1 (`small`, fp32).
+A step of a search multiplies few rows, and takes as long as the matrices take to be read: a step of
+4 rows took 5.0 ms, packed 3.1 (`model=small`, float32).
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from seq2seq.kernels.int8 import input_levels, quantized_product
-from seq2seq.model.embedding import Embedding
-from seq2seq.model.transformer import Transformer
+from seq2seq.kernels.attention import JoinedAttention
+from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
-LayOut: TypeAlias = Callable[[Tensor, Tensor | None], Product]
-"""What makes a product of a matrix (M, K) and a bias (M,)."""
+Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
+"""Makes x -> x W^T + b of a matrix W (M, K) and a bias b (M,)."""
 
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
 
-def pack(model: Transformer) -> None:
-    """Lay out the matrices of a model on the CPU, in place: it computes the same, untrainable.
-
-    Nothing happens where PyTorch has no oneDNN for the model's precision.
-    """
-    if can_pack(model.embedding.weight.dtype):
-        _replace_products(model, _packed_product)
-
-
-def quantize(model: Transformer) -> None:
-    """Let a float32 model on the CPU multiply in eight bits from now on, untrainable.
-
-    Raises:
-        UserError: PyTorch has no such products for this processor.
-    """
-    input_levels()
-    _replace_products(model, quantized_product)
-
-
-def can_pack(precision: torch.dtype) -> bool:
-    """Whether PyTorch has oneDNN's products here, its operations by the names used below."""
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether PyTorch has oneDNN's products for this processor, under the names used here."""
     if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
     if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
         return False
-    if precision is torch.bfloat16:
+    if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return precision is torch.float32
+    return dtype is torch.float32
 
 
-def _packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
+def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
+    """The product with a matrix (M, K) that is laid out for oneDNN."""
     packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
-    return lambda x: cast(
-        Tensor, torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-    )
+
+    def product(x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return y
+
+    return product
 
 
-def _replace_products(model: Transformer, lay_out: LayOut) -> None:
-    for module in list(model.modules()):
-        for name, child in module.named_children():
+def pack_linears(model: Transformer, pack: Pack) -> None:
+    """Replace the linear layers of a model in place: it can no longer be trained or saved."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, MultiHeadAttention):
+                setattr(parent, name, PackedAttention(child, pack))
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, _PackedLinear(child.weight, child.bias, lay_out))
-    model.embedding = cast(Embedding, _PackedEmbedding(model.embedding, lay_out))
+                setattr(parent, name, PackedLinear(child, pack))
 
 
-class _PackedLinear(nn.Module):
-    """In place of nn.Linear and JointProjection; lays out the rows it is asked for, once."""
+class PackedProduct:
+    """The product with some matrices one below the other, packed when it is first used."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, lay_out: LayOut) -> None:
-        super().__init__()
-        self.weight = weight
-        self.bias = bias
-        self.lay_out = lay_out
-        self.all_rows = (0, len(weight))
-        self.products: dict[tuple[int, int], Product] = {}
+    def __init__(
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], pack: Pack
+    ) -> None:
+        self.weights = weights
+        self.biases = [bias for bias in biases if bias is not None]
+        self.pack = pack
+        self.product: Product | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., K) -> (..., rows of all matrices)."""
+        if self.product is None:
+            bias = torch.cat(self.biases) if self.biases else None
+            self.product = self.pack(torch.cat(list(self.weights)), bias)
+        return self.product(x)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is laid out can't be copied: a copy does so for itself.
-        return {**self.__dict__, "products": {}}
+        # What is packed can't be copied: a copy packs for itself.
+        return {**self.__dict__, "product": None}
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that multiplies by its packed matrix."""
+
+    def __init__(self, plain: nn.Linear, pack: Pack) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = plain.in_features, plain.out_features
+        self.weight, self.bias = plain.weight, plain.bias
+        self.product = PackedProduct([plain.weight], [plain.bias], pack)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.part(x, *self.all_rows)
-
-    def part(self, x: Tensor, first: int, last: int) -> Tensor:
-        rows = (first, last)
-        if rows not in self.products:
-            bias = None if self.bias is None else self.bias[first:last]
-            self.products[rows] = self.lay_out(self.weight[first:last], bias)
-        return self.products[rows](x)
+        """(..., in_features) -> (..., out_features)."""
+        return self.product(x)
 
 
-class _PackedEmbedding(nn.Module):
-    """An Embedding whose projection is packed; tokens are looked up in the plain matrix."""
+class PackedAttention(JoinedAttention):
+    """Attention that multiplies by packed matrices, joined as in `JoinedAttention`."""
 
-    def __init__(self, embedding: Embedding, lay_out: LayOut) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.projection = _PackedLinear(embedding.weight, None, lay_out)
+    def __init__(self, plain: MultiHeadAttention, pack: Pack) -> None:
+        super().__init__(plain)
+        w_q, w_k, w_v = plain.w_q, plain.w_k, plain.w_v
+        self.sizes = [w_q.out_features, w_k.out_features, w_v.out_features]
+        weights, biases = [w_q.weight, w_k.weight, w_v.weight], [w_q.bias, w_k.bias, w_v.bias]
+        self.q = PackedProduct(weights[:1], biases[:1], pack)
+        self.kv = PackedProduct(weights[1:], biases[1:], pack)
+        self.qkv = PackedProduct(weights, biases, pack)
 
-    def forward(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
-        return cast(Tensor, self.embedding(token_ids, first_position))
+    def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `JoinedAttention.project_self`."""
+        query, key, value = torch.split(self.qkv(x), self.sizes, dim=-1)
+        return query, key, value
 
-    @property
-    def weight(self) -> Tensor:
-        return self.embedding.weight
+    def project_query(self, x: Tensor) -> Tensor:
+        """As `JoinedAttention.project_query`."""
+        return self.q(x)
 
-    def project(self, states: Tensor) -> Tensor:
-        return cast(Tensor, self.projection(states))
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """As `JoinedAttention.project_memory`."""
+        key, value = torch.split(self.kv(memory), self.sizes[1:], dim=-1)
+        return key, value

@@ -1,41 +1,273 @@
-"""The Transformer: encoder, decoder and the matrix that they share (Figure 1)."""
+"""The Transformer of Vaswani et al. (2017), section by section, in the order of the paper.
+
+`tests/model/paper.py` states the same equations in NumPy, one sentence at a time. The faster forms
+in `seq2seq/kernels` must give what this file gives.
+
+Shapes, here and everywhere in the package:
+
+    B  sentences in a batch         D  d_model
+    S  source tokens                H  num_heads
+    T  target tokens                K  d_k; the values have d_v in its place
+    V  vocabulary                   F  d_ff
+
+Masks are True where a position may be attended to.
+"""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from seq2seq.model.attention import MultiHeadAttention, causal_mask
-from seq2seq.model.cache import DecoderCache
-from seq2seq.model.config import TransformerConfig
-from seq2seq.model.embedding import Embedding, LearnedPositions
-from seq2seq.model.layers import DecoderLayer, EncoderLayer
+from seq2seq.errors import UserError
+from seq2seq.model.config import Positions, Start, TransformerConfig
+from seq2seq.model.tensor2tensor import ZeroStartEmbedding, concatenated_sinusoids
+
+# 3.2 Attention
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What the encoder hands to the decoder."""
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+) -> Tensor:
+    """Scaled dot-product attention, softmax(Q K^T / sqrt(d_k)) V (section 3.2.1, equation 1).
 
-    states: Tensor
-    """(B, S, D)."""
-    padding_mask: Tensor
-    """(B, S), True where there is padding."""
+    Args:
+        query: (B, H, T, K).
+        key: (B, H, S, K).
+        value: (B, H, S, d_v).
+        mask: broadcastable to (B, H, T, S), True where a query may attend to a key.
+        dropout: applied to the weights; the identity in the paper.
 
-    @property
-    def attention_mask(self) -> Tensor | None:
-        """(B, 1, 1, S), True where one may look; None where there is no padding."""
-        return ~self.padding_mask[:, None, None, :] if self.padding_mask.any() else None
+    Returns:
+        (B, H, T, d_v).
+    """
+    d_k = query.size(-1)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(d_k)  # (B, H, T, S)
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    attended: Tensor = dropout(weights) @ value
+    return attended
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
+
+    `w_q`, `w_k` and `w_v` hold the matrices of all heads, one below the other.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        d_model, bias = config.d_model, config.attention_bias
+        self.num_heads = config.num_heads
+        self.w_q = nn.Linear(d_model, config.num_heads * config.key_width, bias=bias)
+        self.w_k = nn.Linear(d_model, config.num_heads * config.key_width, bias=bias)
+        self.w_v = nn.Linear(d_model, config.num_heads * config.value_width, bias=bias)
+        self.w_o = nn.Linear(config.num_heads * config.value_width, d_model, bias=bias)
+        self.dropout = nn.Dropout(config.attention_dropout)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """Attend from each position of x to the positions of memory, which is x in self-attention.
+
+        Args:
+            x: (B, T, D), the queries' states.
+            memory: (B, S, D), the states of keys and values.
+            mask: broadcastable to (B, H, T, S).
+
+        Returns:
+            (B, T, D).
+        """
+        query = self.split_heads(self.w_q(x))  # (B, H, T, K)
+        key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
+        value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
+        attended = attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        return self.join_heads(attended)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """Split the columns into heads: (B, T, H * K) -> (B, H, T, K)."""
+        return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)
+
+    def join_heads(self, attended: Tensor) -> Tensor:
+        """Concatenate the heads and multiply by W^O: (B, H, T, d_v) -> (B, T, D)."""
+        output: Tensor = self.w_o(attended.transpose(1, 2).flatten(2))
+        return output
+
+
+def causal_mask(length: int, device: torch.device) -> Tensor:
+    """Let each target position attend to itself and to those before it (section 3.2.3).
+
+    Returns:
+        (T, T), True at (t, s) for s <= t.
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+# 3.3 Position-wise feed-forward networks
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (equation 2)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.dropout = nn.Dropout(config.relu_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D), each position by itself."""
+        output: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
+        return output
+
+
+# 3.4 Embeddings and softmax: see `Transformer.embed` and `Transformer.project`
+# 3.5 Positional encoding
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
+
+    Returns:
+        (length, D), float64.
+    """
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = position / 10000.0 ** (two_i / d_model)  # (length, D / 2)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+
+
+class PositionalEncoding(nn.Module):
+    """Sinusoids, which are neither trained nor saved."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        concatenated = config.positions is Positions.concatenated
+        self.compute = concatenated_sinusoids if concatenated else sinusoids
+        self.table = torch.empty(0, config.d_model)  # computed as far as the longest sequence met
+
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """The encodings (T, D) of the consecutive positions of x (B, T, D)."""
+        end = first_position + x.size(1)
+        if len(self.table) < end or self.table.device != x.device or self.table.dtype != x.dtype:
+            self.table = self.compute(max(256, 2 * end), x.size(2)).to(x)
+        return self.table[first_position:end]
+
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each position: Table 3, row (E)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.max_learned_positions, config.d_model))
+
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """The vectors (T, D) of the consecutive positions of x (B, T, D).
+
+        Raises:
+            UserError: if a position is beyond the last learned one.
+        """
+        end = first_position + x.size(1)
+        if end > len(self.weight):
+            raise UserError(
+                f"a sequence of {end} tokens, but positions are learned up to {len(self.weight)}:"
+                " shorten it, or train with a larger model.max_learned_positions"
+            )
+        return self.weight[first_position:end]
+
+
+# 3.1 Encoder and decoder stacks: every sublayer is followed by LayerNorm(x + Dropout(Sublayer(x))),
+# the norm after the sum ("Post-LN"). Its dropout is that of section 5.4.
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward: a layer of Figure 1, left."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
+        """X (B, S, D) and source_mask (B, 1, 1, S) -> (B, S, D)."""
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, source_mask)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the encoder and feed-forward: a layer of Figure 1, right."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Compute all target positions at once.
+
+        Args:
+            x: (B, T, D).
+            memory: (B, S, D), the encoder's output.
+            target_mask: (T, T), causal.
+            source_mask: (B, 1, 1, S).
+
+        Returns:
+            (B, T, D).
+        """
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, target_mask)))
+        x = self.cross_attention_norm(
+            x + self.dropout(self.cross_attention(x, memory, source_mask))
+        )
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class Encoder(nn.Module):
+    """N encoder layers; no norm after the last one, since each layer ends with one (Figure 1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+
+    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
+        """Embedded source (B, S, D) and source_mask (B, 1, 1, S) -> memory (B, S, D)."""
+        for layer in self.layers:
+            x = layer(x, source_mask)
+        return x
+
+
+class Decoder(nn.Module):
+    """N decoder layers, without a further norm."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Embedded target (B, T, D), memory (B, S, D) and their masks -> (B, T, D)."""
+        for layer in self.layers:
+            x = layer(x, memory, target_mask, source_mask)
+        return x
 
 
 class Transformer(nn.Module):
-    """The Post-LN encoder-decoder of Vaswani et al. (2017).
+    """The encoder-decoder of Figure 1.
 
     Args:
-        config: what a person chooses.
-        vocab_size: rows of the shared matrix.
+        config: the hyperparameters; their defaults are the paper's base model.
+        vocab_size: rows of the shared embedding matrix.
         padding_id: the token id of padding.
-        start_id: the token id that stands before the first target token.
+        start_id: the token id before the first target token ("outputs shifted right").
     """
 
     def __init__(
@@ -46,97 +278,83 @@ class Transformer(nn.Module):
         self.vocab_size = vocab_size
         self.padding_id = padding_id
         self.start_id = start_id
-        self.embedding = Embedding(config, vocab_size=vocab_size, start_id=start_id)
-        # No norm after the last layer: each layer already ends with one (Figure 1).
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        # One matrix embeds source and target and projects to the vocabulary (section 3.4).
+        if config.start is Start.zero:
+            self.embedding: nn.Embedding = ZeroStartEmbedding(vocab_size, config.d_model, start_id)
+        else:
+            self.embedding = nn.Embedding(vocab_size, config.d_model)
+        learned = config.positions is Positions.learned
+        self.positions = LearnedPositions(config) if learned else PositionalEncoding(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw fresh weights: the paper is silent, so this is the authors' code of 2017.
+        """Draw new weights as tensor2tensor did in 2017, since the paper says nothing of them.
 
-        Matrices are Glorot uniform, each of W^Q, W^K, W^V of all heads as a matrix of its own;
-        embeddings normal with standard deviation d_model^-1/2; biases 0; norms 1 and 0.
+        Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
+        biases are 0; norms are 1 and 0.
         """
         for module in self.modules():
-            if isinstance(module, MultiHeadAttention):
-                sizes = [module.query_size, module.query_size, module.value_size]
-                for matrix in torch.split(module.projection.weight, sizes):
-                    nn.init.xavier_uniform_(matrix)
-                nn.init.xavier_uniform_(module.output.weight)
-            elif isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        for layer in (*self.encoder, *self.decoder):
-            nn.init.xavier_uniform_(layer.feed_forward.inner.weight)
-            nn.init.xavier_uniform_(layer.feed_forward.outer.weight)
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         deviation = 1.0 / math.sqrt(self.config.d_model)
         nn.init.normal_(self.embedding.weight, std=deviation)
-        if isinstance(self.embedding.positions, LearnedPositions):
-            nn.init.normal_(self.embedding.positions.weight, std=deviation)
+        if isinstance(self.positions, LearnedPositions):
+            nn.init.normal_(self.positions.weight, std=deviation)
 
-    def encode(self, source: Tensor) -> Memory:
-        """Run the encoder over source token ids (B, S)."""
-        padding_mask = source == self.padding_id
-        memory = Memory(self._embed(source), padding_mask)
-        x, attention_mask = memory.states, memory.attention_mask
-        for layer in self.encoder:
-            x = layer(x, attention_mask)
-        return Memory(x, padding_mask)
+    def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+        """Dropout(embedding * sqrt(d_model) + position) (sections 3.4, 3.5 and 5.4).
 
-    def decode(self, target_input: Tensor, memory: Memory) -> Tensor:
-        """Run the decoder over target_input (B, T), all positions at once.
-
-        No mask for target padding: it stands after the tokens, which look only to the left.
+        Args:
+            token_ids: (B, T), of consecutive positions.
+            first_position: the position of the first one; above 0 in incremental decoding.
 
         Returns:
-            The last layer's states, (B, T, D); `project` turns them into logits.
+            (B, T, D).
         """
-        attention_mask = causal_mask(target_input.size(1), target_input.device)
-        source_mask = memory.attention_mask
-        x = self._embed(target_input)
-        for layer in self.decoder:
-            x = layer(x, memory.states, attention_mask, source_mask)
-        return x
+        x = self.embedding(token_ids) * math.sqrt(self.config.d_model)
+        embedded: Tensor = self.dropout(x + self.positions(x, first_position))
+        return embedded
 
     def project(self, states: Tensor) -> Tensor:
-        """States (..., D) -> logits (..., V), with the shared matrix (3.4)."""
-        return self.embedding.project(states)
+        """Project states (..., D) to logits (..., V) with the embedding matrix (section 3.4)."""
+        return F.linear(states, self.embedding.weight)
+
+    def source_mask(self, source: Tensor) -> Tensor:
+        """Mask the padding of source token ids (B, S) -> (B, 1, 1, S)."""
+        return (source != self.padding_id)[:, None, None, :]
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Source token ids (B, S) and source_mask (B, 1, 1, S) -> memory (B, S, D)."""
+        memory: Tensor = self.encoder(self.embed(source), source_mask)
+        return memory
+
+    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Run the decoder over all target positions at once.
+
+        Target padding needs no mask: it stands after the tokens, which attend to the left only.
+
+        Args:
+            target_input: (B, T), token ids that begin with the start symbol.
+            memory: (B, S, D).
+            source_mask: (B, 1, 1, S).
+
+        Returns:
+            The states of the last layer, (B, T, D).
+        """
+        target_mask = causal_mask(target_input.size(1), target_input.device)
+        states: Tensor = self.decoder(self.embed(target_input), memory, target_mask, source_mask)
+        return states
+
+    def decoder_states(self, source: Tensor, target_input: Tensor) -> Tensor:
+        """Source (B, S) and target_input (B, T) -> the decoder's last states (B, T, D)."""
+        source_mask = self.source_mask(source)
+        return self.decode(target_input, self.encode(source, source_mask), source_mask)
 
     def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
         """Source (B, S) and target_input (B, T) -> logits (B, T, V)."""
-        return self.project(self.decode(target_input, self.encode(source)))
-
-    def start(self, memory: Memory) -> DecoderCache:
-        """A cache for a search, before its first step: one row a sentence."""
-        return DecoderCache(
-            layers=[layer.start(memory.states) for layer in self._decoder_layers()],
-            source_mask=memory.attention_mask,
-        )
-
-    def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Read each hypothesis' newest token and predict the next.
-
-        Args:
-            token_ids: (N,), the newest tokens; the start symbol at first.
-            cache: what `start` returned; it grows by one position.
-
-        Returns:
-            Logits, (N, V).
-        """
-        position = cache.length
-        x = self._embed(token_ids.unsqueeze(1), position)  # (N, 1, D)
-        for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, position, cache.source_mask)
-        cache.length += 1
-        return self.project(x.squeeze(1))
-
-    def _decoder_layers(self) -> list[DecoderLayer]:
-        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
-
-    def _embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
-        x: Tensor = self.embedding(token_ids, first_position)
-        # Under autocast the sums between the layers are kept in the low precision as well: half
-        # the memory traffic, and every sum is normalised at once. The norms compute in float32.
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
-        return x
+        return self.project(self.decoder_states(source, target_input))

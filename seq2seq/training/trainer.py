@@ -17,11 +17,13 @@ from torch.nn.utils import get_total_norm
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
+from seq2seq.kernels.loss import projected_loss
+from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import Loss, projected_loss, target_entropy
+from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -39,17 +41,26 @@ class _Interrupted(BaseException):
 class BatchLoss(nn.Module):
     """The loss of a batch as a module, so that its gradients can be summed over processes."""
 
-    def __init__(self, model: Transformer, smoothing: float) -> None:
+    def __init__(self, model: Transformer, smoothing: float, *, in_chunks: bool) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+        self.in_chunks = in_chunks
 
     def forward(self, batch: Batch) -> Loss:
         """Sums over the batch's target tokens."""
-        states = self.model.decode(batch.target_input, self.model.encode(batch.source))
-        return projected_loss(
-            states,
-            self.model.embedding.weight,
+        states = self.model.decoder_states(batch.source, batch.target_input)
+        if self.in_chunks:
+            smoothed, cross_entropy = projected_loss(
+                states,
+                self.model.embedding.weight,
+                batch.target_output,
+                smoothing=self.smoothing,
+                padding_id=self.model.padding_id,
+            )
+            return Loss(smoothed, cross_entropy)
+        return label_smoothed_loss(
+            self.model.project(states),
             batch.target_output,
             smoothing=self.smoothing,
             padding_id=self.model.padding_id,
@@ -67,6 +78,7 @@ class Trainer:
         precision: of the matrix products.
         seed: of dropout; each micro-batch's is a function of the seed, the step and its number.
         world: the processes that share the work, each with a trainer like this one.
+        kernels: the fast forms that are put into the model; all by default.
     """
 
     def __init__(
@@ -79,7 +91,10 @@ class Trainer:
         precision: torch.dtype,
         seed: int,
         world: World | None = None,
+        kernels: TrainingKernels | None = None,
     ) -> None:
+        kernels = kernels or TrainingKernels()
+        use_training_kernels(model, kernels, device)
         self.model = model
         self.batching = batching
         self.config = config
@@ -88,8 +103,10 @@ class Trainer:
         self.seed = seed
         self.world = world or World()
         self.micro_batches = config.micro_batches_on(self.world.size)
-        self.loss = self.world.wrap_ddp(BatchLoss(model, config.label_smoothing))
-        self.optimizer = make_adam(model)
+        self.loss = self.world.wrap_ddp(
+            BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
+        )
+        self.optimizer = make_adam(model, fused=kernels.adam)
         self.progress = Progress()
         self.signal: int | None = None
         """The signal that asked for a stop, if one did, of this process or another."""

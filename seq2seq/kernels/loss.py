@@ -1,0 +1,95 @@
+"""The loss without ever holding the logits whole, in place of `label_smoothed_loss`."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, FunctionCtx
+from torch.nn import functional as F
+
+# Elements of the logits that are held at a time: on a CPU 32 MB of float32, near its caches; on a
+# GPU 1 GB, so that its products are large ones.
+_CHUNK_ELEMENTS = 8 * 2**20
+_CHUNK_ELEMENTS_ON_GPU = 256 * 2**20
+
+
+def projected_loss(
+    states: Tensor,
+    weight: Tensor,
+    target_output: Tensor,
+    *,
+    smoothing: float,
+    padding_id: int,
+    chunk_elements: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The label-smoothed loss of the logits `states @ weight.T`, and their cross-entropy.
+
+    Chunks of rows go through projection, loss and gradient while they are in the processor's
+    cache; padding is left out before the projection. The products run in the precision of
+    autocast, the softmax and the sum of the weight's gradient in float32.
+
+    Args:
+        states: (B, T, D), the decoder's output.
+        weight: (V, D), the shared matrix.
+        target_output: (B, T).
+        smoothing: eps in the paper.
+        padding_id: targets that don't count.
+        chunk_elements: elements of the logits that are held at a time.
+
+    Returns:
+        Two sums over the target tokens, in nats; gradients flow through the first one alone.
+    """
+    if chunk_elements is None:
+        chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
+    rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
+    kept = states.flatten(0, -2).index_select(0, rows)  # (tokens, D)
+    targets = target_output.flatten().index_select(0, rows)  # (tokens,)
+    if torch.is_autocast_enabled(states.device.type):
+        kept = kept.to(torch.get_autocast_dtype(states.device.type))
+    loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
+        kept, weight, targets, smoothing, max(1, chunk_elements // weight.size(0))
+    )
+    return loss
+
+
+class _ProjectedLoss(Function):
+    """Computes the gradient along with the loss: both need the logits of a chunk."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        chunk_rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        other = smoothing / (weight.size(0) - 1)  # of each token but the reference
+        exact = torch.promote_types(states.dtype, torch.float32)
+        smoothed = torch.zeros((), dtype=exact, device=states.device)
+        cross_entropy = torch.zeros_like(smoothed)
+        states_gradient = torch.empty_like(states)
+        weight_gradient = torch.zeros(weight.shape, dtype=exact, device=weight.device)
+        low = weight.to(states.dtype)
+        for first in range(0, len(states), chunk_rows):
+            rows = slice(first, first + chunk_rows)
+            log_probabilities = F.linear(states[rows], low).log_softmax(dim=-1, dtype=exact)
+            target = targets[rows].unsqueeze(1)
+            gold = log_probabilities.gather(1, target)
+            cross_entropy -= gold.sum()
+            smoothed -= (1.0 - smoothing - other) * gold.sum() + other * log_probabilities.sum()
+            if any(ctx.needs_input_grad):  # type: ignore[attr-defined]
+                # softmax - target distribution
+                gradient = log_probabilities.exp_().sub_(other)
+                gold_gradient = gradient.new_full(target.shape, -(1.0 - smoothing - other))
+                gradient = gradient.scatter_add_(1, target, gold_gradient).to(states.dtype)
+                states_gradient[rows] = gradient @ low
+                weight_gradient += gradient.t() @ states[rows]
+        ctx.save_for_backward(states_gradient, weight_gradient)
+        ctx.mark_non_differentiable(cross_entropy)
+        return smoothed, cross_entropy
+
+    @staticmethod
+    def backward(
+        ctx: FunctionCtx, scale: Tensor, _: Tensor
+    ) -> tuple[Tensor, Tensor, None, None, None]:
+        states_gradient, weight_gradient = ctx.saved_tensors  # type: ignore[attr-defined]
+        return states_gradient * scale, weight_gradient * scale, None, None, None

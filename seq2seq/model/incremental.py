@@ -1,0 +1,149 @@
+"""The decoder one token at a time, with a cache, so that no position is computed twice.
+
+N is the number of hypotheses: B sentences times the same number of beams, those of a sentence next
+to each other.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from seq2seq.model.transformer import DecoderLayer, MultiHeadAttention, Transformer, attention
+
+
+@dataclass
+class LayerCache:
+    """The keys and values of one decoder layer."""
+
+    keys: Tensor
+    """(N, H, T, K), self-attention to the T positions so far."""
+    values: Tensor
+    """(N, H, T, d_v)."""
+    memory_keys: Tensor
+    """(B, H, S, K), attention to the encoder: once per sentence, not per hypothesis."""
+    memory_values: Tensor
+    """(B, H, S, d_v)."""
+
+    @classmethod
+    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
+        """A cache without target positions and with one hypothesis per sentence."""
+        b, h = memory_keys.shape[:2]
+        keys = memory_keys.new_empty(b, h, 0, memory_keys.size(3))
+        values = memory_values.new_empty(b, h, 0, memory_values.size(3))
+        return cls(keys, values, memory_keys.contiguous(), memory_values.contiguous())
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """Add the newest position: key (N, H, 1, K), value (N, H, 1, d_v)."""
+        self.keys = torch.cat((self.keys, key), dim=2)
+        self.values = torch.cat((self.values, value), dim=2)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let row n continue what was row parents[n]."""
+        self.keys = self.keys.index_select(0, parents)
+        self.values = self.values.index_select(0, parents)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Drop the encoder's keys and values of all other sentences."""
+        self.memory_keys = self.memory_keys.index_select(0, sentences)
+        self.memory_values = self.memory_values.index_select(0, sentences)
+
+
+@dataclass
+class DecoderCache:
+    """What a search carries from step to step."""
+
+    layers: list[LayerCache]
+    source_mask: Tensor
+    """(B, 1, 1, S)."""
+    length: int = 0
+    """Target positions that are stored."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let row n continue what was row parents[n].
+
+        Parents (N,) are rows of the same sentence, of which there may be more or fewer than before.
+        """
+        for layer in self.layers:
+            layer.reorder(parents)
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
+        self.source_mask = self.source_mask.index_select(0, sentences)
+        self.reorder(rows)
+        for layer in self.layers:
+            layer.keep_sentences(sentences)
+
+
+class IncrementalDecoder:
+    """Predicts the next token of each hypothesis; equal to `Transformer.decode` at every position.
+
+    Args:
+        model: in evaluation mode.
+    """
+
+    layer_cache = LayerCache
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
+
+    def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
+        """Project memory (B, S, D) to each layer's keys and values, once for a whole search."""
+        layers = [
+            self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
+            for layer in self.layers
+        ]
+        return DecoderCache(layers, source_mask)
+
+    def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
+        """Read the newest token of each hypothesis and predict the next one.
+
+        Args:
+            token_ids: (N,); the start symbol at first.
+            cache: from `start`; it grows by one position.
+
+        Returns:
+            Logits, (N, V).
+        """
+        x = self.model.embed(token_ids.unsqueeze(1), cache.length)  # (N, 1, D)
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            attended = self.self_attention(layer.self_attention, x, layer_cache)
+            x = layer.self_attention_norm(x + attended)
+            attended = self.cross_attention(
+                layer.cross_attention, x, layer_cache, cache.source_mask
+            )
+            x = layer.cross_attention_norm(x + attended)
+            x = layer.feed_forward_norm(x + layer.feed_forward(x))
+        cache.length += 1
+        return self.project(x.squeeze(1))
+
+    def project(self, states: Tensor) -> Tensor:
+        """States (..., D) -> logits (..., V)."""
+        return self.model.project(states)
+
+    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Memory (B, S, D) -> keys (B, H, S, K) and values (B, H, S, d_v)."""
+        return module.split_heads(module.w_k(memory)), module.split_heads(module.w_v(memory))
+
+    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
+        """Attend from the newest position to all so far: x (N, 1, D) -> (N, 1, D)."""
+        query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
+        cache.append(key, value)
+        mask = torch.ones((), dtype=torch.bool, device=x.device)
+        return module.join_heads(attention(query, cache.keys, cache.values, mask, module.dropout))
+
+    def cross_attention(
+        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
+    ) -> Tensor:
+        """Attend to the encoder's states: x (N, 1, D) -> (N, 1, D).
+
+        The beams of a sentence are the queries of one attention over that sentence's memory.
+        """
+        b = cache.memory_keys.size(0)
+        query = module.split_heads(module.w_q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
+        attended = attention(
+            query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
+        )
+        return module.join_heads(attended).view_as(x)

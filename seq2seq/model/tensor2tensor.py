@@ -1,0 +1,32 @@
+"""What tensor2tensor, the authors' code of June 2017, did differently from the paper's text.
+
+`variant=tensor2tensor` chooses both of these, and biases on the attention projections.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
+    """All sines, then all cosines; the longest wavelength is exactly 10000 * 2 pi.
+
+    Returns:
+        (length, D), float64.
+    """
+    half = d_model // 2
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+    exponent = torch.arange(half, dtype=torch.float64) / max(half - 1, 1)
+    angle = position * 10000.0**-exponent  # (length, D / 2)
+    return torch.cat((angle.sin(), angle.cos()), dim=-1)
+
+
+class ZeroStartEmbedding(nn.Embedding):
+    """An embedding whose start symbol is a vector of zeros: "outputs shifted right" by padding."""
+
+    def __init__(self, vocab_size: int, d_model: int, start_id: int) -> None:
+        super().__init__(vocab_size, d_model)
+        self.start_id = start_id
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Token ids (B, T) -> (B, T, D)."""
+        return super().forward(token_ids) * (token_ids != self.start_id).unsqueeze(-1)
