@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="-",
         metavar="FILE",
-        help="also compressed; FILE.part until it is whole; default: stdout",
+        help="also compressed; FILE.*.part until it is whole; default: stdout",
     )
     add_search_options(parser)
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Start
 from seq2seq.model.embedding import LearnedPositions
 from seq2seq.model.layers import DecoderLayer, EncoderLayer
+from seq2seq.storage.atomic import new_folder
 from seq2seq.storage.checkpoint import TrainedModel
 
 
@@ -66,12 +66,8 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     spec.config.bos_token = spec.config.decoder_start_token = pieces[START_ID]
     spec.validate()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        # Under its own name only when it is whole.
-        whole = Path(temporary, folder.name)
-        whole.mkdir()
+    with new_folder(folder) as whole:
         spec.save(str(whole))
-        whole.rename(folder)
 
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:

@@ -27,7 +27,7 @@ from seq2seq.storage.strict import MAX_BYTES, parse_json
 
 MANIFEST = "manifest.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
-_TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock)")
+_TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Where the file system has no locks, age decides who is dead.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
@@ -191,8 +191,8 @@ def remove_leftovers(parent: Path) -> None:
     for fresh, name in names.items():
         if name is not None and _is_abandoned(fresh):
             _settle(fresh, parent / name)
-            _remove(fresh)
-            _remove(fresh.with_suffix(".lock"))
+            for suffix in (".new", ".lock", ".unlocked"):
+                _remove(fresh.with_suffix(suffix))
 
 
 def read_folder(
@@ -278,11 +278,13 @@ def _temporary_name(path: Path) -> Iterator[Path]:
     """
     remove_leftovers(path.parent)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    lock = fresh.with_suffix(".lock")
-    with lock.open("x") as file:
+    lock, unlocked = fresh.with_suffix(".lock"), fresh.with_suffix(".unlocked")
+    with unlocked.open("x") as file:
         try:
             with suppress(OSError):  # some file systems have no locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Renamed when it is locked: no other process may take it for the lock of a dead one.
+            unlocked.rename(lock)
             yield fresh
         finally:
             _remove(fresh)
@@ -360,7 +362,7 @@ def _is_abandoned(fresh: Path) -> bool:
         return False
     except OSError:  # there is no lock, or no locks in this file system
         newest = 0.0
-        for suffix in (".new", ".old", ".lock"):
+        for suffix in (".new", ".old", ".lock", ".unlocked"):
             with suppress(FileNotFoundError):
                 newest = max(newest, fresh.with_suffix(suffix).lstat().st_mtime)
         return time.time() - newest > _ABANDONED_SECONDS
