@@ -31,6 +31,7 @@ _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Where the file system has no locks, age decides who is dead.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
+_OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
@@ -69,7 +70,8 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
         yield fresh
         for path in (*fresh.rglob("*"), fresh):
             _flush(path)
-        _publish(fresh, folder, replaces or _is_replaceable)
+        with _locked(folder.parent):
+            _publish(fresh, folder, replaces or _is_replaceable)
         _flush(folder.parent)
 
 
@@ -264,7 +266,7 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         raise UserError(f"{path}: damaged, not a list of sha256 sums")
     for name, digest in digests.items():
         if name in ("", ".", "..") or "/" in name:
-            raise UserError(f"{path}: damaged, {name[:100]!r} is no file's name")
+            raise UserError(f"{path}: damaged, {name[:100]!r} is not a file's name")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise UserError(f"{path}: damaged, no sha256 sum for {name[:100]!r}")
     return digests
@@ -306,17 +308,28 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
         _flush(path.parent)
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let the processes of this machine rename in a folder one after the other."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _publish(fresh: Path, folder: Path, replaces: Callable[[Path], bool]) -> None:
-    """Give a folder its name, while other processes may do the same."""
+    """Give a folder its name, while processes on other machines may do the same."""
     try:
         for _ in range(_MAX_RENAMES):
             try:
                 fresh.rename(folder)
-            except OSError:
-                if not os.path.lexists(folder):
-                    raise
-            else:
                 return
+            except OSError as error:
+                if error.errno not in _OCCUPIED:
+                    raise
             if not replaces(folder):
                 return
             with suppress(FileNotFoundError):  # another process has moved it

@@ -150,7 +150,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "a manifest with paths": (
         edit(MANIFEST, '"sha256": {', '"sha256": {"../../secret": "0", '),
-        "'../../secret' is no file's name",
+        "'../../secret' is not a file's name",
     ),
     "a manifest with more keys": (edit(MANIFEST, "{", '{"run": "touch canary", '), MANIFEST),
     "a pipe for a file": (pipe, "not a regular file"),
@@ -163,19 +163,19 @@ MODELS: dict[str, tuple[Change, str]] = {
 STATES: dict[str, tuple[Change, str]] = {
     "a pickle as optimizer": (replace(OPTIMIZER, pickle.dumps(Executed())), OPTIMIZER),
     "moments of another shape": (
-        change_tensors(OPTIMIZER, lambda t: t.update({"0.exp_avg": torch.ones(3)})),
-        "0.exp_avg",
+        change_tensors(OPTIMIZER, lambda t: t.update({"embedding.weight.exp_avg": torch.ones(3)})),
+        "embedding.weight.exp_avg",
     ),
     "moments by another name": (
         change_tensors(OPTIMIZER, lambda t: t.update({"x": torch.ones(3)})),
         "'x'",
     ),
     "moments that are infinite": (
-        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg"].fill_(float("inf"))),
+        change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg"].fill_(float("inf"))),
         "not finite",
     ),
     "squares below 0": (
-        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg_sq"].fill_(-1.0)),
+        change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg_sq"].fill_(-1.0)),
         "negative",
     ),
     "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
