@@ -8,7 +8,7 @@ other and that several times over, so that a slow minute of the machine meets al
 Without text, sentences of random tokens with lengths like those of image captions take its place.
 The peers are `torch.nn.Transformer` and Hugging Face's `MarianMTModel` in a plain loop: fp32 as
 they come, under bf16 autocast, and so with freed memory kept, which ours always does. They have
-PyTorch's own label smoothing and Adam.
+PyTorch's own label smoothing and Adam. `--kernels` shows what each fast form of ours is worth.
 """
 
 import argparse
@@ -22,19 +22,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import seq2seq.model.attention
 import torch
-from seq2seq.model.dropout import Dropout
-from seq2seq.model.embedding import sinusoids
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seq2seq.training.trainer
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
@@ -42,14 +38,16 @@ from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TokenizerConfig
 from seq2seq.device import autocast
 from seq2seq.kernels.memory import retain_freed_memory
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.kernels.training import TrainingKernels
+from seq2seq.model import TransformerConfig
+from seq2seq.model.transformer import sinusoids
 from seq2seq.reproduction.cost import step_flops
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.loss import Loss, label_smoothed_loss
 from seq2seq.training.trainer import Trainer
 
 SMOOTHING = 0.1
+ALL_KERNELS = tuple(field.name for field in fields(TrainingKernels))
 SIZES = {
     "small": {"num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4},
     "base": {"num_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8},
@@ -101,7 +99,8 @@ class System:
     make: str
     precision: str
     keeps_memory: bool = False
-    without: str = ""
+    without: tuple[str, ...] = ()
+    """Fast forms that are not used."""
 
 
 SYSTEMS = (
@@ -116,15 +115,14 @@ SYSTEMS = (
     System("products alone, bf16", "products", "bf16", True),
     System("products alone, fp32", "products", "fp32", True),
 )
-# Ours with one thing done the plain way: what each is worth.
-PLAIN = (
-    System("memory given back to the system", "ours", "bf16"),
-    System("F.dropout", "ours", "bf16", True, "dropout"),
-    System("F.scaled_dot_product_attention", "ours", "bf16", True, "attention"),
-    System("the loss from all logits", "ours", "bf16", True, "loss"),
-    System("F.cross_entropy from all logits", "ours", "bf16", True, "cross_entropy"),
-    System("sums between the layers in fp32", "ours", "bf16", True, "sums"),
-    System("Adam, one operation after the other", "ours", "bf16", True, "adam"),
+# Ours without one of its fast forms, and the plain model without any: what each is worth.
+KERNELS = (
+    System("without cheap dropout masks", "ours", "bf16", True, ("dropout",)),
+    System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
+    System("without the loss in chunks", "ours", "bf16", True, ("loss",)),
+    System("freed memory returned to the system", "ours", "bf16"),
+    System("plain model, bf16", "ours", "bf16", False, ALL_KERNELS),
+    System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),
 )
 
 
@@ -205,7 +203,7 @@ class Marian(nn.Module):
         return logits
 
 
-def peer(work: Work, make: str, precision: torch.dtype) -> Callable[[list[Any]], None]:
+def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], None]:
     """A plain loop's step around a peer's model."""
     device = torch.device(work.device)
     model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
@@ -214,7 +212,7 @@ def peer(work: Work, make: str, precision: torch.dtype) -> Callable[[list[Any]],
     batching, _ = work.steps_of_batches()
 
     def loss_of(batch: Batch) -> Tensor:
-        with autocast(device, precision):
+        with autocast(device, dtype):
             logits = model(batch.source, batch.target_input)
             return F.cross_entropy(
                 logits.flatten(0, 1),
@@ -234,60 +232,26 @@ def peer(work: Work, make: str, precision: torch.dtype) -> Callable[[list[Any]],
     return step
 
 
-def ours(work: Work, precision: torch.dtype) -> Callable[[list[Any]], object]:
-    """The step of `seq2seq train`."""
+def ours(work: Work, dtype: torch.dtype, without: tuple[str, ...]) -> Callable[[list[Any]], object]:
+    """The step of `seq2seq train`, without some of its fast forms."""
     device = torch.device(work.device)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(device)
     batching, _ = work.steps_of_batches()
-    trainer = Trainer(model, batching, work.training(), device=device, precision=precision, seed=1)
+    trainer = Trainer(
+        model,
+        batching,
+        work.training(),
+        device=device,
+        precision=dtype,
+        seed=1,
+        kernels=TrainingKernels(**dict.fromkeys(without, False)),
+    )
     model.train()
     return trainer.update
 
 
-def make_plain(what: str) -> None:
-    """Replace one of the fast parts of ours by the usual way."""
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: Any) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout.rate)
-
-    def loss(states: Tensor, weight: Tensor, target: Tensor, **choices: Any) -> Loss:
-        return label_smoothed_loss(F.linear(states, weight), target, **choices)
-
-    def cross_entropy(states: Tensor, weight: Tensor, target: Tensor, **choices: Any) -> Loss:
-        logits = F.linear(states, weight).flatten(0, 1)
-        smoothed = F.cross_entropy(
-            logits,
-            target.flatten(),
-            reduction="sum",
-            ignore_index=choices["padding_id"],
-            label_smoothing=choices["smoothing"],
-        )
-        return Loss(smoothed, smoothed.detach())
-
-    def embed(model: Transformer, token_ids: Tensor, first_position: int = 0) -> Tensor:
-        embedded: Tensor = model.embedding(token_ids, first_position)
-        return embedded
-
-    def adam(model: nn.Module) -> torch.optim.Adam:
-        choices: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "foreach": False}
-        return torch.optim.Adam(model.parameters(), lr=0.0, **choices)
-
-    plain: dict[str, tuple[object, str, object]] = {
-        "dropout": (Dropout, "forward", lambda self, x: F.dropout(x, self.rate)),
-        "attention": (seq2seq.model.attention, "attend", attend),
-        "loss": (seq2seq.training.trainer, "projected_loss", loss),
-        "cross_entropy": (seq2seq.training.trainer, "projected_loss", cross_entropy),
-        "sums": (Transformer, "_embed", embed),
-        "adam": (seq2seq.training.trainer, "make_adam", adam),
-    }
-    owner, name, usual = plain[what]
-    if not hasattr(owner, name):
-        raise AttributeError(f"{owner} has no {name} to do the plain way")
-    setattr(owner, name, usual)
-
-
-def products(work: Work, precision: torch.dtype) -> Callable[[list[Any]], None]:
+def products(work: Work, dtype: torch.dtype) -> Callable[[list[Any]], None]:
     """The matrix products of a step and nothing else: forward, and both of backward.
 
     Rows are tokens without padding; only attention is counted over padded sentences.
@@ -331,7 +295,7 @@ def products(work: Work, precision: torch.dtype) -> Callable[[list[Any]], None]:
         key = (role, batch, rows, columns)
         if key not in buffers:
             shape = (rows, columns) if batch == 1 else (batch, rows, columns)
-            buffers[key] = torch.randn(shape, device=device).to(precision)
+            buffers[key] = torch.randn(shape, device=device).to(dtype)
         return buffers[key]
 
     def step(batches: list[Any]) -> None:
@@ -353,15 +317,15 @@ def measure(work: Work, system: System) -> dict[str, float]:
     """Warm up with one step, time the others: seconds, tokens and peak memory."""
     if system.keeps_memory:
         retain_freed_memory()
-    if system.without:
-        make_plain(system.without)
     logging.disable()
-    precision = torch.bfloat16 if system.precision == "bf16" else torch.float32
-    makers = {"ours": ours, "products": products}
-    if system.make in makers:
-        step = makers[system.make](work, precision)
+    dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
+    step: Callable[[list[Any]], object]
+    if system.make == "ours":
+        step = ours(work, dtype, system.without)
+    elif system.make == "products":
+        step = products(work, dtype)
     else:
-        step = peer(work, system.make, precision)
+        step = peer(work, system.make, dtype)
     batching, steps = work.steps_of_batches()
     lengths = batching.corpus.source_lengths + batching.corpus.target_lengths
     cuda = work.device.startswith("cuda")
@@ -488,18 +452,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
-        "--plain", action="store_true", help="ours, and ours with one thing done the plain way"
+        "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        print(json.dumps(measure(Work(**words["work"]), System(**words["system"]))))
+        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     systems = [
         system
-        for system in ((SYSTEMS[0], *PLAIN) if arguments.plain else SYSTEMS)
+        for system in ((SYSTEMS[0], *KERNELS) if arguments.kernels else SYSTEMS)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:

@@ -7,8 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from seq2seq.kernels.attention import JoinedAttention
-from seq2seq.kernels.packed import Pack, PackedProduct
+from seq2seq.kernels.packed import Pack, PackedAttention, PackedProduct
 from seq2seq.model.incremental import IncrementalDecoder, LayerCache
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
@@ -57,29 +56,29 @@ class FastIncrementalDecoder(IncrementalDecoder):
     """Joined projections, and self-attention as one multiplication and one sum.
 
     Args:
-        model: in evaluation mode, whose attentions are `JoinedAttention`.
-        pack: packs the shared matrix for the projection to the vocabulary; not packed if None.
+        model: in evaluation mode, whose attentions are `PackedAttention`.
+        pack: packs the shared matrix for the projection to the vocabulary.
     """
 
     layer_cache = PositionsFirstCache
 
-    def __init__(self, model: Transformer, pack: Pack | None) -> None:
+    def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.packed = None if pack is None else PackedProduct([model.embedding.weight], [], pack)
+        self.projection = PackedProduct([model.embedding], pack)
 
     def project(self, states: Tensor) -> Tensor:
         """As `IncrementalDecoder.project`."""
-        return super().project(states) if self.packed is None else self.packed(states)
+        return self.projection(states)
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
         """As `IncrementalDecoder.project_memory`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         keys, values = module.project_memory(memory)
         return module.split_heads(keys), module.split_heads(values)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
         """As `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         n, h = x.size(0), module.num_heads
         query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
         cache.append(key, value)
@@ -88,17 +87,19 @@ class FastIncrementalDecoder(IncrementalDecoder):
         # One query a head would make products of a row and a small matrix: to multiply and to sum
         # all of them at once takes half the time. The newest position attends to all: no mask.
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
-        attended = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
-        return module.join_heads(attended.unsqueeze(2))
+        heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
+        output: Tensor = module.w_o(heads.view(n, 1, -1))
+        return output
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
         """As `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, JoinedAttention)
+        assert isinstance(module, PackedAttention)
         b = cache.memory_keys.size(0)
-        query = module.split_heads(module.project_query(x.view(b, -1, x.size(2))))
-        attended = attention(
+        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))
+        heads = attention(
             query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
         )
-        return module.join_heads(attended).view_as(x)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))
+        return output.view_as(x)

@@ -5,26 +5,30 @@ A step of a search multiplies few rows, and takes as long as the matrices take t
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from seq2seq.kernels.attention import JoinedAttention
+from seq2seq.kernels.replace import replace_modules
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
 Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
 """Makes x -> x W^T + b of a matrix W (M, K) and a bias b (M,)."""
+Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
+"""Equation 1: `model.transformer.attention`, or an equal of it."""
 
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
 
-def can_pack(dtype: torch.dtype) -> bool:
+def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> bool:
     """Whether PyTorch has oneDNN's products for this processor, under the names used here."""
     if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
-    if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
+    if not all(hasattr(torch.ops.mkldnn, name) for name in operations):
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -42,25 +46,23 @@ def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
     return product
 
 
-def pack_linears(model: Transformer, pack: Pack) -> None:
+def plain_product(matrix: Tensor, bias: Tensor | None) -> Product:
+    """The product with a matrix (M, K) as it is, where there is nothing to pack for."""
+    return partial(F.linear, weight=matrix, bias=bias)
+
+
+def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
     """Replace the linear layers of a model in place: it can no longer be trained or saved."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, MultiHeadAttention):
-                setattr(parent, name, PackedAttention(child, pack))
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear):
-                setattr(parent, name, PackedLinear(child, pack))
+    replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack, attend))
+    replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
 
 
 class PackedProduct:
     """The product with some matrices one below the other, packed when it is first used."""
 
-    def __init__(
-        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], pack: Pack
-    ) -> None:
-        self.weights = weights
+    def __init__(self, linears: Sequence[nn.Linear | nn.Embedding], pack: Pack) -> None:
+        self.weights = [linear.weight for linear in linears]
+        biases = [linear.bias for linear in linears if isinstance(linear, nn.Linear)]
         self.biases = [bias for bias in biases if bias is not None]
         self.pack = pack
         self.product: Product | None = None
@@ -68,8 +70,8 @@ class PackedProduct:
     def __call__(self, x: Tensor) -> Tensor:
         """(..., K) -> (..., rows of all matrices)."""
         if self.product is None:
-            bias = torch.cat(self.biases) if self.biases else None
-            self.product = self.pack(torch.cat(list(self.weights)), bias)
+            bias = torch.cat(tuple(self.biases)) if self.biases else None
+            self.product = self.pack(torch.cat(tuple(self.weights)), bias)
         return self.product(x)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,35 +86,51 @@ class PackedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = plain.in_features, plain.out_features
         self.weight, self.bias = plain.weight, plain.bias
-        self.product = PackedProduct([plain.weight], [plain.bias], pack)
+        self.product = PackedProduct([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in_features) -> (..., out_features)."""
         return self.product(x)
 
 
-class PackedAttention(JoinedAttention):
-    """Attention that multiplies by packed matrices, joined as in `JoinedAttention`."""
+class PackedAttention(MultiHeadAttention):
+    """Self-attention by one product for W^Q, W^K and W^V, cross-attention by one for W^K and W^V.
 
-    def __init__(self, plain: MultiHeadAttention, pack: Pack) -> None:
-        super().__init__(plain)
-        w_q, w_k, w_v = plain.w_q, plain.w_k, plain.w_v
-        self.sizes = [w_q.out_features, w_k.out_features, w_v.out_features]
-        weights, biases = [w_q.weight, w_k.weight, w_v.weight], [w_q.bias, w_k.bias, w_v.bias]
-        self.q = PackedProduct(weights[:1], biases[:1], pack)
-        self.kv = PackedProduct(weights[1:], biases[1:], pack)
-        self.qkv = PackedProduct(weights, biases, pack)
+    Args:
+        plain: whose parameters are taken.
+        pack: packs the matrices.
+        attend: computes equation 1.
+    """
+
+    def __init__(self, plain: MultiHeadAttention, pack: Pack, attend: Attend) -> None:
+        nn.Module.__init__(self)
+        self.num_heads = plain.num_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = plain.w_q, plain.w_k, plain.w_v, plain.w_o
+        self.dropout = plain.dropout
+        self.attend = attend
+        linears = (plain.w_q, plain.w_k, plain.w_v)
+        self.sizes = [linear.out_features for linear in linears]
+        self.q = PackedProduct(linears[:1], pack)
+        self.kv = PackedProduct(linears[1:], pack)
+        self.qkv = PackedProduct(linears, pack)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """As `MultiHeadAttention.forward`."""
+        if memory is x:
+            query, key, value = map(self.split_heads, self.project_self(x))
+        else:
+            query = self.split_heads(self.q(x))
+            key, value = map(self.split_heads, self.project_memory(memory))
+        heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        output: Tensor = self.w_o(self.concatenate_heads(heads))
+        return output
 
     def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As `JoinedAttention.project_self`."""
+        """X (B, T, D) -> queries and keys (B, T, H * K), values (B, T, H * d_v)."""
         query, key, value = torch.split(self.qkv(x), self.sizes, dim=-1)
         return query, key, value
 
-    def project_query(self, x: Tensor) -> Tensor:
-        """As `JoinedAttention.project_query`."""
-        return self.q(x)
-
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """As `JoinedAttention.project_memory`."""
+        """Memory (B, S, D) -> keys (B, S, H * K), values (B, S, H * d_v)."""
         key, value = torch.split(self.kv(memory), self.sizes[1:], dim=-1)
         return key, value

@@ -1,18 +1,15 @@
 """The fast forms that a training uses, put in place by one call."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import nn
 
-from seq2seq.kernels.attention import FusedAttention, JoinedAttention
+from seq2seq.kernels.attention import FusedAttention
 from seq2seq.kernels.dropout import CpuDropout
+from seq2seq.kernels.replace import replace_modules
 from seq2seq.kernels.residual import keep_residuals_low
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
-
-M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,18 +17,16 @@ class TrainingKernels:
     """Which fast forms a training uses; without any it is the plain model's, step for step."""
 
     attention: bool = True
-    """Queries, keys and values by one product; on a GPU the fused kernel."""
+    """The fused kernel, on a GPU."""
     dropout: bool = True
     """Cheap masks on a CPU."""
     residual: bool = True
     """Under autocast, sums between the layers in its precision."""
     loss: bool = True
     """Projection, loss and gradient in chunks."""
-    adam: bool = True
-    """All of Adam in one operation."""
 
 
-PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, adam=False)
+PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False)
 
 
 def use_training_kernels(
@@ -42,18 +37,9 @@ def use_training_kernels(
     Its parameters and their names stay.
     """
     on_gpu = device.type == "cuda"
-    if kernels.attention:
-        fast = FusedAttention if on_gpu else JoinedAttention
-        replace_modules(model, MultiHeadAttention, fast)
+    if kernels.attention and on_gpu:
+        replace_modules(model, MultiHeadAttention, FusedAttention)
     if kernels.dropout and not on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
         keep_residuals_low(model)
-
-
-def replace_modules(model: nn.Module, kind: type[M], make: Callable[[M], nn.Module]) -> None:
-    """Put what `make` makes of each module of a kind in its place."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, kind):
-                setattr(parent, name, make(child).train(child.training))

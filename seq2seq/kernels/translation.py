@@ -4,13 +4,18 @@ from dataclasses import dataclass
 
 import torch
 
-from seq2seq.kernels.attention import FusedAttention, JoinedAttention
+from seq2seq.kernels.attention import fused_attention
 from seq2seq.kernels.incremental import FastIncrementalDecoder
 from seq2seq.kernels.int8 import input_levels, quantized_product
-from seq2seq.kernels.packed import can_pack, pack_linears, packed_product
-from seq2seq.kernels.training import replace_modules
+from seq2seq.kernels.packed import (
+    Pack,
+    can_pack,
+    pack_linears,
+    packed_product,
+    plain_product,
+)
 from seq2seq.model.incremental import IncrementalDecoder
-from seq2seq.model.transformer import MultiHeadAttention, Transformer
+from seq2seq.model.transformer import Transformer, attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +45,12 @@ def use_translation_kernels(
         UserError: if dtype is torch.int8 and PyTorch has no exact such products for this processor.
     """
     on_gpu = model.embedding.weight.is_cuda
-    pack = None
+    pack: Pack = plain_product
     if dtype is torch.int8:
         input_levels()
         pack = quantized_product
     elif kernels.packed and not on_gpu and can_pack(dtype):
         pack = packed_product
-    if pack is not None:
-        pack_linears(model, pack)
-    elif kernels.step:
-        replace_modules(model, MultiHeadAttention, FusedAttention if on_gpu else JoinedAttention)
-    if not kernels.step:
-        return IncrementalDecoder(model)
-    return FastIncrementalDecoder(model, pack)
+    if kernels.step or pack is not plain_product:
+        pack_linears(model, pack, fused_attention if on_gpu else attention)
+    return FastIncrementalDecoder(model, pack) if kernels.step else IncrementalDecoder(model)

@@ -131,8 +131,10 @@ class IncrementalDecoder:
         """Attend from the newest position to all so far: x (N, 1, D) -> (N, 1, D)."""
         query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
         cache.append(key, value)
-        mask = torch.ones((), dtype=torch.bool, device=x.device)
-        return module.join_heads(attention(query, cache.keys, cache.values, mask, module.dropout))
+        everything = torch.ones((), dtype=torch.bool, device=x.device)
+        heads = attention(query, cache.keys, cache.values, everything, module.dropout)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
+        return output
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
@@ -143,7 +145,8 @@ class IncrementalDecoder:
         """
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.w_q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        attended = attention(
+        heads = attention(
             query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
         )
-        return module.join_heads(attended).view_as(x)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))  # (B, beams, D)
+        return output.view_as(x)

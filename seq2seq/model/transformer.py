@@ -78,17 +78,17 @@ class MultiHeadAttention(nn.Module):
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
-        attended = attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        return self.join_heads(attended)
+        heads = attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        output: Tensor = self.w_o(self.concatenate_heads(heads))
+        return output
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """Split the columns into heads: (B, T, H * K) -> (B, H, T, K)."""
+        """Give each head its columns: (B, T, H * K) -> (B, H, T, K)."""
         return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)
 
-    def join_heads(self, attended: Tensor) -> Tensor:
-        """Concatenate the heads and multiply by W^O: (B, H, T, d_v) -> (B, T, D)."""
-        output: Tensor = self.w_o(attended.transpose(1, 2).flatten(2))
-        return output
+    def concatenate_heads(self, heads: Tensor) -> Tensor:
+        """Put the heads beside one another: (B, H, T, d_v) -> (B, T, H * d_v)."""
+        return heads.transpose(1, 2).flatten(2)
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:

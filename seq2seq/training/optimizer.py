@@ -33,13 +33,9 @@ def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: floa
     )
 
 
-def make_adam(model: nn.Module, *, fused: bool = True) -> Adam:
+def make_adam(model: nn.Module) -> Adam:
     """Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9, no weight decay.
 
     The rate is set before each update from `learning_rate`.
-
-    Args:
-        model: whose parameters are trained.
-        fused: one operation for all parameters, in place of several for each.
     """
-    return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=fused)
+    return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)

@@ -106,7 +106,7 @@ class Trainer:
         self.loss = self.world.wrap_ddp(
             BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
         )
-        self.optimizer = make_adam(model, fused=kernels.adam)
+        self.optimizer = make_adam(model)
         self.progress = Progress()
         self.signal: int | None = None
         """The signal that asked for a stop, if one did, of this process or another."""

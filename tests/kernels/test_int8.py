@@ -3,25 +3,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.decoding import packed, quantized
 from seq2seq.device import choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.int8 import input_levels, quantized_product
-from seq2seq.model import Transformer
-
-
-@pytest.fixture(autouse=True)
-def fresh_levels() -> Iterator[None]:
-    input_levels.cache_clear()
-    yield
-    input_levels.cache_clear()
+from seq2seq.kernels.int8 import IntegerProduct, input_levels, quantized_product
 
 
 @pytest.fixture
@@ -62,16 +52,20 @@ def test_the_product_is_that_of_the_rounded_factors(
     assert 1e-4 < ((found - exact).norm() / exact.norm()).item() < 2 / levels
 
 
-def test_integers_come_out_exactly(levels: int) -> None:
+def assert_exact(levels: int, product: type[IntegerProduct]) -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randint(-levels, levels + 1, (40, 512), generator=generator).float()
     matrix = torch.randint(-127, 128, (96, 512), generator=generator).float()
     x[:, 0], matrix[:, 0] = levels, -127
-    x[0], x[1], matrix[0] = levels, -levels, -127  # the greatest sums there are
-    assert torch.equal(quantized_product(matrix, None)(x), x @ matrix.T)
+    x[0], x[1], matrix[0] = levels, -levels, -127  # the greatest possible sums
+    assert torch.equal(quantized_product(matrix, None, product)(x), x @ matrix.T)
 
 
-def test_a_row_does_not_care_for_its_company(levels: int) -> None:
+def test_integers_come_out_exactly(levels: int) -> None:
+    assert_exact(levels, IntegerProduct)
+
+
+def test_a_row_does_not_depend_on_its_batch_mates(levels: int) -> None:
     x = draw(33, 256) * torch.logspace(-3, 3, 33).unsqueeze(1)
     product = quantized_product(draw(100, 256, seed=2), draw(100, seed=3))
     together = product(x)
@@ -90,8 +84,8 @@ def test_rows_of_zeros_and_of_no_numbers_stay_so(levels: int) -> None:
     assert not torch.isfinite(y[2:, :3]).any()
 
 
-class Saturating(quantized._IntegerProduct):
-    """Adds neighbours up in 16 bits that saturate, as processors without VNNI do."""
+class Saturating(IntegerProduct):
+    """Adds pairs up in 16 bits that saturate, as processors without VNNI do."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix.long()
@@ -102,10 +96,9 @@ class Saturating(quantized._IntegerProduct):
         return (pairs.sum(-1) - zero * self.matrix.sum(-1)).float() * matrix_scales
 
 
-def test_half_the_range_is_used_where_sums_saturate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized, "_IntegerProduct", Saturating)
-    assert input_levels() == 63
-    test_integers_come_out_exactly(63)
+def test_half_the_range_is_used_where_sums_saturate() -> None:
+    assert input_levels(Saturating) == 63
+    assert_exact(63, Saturating)
 
 
 class Wrong(Saturating):
@@ -119,14 +112,9 @@ class Missing(Saturating):
 
 
 @pytest.mark.parametrize("product", [Wrong, Missing])
-def test_products_that_are_wrong_or_missing_are_refused(
-    product: type[Saturating],
-    make_model: Callable[..., Transformer],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(quantized, "_IntegerProduct", product)
+def test_products_that_are_wrong_or_missing_are_refused(product: type[Saturating]) -> None:
     with pytest.raises(UserError, match=r"int8 can't be used here.*choose fp32, bf16 or auto"):
-        packed.quantize(make_model(vocab_size=40).float())
+        quantized_product(torch.ones(2, 64), None, product)
 
 
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.model import TransformerConfig
+from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
-from seq2seq.model.embedding import Embedding, concatenated_sinusoids, sinusoids
+from seq2seq.model.tensor2tensor import concatenated_sinusoids
+from seq2seq.model.transformer import sinusoids
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -23,7 +24,7 @@ def test_sinusoids_are_those_of_section_3_5(d_model: int) -> None:
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
-def test_concatenated_sinusoids_are_those_of_the_authors_code(d_model: int) -> None:
+def test_concatenated_sinusoids_are_those_of_tensor2tensor(d_model: int) -> None:
     table = concatenated_sinusoids(70, d_model)
     half = d_model // 2
     increment = math.log(10000) / max(half - 1, 1)
@@ -47,48 +48,51 @@ def test_a_shifted_position_is_a_linear_function_of_the_position(offset: int) ->
     torch.testing.assert_close(table[offset:], table[: 100 - offset] @ shift.T, rtol=0, atol=1e-12)
 
 
-def embedding(d_model: int = 16, **choices: object) -> Embedding:
-    config = TransformerConfig(d_model=d_model, num_heads=2, dropout=0.0, **choices)
-    made = Embedding(config, vocab_size=9, start_id=2).double()
+def embedding_model(d_model: int = 16, **choices: object) -> Transformer:
+    config = TransformerConfig(
+        num_layers=1, d_model=d_model, d_ff=8, num_heads=2, dropout=0.0, **choices
+    )
+    model = Transformer(config, vocab_size=9, padding_id=0, start_id=2).double()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
-    return made
+    return model
 
 
 def test_embeddings_are_multiplied_by_the_root_of_d_model() -> None:
-    made = embedding()
+    made = embedding_model()
     token_ids = torch.tensor([[4, 8, 4], [1, 3, 7]])
-    expected = made.weight[token_ids] * 4 + sinusoids(3, 16)
-    torch.testing.assert_close(made(token_ids), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(made.project(expected), expected @ made.weight.T)
+    expected = made.embedding.weight[token_ids] * 4 + sinusoids(3, 16)
+    torch.testing.assert_close(made.embed(token_ids), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(made.project(expected), expected @ made.embedding.weight.T)
 
 
 @pytest.mark.parametrize("positions", list(Positions))
 def test_a_later_part_gets_the_positions_that_it_stands_at(positions: Positions) -> None:
     token_ids = torch.arange(400).remainder(9).unsqueeze(0)
-    whole = embedding(positions=positions)(token_ids)
-    made = embedding(positions=positions)  # its table grows on the way
+    whole = embedding_model(positions=positions).embed(token_ids)
+    made = embedding_model(positions=positions)  # its table grows on the way
     for first in (0, 1, 200, 255, 256, 399):
-        part = made(token_ids[:, first:], first_position=first)
+        part = made.embed(token_ids[:, first:], first_position=first)
         torch.testing.assert_close(part, whole[:, first:], rtol=0, atol=0)
 
 
-def test_the_zero_start_has_a_position_but_no_embedding() -> None:
+def test_the_zero_start_has_a_position_but_no_embedding_model() -> None:
     token_ids = torch.tensor([[2, 5, 6]])
-    zero, symbol = embedding(start=Start.zero)(token_ids), embedding(start=Start.symbol)(token_ids)
+    zero = embedding_model(start=Start.zero).embed(token_ids)
+    symbol = embedding_model(start=Start.symbol).embed(token_ids)
     torch.testing.assert_close(zero[0, 0], sinusoids(1, 16)[0], rtol=0, atol=0)
     assert not torch.equal(zero[0, 0], symbol[0, 0])
     torch.testing.assert_close(zero[0, 1:], symbol[0, 1:], rtol=0, atol=0)
 
 
 def test_learned_positions_are_added_and_end_where_they_end() -> None:
-    made = embedding(positions=Positions.learned, max_learned_positions=5)
+    made = embedding_model(positions=Positions.learned, max_learned_positions=5)
     token_ids = torch.tensor([[4, 8, 4, 4, 4]])
-    expected = made.weight[token_ids] * 4 + made.positions.weight
-    torch.testing.assert_close(made(token_ids), expected)
-    made(token_ids[:, :1], first_position=4)
+    expected = made.embedding.weight[token_ids] * 4 + made.positions.weight
+    torch.testing.assert_close(made.embed(token_ids), expected)
+    made.embed(token_ids[:, :1], first_position=4)
     with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
-        made(token_ids[:, :1], first_position=5)
+        made.embed(token_ids[:, :1], first_position=5)
     with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
-        made(torch.zeros(1, 6, dtype=torch.long))
+        made.embed(torch.zeros(1, 6, dtype=torch.long))

@@ -1,4 +1,4 @@
-"""The whole model against the paper's equations in NumPy, and against its own step-by-step form."""
+"""The whole model against the paper's equations in NumPy, and its incremental form against it."""
 
 import math
 from collections.abc import Callable
@@ -7,106 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.attention import MultiHeadAttention
+from seq2seq.kernels.replace import replace_modules
+from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
+from seq2seq.model.transformer import MultiHeadAttention
+from tests.model.paper import Paper
 
-Array = NDArray[np.float64]
 MakeModel = Callable[..., Transformer]
 PADDING, START, END = 0, 2, 3
 
 SOURCE = torch.tensor([[4, 5, 6, 7, END], [8, 9, END, 0, 0], [END, 0, 0, 0, 0]])
 TARGET = torch.tensor([[START, 9, 8, 7], [START, 10, 2, 0], [START, 1, 4, 4]])
-
-
-class Paper:
-    """Sections 3.1 to 3.5 in NumPy, one sentence at a time, so that there is no padding.
-
-    `kept` is what dropout does to the numbers it applies to; the sections that name no dropout
-    have their own factors.
-    """
-
-    def __init__(
-        self,
-        model: Transformer,
-        kept: float = 1.0,
-        kept_weights: float = 1.0,
-        kept_relu: float = 1.0,
-    ) -> None:
-        self.config = model.config
-        self.p = {name: value.numpy() for name, value in model.state_dict().items()}
-        self.kept, self.kept_weights, self.kept_relu = kept, kept_weights, kept_relu
-
-    def position(self, pos: int, dim: int) -> float:
-        d = self.config.d_model
-        if self.config.positions is Positions.learned:
-            return float(self.p["embedding.positions.weight"][pos, dim])
-        if self.config.positions is Positions.concatenated:
-            angle = pos * math.exp(-math.log(10000) / (d // 2 - 1) * (dim % (d // 2)))
-            return math.sin(angle) if dim < d // 2 else math.cos(angle)
-        angle = pos / 10000 ** ((dim - dim % 2) / d)
-        return math.cos(angle) if dim % 2 else math.sin(angle)
-
-    def embed(self, ids: list[int]) -> Array:
-        d = self.config.d_model
-        rows = self.p["embedding.weight"][ids] * math.sqrt(d)
-        if self.config.start is Start.zero:
-            rows[[i for i, token in enumerate(ids) if token == START]] = 0
-        positions = [[self.position(pos, dim) for dim in range(d)] for pos in range(len(ids))]
-        return self.kept * (rows + np.array(positions))
-
-    def attention(self, name: str, x: Array, seen: Array, causal: bool) -> Array:
-        c = self.config
-        k = c.d_k or c.d_model // c.num_heads
-        v = c.d_v or c.d_model // c.num_heads
-        h = c.num_heads
-        w_q, w_k, w_v = np.split(self.p[f"{name}.projection.weight"], [h * k, 2 * h * k])
-        bias = self.p.get(f"{name}.projection.bias", np.zeros(2 * h * k + h * v))
-        b_q, b_k, b_v = np.split(bias, [h * k, 2 * h * k])
-        heads = []
-        for i in range(h):
-            q, v_ = slice(i * k, (i + 1) * k), slice(i * v, (i + 1) * v)
-            query, key = x @ w_q[q].T + b_q[q], seen @ w_k[q].T + b_k[q]
-            scores = query @ key.T / math.sqrt(k)
-            if causal:
-                scores[np.triu_indices(len(x), 1)] = -math.inf
-            weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-            heads.append(self.kept_weights * weights @ (seen @ w_v[v_].T + b_v[v_]))
-        output_bias = self.p.get(f"{name}.output.bias", 0)
-        return np.concatenate(heads, axis=1) @ self.p[f"{name}.output.weight"].T + output_bias
-
-    def feed_forward(self, name: str, x: Array) -> Array:
-        w_1, w_2 = (self.p[f"{name}.{part}.weight"].T for part in ("inner", "outer"))
-        b_1, b_2 = (self.p[f"{name}.{part}.bias"] for part in ("inner", "outer"))
-        return self.kept_relu * np.maximum(0, x @ w_1 + b_1) @ w_2 + b_2
-
-    def add_and_norm(self, name: str, x: Array, sublayer: Array) -> Array:
-        x = x + self.kept * sublayer
-        mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
-        x = (x - mean) / np.sqrt(variance + self.config.layer_norm_epsilon)
-        return x * self.p[f"{name}.norm.weight"] + self.p[f"{name}.norm.bias"]
-
-    def layer(self, name: str, x: Array, memory: Array | None) -> Array:
-        attended = self.attention(f"{name}.self_attention", x, x, memory is not None)
-        x = self.add_and_norm(f"{name}.after_self_attention", x, attended)
-        if memory is not None:
-            attended = self.attention(f"{name}.cross_attention", x, memory, False)
-            x = self.add_and_norm(f"{name}.after_cross_attention", x, attended)
-        return self.add_and_norm(
-            f"{name}.after_feed_forward", x, self.feed_forward(f"{name}.feed_forward", x)
-        )
-
-    def logits(self, source: list[int], target_input: list[int]) -> Array:
-        memory, x = self.embed(source), self.embed(target_input)
-        for i in range(self.config.num_layers):
-            memory = self.layer(f"encoder.{i}", memory, None)
-        for i in range(self.config.num_layers):
-            x = self.layer(f"decoder.{i}", x, memory)
-        return x @ self.p["embedding.weight"].T
 
 
 def assert_is_the_paper(model: Transformer, paper: Paper) -> None:
@@ -146,16 +60,18 @@ def test_forward_is_the_papers_equations(make_model: MakeModel, choices: dict[st
     ids=str,
 )  # fmt: skip
 def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
-    make_model: MakeModel,
-    monkeypatch: pytest.MonkeyPatch,
-    choices: dict[str, float],
-    factors: dict[str, float],
+    make_model: MakeModel, choices: dict[str, float], factors: dict[str, float]
 ) -> None:
-    def halves(x: Tensor, rate: float) -> Tensor:
-        return torch.full_like(x, 0.5)
+    class Halves(nn.Module):
+        def __init__(self, plain: nn.Dropout) -> None:
+            super().__init__()
+            self.p = plain.p
 
-    monkeypatch.setattr("seq2seq.model.dropout.random_keep_mask", halves)
+        def forward(self, x: Tensor) -> Tensor:
+            return 0.5 * x if self.training and self.p else x
+
     model = make_model(**choices)
+    replace_modules(model, nn.Dropout, Halves)
     assert_is_the_paper(model, Paper(model))
     assert_is_the_paper(model.train(), Paper(model, **factors))
 
@@ -178,7 +94,7 @@ def test_future_target_tokens_change_nothing_before(make_model: MakeModel) -> No
 
 
 @torch.no_grad()
-def test_padding_and_company_change_nothing(make_model: MakeModel) -> None:
+def test_padding_and_batch_mates_change_nothing(make_model: MakeModel) -> None:
     model = make_model()
     together = model(SOURCE, TARGET)
     for row in range(len(SOURCE)):
@@ -199,15 +115,19 @@ def test_padding_and_company_change_nothing(make_model: MakeModel) -> None:
     ],
     ids=str,
 )
-def test_step_by_step_equals_all_at_once(make_model: MakeModel, choices: dict[str, Any]) -> None:
+def test_incremental_decoding_equals_all_positions_at_once(
+    make_model: MakeModel, choices: dict[str, Any]
+) -> None:
     """With beams, reordered parents, sentences that leave, and more steps than the cache holds."""
     model, random = make_model(**choices), np.random.default_rng(1)
     beam, sources = 3, SOURCE
-    cache = model.start(model.encode(sources))
+    source_mask = model.source_mask(sources)
+    decoder = IncrementalDecoder(model)
+    cache = decoder.start(model.encode(sources, source_mask), source_mask)
     cache.reorder(torch.arange(len(sources)).repeat_interleave(beam))
     rows = [[START] for _ in range(len(sources) * beam)]  # what each row has read
     for length in range(1, 40):
-        stepped = model.step(torch.tensor([row[-1] for row in rows]), cache)
+        stepped = decoder.step(torch.tensor([row[-1] for row in rows]), cache)
         whole = model(sources.repeat_interleave(beam, dim=0), torch.tensor(rows))[:, -1]
         torch.testing.assert_close(stepped, whole, rtol=0, atol=1e-10)
         parents = [
@@ -231,13 +151,13 @@ def test_one_matrix_serves_source_target_and_output(make_model: MakeModel) -> No
     matrices = [n for n, p in model.named_parameters() if p.shape == (model.vocab_size, 8)]
     assert matrices == ["embedding.weight"]
     source, target = torch.tensor([[4, END]]), torch.tensor([[START, 5]])
-    memory = model.encode(source)
+    memory = model.encode(source, model.source_mask(source))
     logits = model(source, target)
     for token, place in ((4, "source"), (5, "target"), (6, "output")):
         changed = make_model()
         changed.embedding.weight[token] += 1
         moved = (changed(source, target) - logits).abs().amax(dim=(0, 1)) > 1e-6
-        same_memory = torch.equal(changed.encode(source).states, memory.states)
+        same_memory = torch.equal(changed.encode(source, model.source_mask(source)), memory)
         assert moved[token], place
         assert same_memory == (place != "source")
         assert moved.sum() == (1 if place == "output" else model.vocab_size)
@@ -246,13 +166,14 @@ def test_one_matrix_serves_source_target_and_output(make_model: MakeModel) -> No
 @torch.no_grad()
 def test_nothing_follows_the_last_layers_norm(make_model: MakeModel) -> None:
     model = make_model()
-    memory = model.encode(SOURCE)
-    states = model.decode(TARGET, memory)
-    for layer in (model.encoder[-1], model.decoder[-1]):
-        layer.after_feed_forward.norm.weight.mul_(3)
-        layer.after_feed_forward.norm.bias.mul_(3)
-    torch.testing.assert_close(model.encode(SOURCE).states, 3 * memory.states)
-    torch.testing.assert_close(model.decode(TARGET, memory), 3 * states)
+    mask = model.source_mask(SOURCE)
+    memory = model.encode(SOURCE, mask)
+    states = model.decode(TARGET, memory, mask)
+    for stack in (model.encoder, model.decoder):
+        stack.layers[-1].feed_forward_norm.weight.mul_(3)
+        stack.layers[-1].feed_forward_norm.bias.mul_(3)
+    torch.testing.assert_close(model.encode(SOURCE, mask), 3 * memory)
+    torch.testing.assert_close(model.decode(TARGET, memory, mask), 3 * states)
 
 
 def fresh(**choices: Any) -> Transformer:
@@ -275,35 +196,34 @@ def test_each_matrix_starts_glorot_uniform() -> None:
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     assert len(attentions) == 2 + 2 * 2
     for attention in attentions:
-        w_q, w_k, w_v = attention.projection.weight.detach().split([96, 96, 32])
-        assert_glorot(w_q, 64, 96)
-        assert_glorot(w_k, 64, 96)
-        assert_glorot(w_v, 64, 32)
-        assert_glorot(attention.output.weight.detach(), 32, 64)
-    for layer in (*model.encoder, *model.decoder):
+        assert_glorot(attention.w_q.weight.detach(), 64, 96)
+        assert_glorot(attention.w_k.weight.detach(), 64, 96)
+        assert_glorot(attention.w_v.weight.detach(), 64, 32)
+        assert_glorot(attention.w_o.weight.detach(), 32, 64)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
         assert_glorot(layer.feed_forward.inner.weight.detach(), 64, 160)
         assert_glorot(layer.feed_forward.outer.weight.detach(), 160, 64)
 
 
-def test_embeddings_biases_and_norms_start_as_the_authors_had_them() -> None:
+def test_embeddings_biases_and_norms_start_as_in_tensor2tensor() -> None:
     model = fresh(attention_bias=True, positions=Positions.learned)
-    for matrix in (model.embedding.weight, model.embedding.positions.weight):
+    for matrix in (model.embedding.weight, model.positions.weight):
         assert matrix.std().item() == pytest.approx(64**-0.5, rel=0.03)
         assert abs(matrix.mean().item()) < 5 / 8 / math.sqrt(matrix.numel())
         assert matrix.abs().max() > 3 * 64**-0.5  # normal, not uniform
     biases = {n: p for n, p in model.named_parameters() if n.endswith("bias")}
-    assert len(biases) == 2 * (2 + 2 + 2) + 2 * (4 + 2 + 3)
+    assert len(biases) == 2 * (4 + 2 + 2) + 2 * (8 + 2 + 3)
     assert all((bias == 0).all() for bias in biases.values())
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     assert len(norms) == 2 * (2 + 3)
     assert all((norm.weight == 1).all() and norm.eps == 1e-6 for norm in norms)
 
 
-T2T_ROWS = 40_960  # of the authors' shared matrix
+T2T_ROWS = 40_960  # of tensor2tensor's shared matrix
 
 
 def count(**choices: Any) -> int:
-    """Parameters of the model itself, with the vocabulary and the biases of the authors' code."""
+    """Parameters of the model itself, with the vocabulary and the biases of tensor2tensor."""
     config = TransformerConfig(attention_bias=True, **choices)
     with torch.device("meta"):
         model = Transformer(config, vocab_size=T2T_ROWS, padding_id=PADDING, start_id=START)

@@ -1,16 +1,15 @@
-"""The loss against its definition, and the blockwise form against the readable one."""
+"""The loss against its definition and against PyTorch's."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.training.loss import Loss, label_smoothed_loss, projected_loss
+from seq2seq.training.loss import label_smoothed_loss, target_entropy
 
-PADDING, V, D = 0, 7, 6
+PADDING, V = 0, 7
 TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 3, PADDING], [3, PADDING, PADDING, PADDING]])
 
 
@@ -70,97 +69,5 @@ def test_the_least_smoothed_loss_is_the_entropy_of_the_target_distribution() -> 
     loss = label_smoothed_loss(logits, torch.tensor([[3]]), smoothing=0.1, padding_id=PADDING)
     loss.smoothed.backward()
     assert loss.smoothed.item() == pytest.approx(-0.9 * gold - 0.1 * others)
+    assert target_entropy(0.1, V) == pytest.approx(-0.9 * gold - 0.1 * others)
     assert logits.grad.abs().max() < 1e-15
-
-
-@pytest.fixture(params=[1, 2, 5, 100])
-def rows_per_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2seq.training.loss._BLOCK_ELEMENTS", request.param * V)
-
-
-def readable(
-    states: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float, padding_id: int
-) -> Loss:
-    return label_smoothed_loss(
-        states @ weight.T, targets, smoothing=smoothing, padding_id=padding_id
-    )
-
-
-def value_and_gradients(
-    loss_of: Callable[..., Loss], states: Tensor, weight: Tensor, smoothing: float
-) -> list[Tensor]:
-    states, weight = states.clone().requires_grad_(), weight.clone().requires_grad_()
-    loss = loss_of(states, weight, TARGETS, smoothing=smoothing, padding_id=PADDING)
-    (loss.smoothed / 7).backward()
-    return [loss.smoothed.detach(), loss.cross_entropy.detach(), states.grad, weight.grad]
-
-
-@pytest.mark.usefixtures("rows_per_block")
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_projected_loss_is_the_readable_one(smoothing: float) -> None:
-    arguments = random(3, 4, D), random(V, D, seed=1), smoothing
-    found = value_and_gradients(projected_loss, *arguments)
-    for one, other in zip(found, value_and_gradients(readable, *arguments), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-@pytest.mark.usefixtures("rows_per_block")
-def test_the_projected_loss_has_the_gradient_of_its_value() -> None:
-    def smoothed(states: Tensor, weight: Tensor) -> Tensor:
-        return projected_loss(states, weight, TARGETS, smoothing=0.1, padding_id=PADDING).smoothed
-
-    states, weight = random(3, 4, D).requires_grad_(), random(V, D, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(smoothed, (states, weight))
-    assert torch.autograd.gradcheck(smoothed, (states.detach(), weight))
-    assert torch.autograd.gradcheck(smoothed, (states, weight.detach()))
-
-
-@pytest.mark.parametrize("loss_of", [projected_loss, readable])
-def test_padding_weighs_nothing(loss_of: Callable[..., Loss]) -> None:
-    states, weight = random(3, 4, D), random(V, D, seed=1)
-    elsewhere = states.clone()
-    elsewhere[TARGETS == PADDING] = 9.0
-    before = value_and_gradients(loss_of, states, weight, 0.1)
-    after = value_and_gradients(loss_of, elsewhere, weight, 0.1)
-    for one, other in zip(before, after, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
-    assert (after[2][TARGETS == PADDING] == 0).all()
-    assert (after[2][TARGETS != PADDING] != 0).any(dim=-1).all()
-
-
-def test_a_batch_of_padding_alone_costs_nothing() -> None:
-    states, weight = random(1, 2, D).requires_grad_(), random(V, D).requires_grad_()
-    targets = torch.full((1, 2), PADDING)
-    loss = projected_loss(states, weight, targets, smoothing=0.1, padding_id=PADDING)
-    loss.smoothed.backward()
-    assert loss.smoothed == loss.cross_entropy == 0
-    assert (states.grad == 0).all()
-    assert (weight.grad == 0).all()
-
-
-def test_parts_of_a_batch_add_up_to_the_batch() -> None:
-    states, weight = random(3, 4, D), random(V, D, seed=1)
-    tokens = int((TARGETS != PADDING).sum())
-
-    def gradient(parts: list[slice]) -> Tensor:
-        shared = weight.clone().requires_grad_()
-        for part in parts:
-            loss = projected_loss(
-                states[part], shared, TARGETS[part], smoothing=0.1, padding_id=PADDING
-            )
-            (loss.smoothed / tokens).backward()
-        return shared.grad
-
-    whole = gradient([slice(0, 3)])
-    torch.testing.assert_close(gradient([slice(0, 1), slice(1, 2), slice(2, 3)]), whole)
-    torch.testing.assert_close(gradient([slice(0, 1), slice(1, 3)]), whole)
-
-
-def test_low_precision_comes_close() -> None:
-    states, weight = random(3, 4, D).float(), random(V, D, seed=1).float()
-    exact = value_and_gradients(projected_loss, states, weight, 0.1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = value_and_gradients(projected_loss, states, weight, 0.1)
-    for one, other in zip(low, exact, strict=True):
-        assert one.dtype == other.dtype == torch.float32
-        assert 0 < (one - other).norm() < 0.01 * other.norm()

@@ -250,7 +250,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
 def test_a_gradient_that_is_not_finite_stops_as_well(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = weights_of(trainer)
-    weight = trainer.model.encoder[0].feed_forward.inner.weight
+    weight = trainer.model.encoder.layers[0].feed_forward.inner.weight
     weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(UserError, match=r"step 1: .*not finite"):
         train(trainer)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from seq2seq.model.dropout import Dropout, random_keep_mask
+from seq2seq.kernels.dropout import CpuDropout, random_keep_mask
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.3, 0.5, 0.9])
@@ -57,14 +57,14 @@ def test_a_seed_gives_the_same_mask_again_and_another_seed_another() -> None:
 
 def test_nothing_happens_outside_training_or_at_rate_zero() -> None:
     x = torch.randn(3, 5)
-    assert Dropout(0.5).eval()(x) is x
-    assert Dropout(0.0).train()(x) is x
+    assert CpuDropout(0.5).eval()(x) is x
+    assert CpuDropout(0.0).train()(x) is x
 
 
 def test_gradients_flow_where_values_do() -> None:
     torch.manual_seed(4)
     x = torch.ones(101, requires_grad=True)
-    kept = Dropout(0.4).train()(x)
+    kept = CpuDropout(0.4).train()(x)
     kept.sum().backward()
     assert torch.equal(x.grad, kept.detach())
     assert 0 < (kept == 0).sum() < 101
