@@ -1,4 +1,4 @@
-"""Folders from strangers: nothing in one is executed, each is refused in one line, soon."""
+"""Folders from strangers: nothing in them is executed, and each is refused in one line, soon."""
 
 import hashlib
 import json
@@ -26,13 +26,13 @@ WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.mode
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 CANARY = "canary"
-"""A file that only executed code makes."""
+"""A file that only executed code creates."""
 
 Change = Callable[[Path], None]
 
 
 class Executed:
-    """What runs where it is unpickled."""
+    """Executes a command when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.system, (f"touch {CANARY}",))
@@ -81,7 +81,7 @@ def header(length: int, content: bytes) -> bytes:
 
 
 def grow(name: str, size: int) -> Change:
-    """A file without blocks: gigabytes that cost the stranger nothing."""
+    """A sparse file: gigabytes that cost the stranger nothing."""
     return lambda folder: os.truncate(folder / name, size)
 
 
@@ -217,7 +217,7 @@ def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     return tmp_path / "model"
 
 
-def test_the_canary_sings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_canary_shows_executed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pickle.loads(pickle.dumps(Executed()))
     assert Path(CANARY).exists()
