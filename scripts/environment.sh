@@ -17,14 +17,28 @@ find_python() {
     return 1
 }
 
-prepare_environment() {
-    local extra=${1:-} python wanted installed
-    if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
-        python=$(find_python) || exit 1
-        echo "making .venv with $("$python" --version)" >&2
+# A .venv without pip is replaced only if this script made it, which the mark in it shows. The mark
+# comes before everything else, so that an interrupted start is made good by the next one.
+make_environment() {
+    local python mark=.venv/made_by_seq2seq
+    if [ -e .venv ] || [ -L .venv ]; then
+        if [ ! -e "$mark" ]; then
+            echo ".venv: pip can't be imported in it, and this script didn't make it: repair it" \
+                "(python -m ensurepip), or move it away and run this again" >&2
+            exit 1
+        fi
         rm -rf .venv
-        "$python" -m venv .venv
     fi
+    python=$(find_python) || exit 1
+    echo "making .venv with $("$python" --version)" >&2
+    mkdir .venv
+    : >"$mark"
+    "$python" -m venv .venv
+}
+
+prepare_environment() {
+    local extra=${1:-} wanted installed
+    .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
     # What was installed last is noted beside it, so that a second run starts at once.
     wanted="$(cat pyproject.toml constraints.txt | cksum) $extra"
     installed=$(cat .venv/installed 2>/dev/null || true)

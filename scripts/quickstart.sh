@@ -6,16 +6,16 @@ prepare_environment
 
 run=${1:-runs/quickstart}
 if [ -d "$run/checkpoints" ]; then
-    .venv/bin/seq2seq train model=tiny run_dir="$run" resume=true
+    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=true
 else
-    .venv/bin/seq2seq train model=tiny run_dir="$run"
+    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run"
 fi
 
-for part in test test_unseen; do
+for split in test test_unseen; do
     echo
-    echo "$part:"
-    .venv/bin/seq2seq translate --model "$run" -i "data/everyday/$part.en" -o "$run/$part.out.de"
-    .venv/bin/seq2seq score -i "$run/$part.out.de" -r "data/everyday/$part.de"
+    echo "$split:"
+    .venv/bin/seq2seq translate --model "$run" -i "data/everyday/$split.en" -o "$run/$split.out.de"
+    .venv/bin/seq2seq score -i "$run/$split.out.de" -r "data/everyday/$split.de"
 done
 
 echo

@@ -1,6 +1,7 @@
 """What several test files share: a tiny tokenizer, and tiny models with parameters that matter."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,11 +20,34 @@ settings.load_profile("steady")
 
 MakeModel = Callable[..., Transformer]
 
+# Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
+INTEGRATION = (
+    "cli",
+    "data/test_everyday.py",
+    "data/test_preparation.py",
+    "export",
+    "faults",
+    "model/test_marian.py",
+    "reproduction",
+    "scripts",
+    "test_readme.py",
+    "test_wheel.py",
+    "training/test_distributed.py",
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full-faults", action="store_true", help="inject every fault as often as it takes"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    folders = [tests / name for name in INTEGRATION]
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in folders):
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,45 +1,119 @@
-"""What the README says of files, names and commands is so."""
+"""The READMEs are true: their links, names, trees, commands and Python examples."""
 
 import ast
 import re
+import runpy
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from seq2seq.cli.main import main
-from seq2seq.config import choices, keys
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.model import Transformer
+from seq2seq.storage.checkpoint import TrainedModel, save_model
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-README = (CHECKOUT / "README.md").read_text()
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGE = CHECKOUT / "seq2seq"
+FRONT = CHECKOUT / "README.md"
+TOUR = PACKAGE / "README.md"
+READMES = [
+    FRONT,
+    TOUR,
+    CHECKOUT / "conf" / "README.md",
+    CHECKOUT / "data" / "everyday" / "README.md",
+    CHECKOUT / "scripts" / "README.md",
+    CHECKOUT / "tests" / "README.md",
+    CHECKOUT / "tests" / "faults" / "README.md",
+    PACKAGE / "reproduction" / "README.md",
+]
+each_readme = pytest.mark.parametrize(
+    "readme", READMES, ids=lambda path: str(path.relative_to(CHECKOUT))
+)
 
 
-def section(title: str) -> str:
-    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+def section(readme: Path, title: str) -> str:
+    """The text below a heading of the second level."""
+    return readme.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def fenced(text: str, language: str = "") -> list[str]:
+    """The content of the code blocks of a language."""
+    return [
+        code for kind, code in re.findall(r"```(\w*)\n(.*?)```", text, re.S) if kind == language
+    ]
+
+
+def inline(text: str) -> list[str]:
+    """The code spans outside code blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
+def commands(start: str) -> list[tuple[Path, list[str]]]:
+    """Every command of the READMEs that begins with a word, in blocks and in code spans."""
+    found = []
+    for readme in READMES:
+        text = readme.read_text()
+        lines = "\n".join(fenced(text)).replace("\\\n", " ").splitlines()
+        for line in [*lines, *inline(text)]:
+            if line.startswith(f"{start} "):
+                words = shlex.split(line, comments=True)
+                if words not in [known for _, known in found]:
+                    found.append((readme, words))
+    return found
+
+
+def anchors(text: str) -> set[str]:
+    """GitHub's anchors of the headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 def names_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
+    """The functions and classes that a module defines."""
     kinds = (ast.FunctionDef, ast.ClassDef)
-    names = {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
-    targets = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return names | {node.id for node in targets}
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
-def test_every_link_leads_to_a_file() -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert len(links) > 15
-    assert [link for link in links if not (CHECKOUT / link).exists()] == []
+# Text
 
 
-def test_the_paper_map_names_what_is_there() -> None:
-    rows = [line for line in section("The paper in the code").splitlines() if "](" in line]
-    assert len(rows) >= 15
-    for row in rows:
-        found = re.findall(r"((?:`\w+`(?:, | and )?)+) in \[[^\]]+\]\(([^)]+)\)", row)
-        for quoted, path in found:
-            for name in re.findall(r"`(\w+)`", quoted):
-                assert name in names_in(CHECKOUT / path), f"{name} is not in {path}"
+def test_the_front_page_is_short() -> None:
+    assert len(FRONT.read_text().splitlines()) <= 200
+
+
+@each_readme
+def test_every_link_leads_somewhere(readme: Path) -> None:
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", readme.read_text()):
+        path, _, anchor = link.partition("#")
+        target = readme.parent / path if path else readme
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text()), link
+
+
+@each_readme
+def test_every_file_that_is_named_exists(readme: Path) -> None:
+    for name in inline(readme.read_text()):
+        if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|sh|yaml|toml|md)", name):
+            folders = (readme.parent, CHECKOUT, PACKAGE)
+            assert any((folder / name).exists() for folder in folders), name
+
+
+@pytest.mark.parametrize("readme", [FRONT, TOUR], ids=["front", "tour"])
+def test_the_paper_map_names_what_the_files_define(readme: Path) -> None:
+    title = "The paper in the code" if readme == FRONT else "The paper in detail"
+    found = re.findall(
+        r"((?:`\w+`(?:, | and )?)+) in \[[^\]]+\]\(([^)]+\.py)\)", section(readme, title)
+    )
+    assert len(found) >= 7
+    for quoted, path in found:
+        missing = set(re.findall(r"`(\w+)`", quoted)) - names_in(readme.parent / path)
+        assert not missing, f"{path} does not define {missing}"
 
 
 @pytest.mark.parametrize(
@@ -50,43 +124,139 @@ def test_the_paper_map_names_what_is_there() -> None:
         "Table 3", "Table 4", "Figures 3 to 5", "section 4", "sections 1, 2 and 7",
     ],
 )  # fmt: skip
-def test_the_paper_map_has_every_part_of_the_paper(part: str) -> None:
-    assert re.search(rf"(?<![\d.]){re.escape(part)}(?![\d.]\d)", section("The paper in the code"))
+def test_the_detailed_map_has_every_part_of_the_paper(part: str) -> None:
+    text = section(TOUR, "The paper in detail")
+    assert re.search(rf"(?<![\d.]){re.escape(part)}(?![\d.]\d)", text)
 
 
 def test_the_tree_is_as_drawn() -> None:
-    tree = section("Design notes").split("```")[1]
-    top = {line.split()[0] for line in tree.splitlines() if line and not line.startswith(" ")}
-    package = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
-    assert all((CHECKOUT / name).exists() for name in top)
-    folders = {
-        f"{path.name}/"
-        for path in (CHECKOUT / "seq2seq").iterdir()
-        if path.is_dir() and path.name != "__pycache__"
-    }
-    assert folders <= package
-    assert all((CHECKOUT / "seq2seq" / name).exists() for name in package)
+    drawn, folder = set(), CHECKOUT
+    for line in fenced(section(FRONT, "The tree"))[0].splitlines():
+        if not line.startswith("  "):
+            folder = CHECKOUT
+        path = folder / line.split()[0]
+        assert path.exists(), line
+        assert path.is_dir() == line.split()[0].endswith("/"), line
+        drawn.add(path)
+        if not line.startswith("  "):
+            folder = path
+    rooms = {path.parent for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms | {CHECKOUT / name for name in ("conf", "scripts", "tests", "data")} <= drawn
 
 
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    found = [shlex.split(line, comments=True) for line in lines if line.startswith("seq2seq ")]
-    return [words[1 : words.index("<") if "<" in words else None] for words in found]
+@pytest.mark.parametrize(
+    "room",
+    [PACKAGE, *sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))],
+    ids=lambda path: path.name,
+)
+def test_the_tour_names_every_module(room: Path) -> None:
+    rows = TOUR.read_text().splitlines()
+    (text,) = [row for row in rows if row.startswith(f"| [`{room.name}/`]")]
+    if room.name == "reproduction":
+        text = (room / "README.md").read_text()
+    if room.name != "cli":  # one module per command
+        modules = {path.name for path in room.glob("*.py") if not path.name.startswith("__")}
+        assert modules - set(inline(text)) == set()
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+# Commands
+
+TRAIN = [
+    pytest.param(words[2:], id=" ".join(words[2:]) or "nothing")
+    for _, words in commands("seq2seq")
+    if words[1] == "train"
+]
+OTHERS = [words[1:] for _, words in commands("seq2seq") if words[1] != "train"]
+
+
+def accepted(words: list[str]) -> bool:
+    """Whether `seq2seq train` accepts the words; it prints the configuration and doesn't train."""
+    # The first value of a sweep stands for all, and one of the names that it matches for a glob.
+    words = [re.sub(r"=glob\(\*\)$", "=base", word) for word in words if word != "--multirun"]
+    words = [word.split(",")[0] for word in words if word != "--cfg" and word != "job"]
+    return main(["train", *words, "--cfg", "job"]) == 0
+
+
+def unknown_options(words: list[str], help_text: str) -> list[str]:
+    """The options that a command's help does not list."""
+    known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", help_text))
+    return [word for word in words if word.startswith("-") and word not in known]
+
+
+@pytest.mark.parametrize("words", TRAIN)
+def test_every_training_is_accepted(words: list[str]) -> None:
+    assert accepted(words)
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
 def test_every_command_is_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    if words[0] != "train":
-        # --help comes last: whatever stands before it has been parsed by then.
-        with pytest.raises(SystemExit) as left:
-            main([*words, "--help"])
-        assert left.value.code == 0
-        return
-    known = {*keys(), "data", "model", "details", "experiment"}
-    for word in words[1:]:
-        if "=" in word and not word.startswith("hydra."):
-            key, _, value = word.partition("=")
-            assert key in known, key
-            if key in ("data", "model", "details", "experiment") and "*" not in value:
-                assert set(value.split(",")) <= set(choices(key)), word
+    words = words[: words.index("<")] if "<" in words else words
+    # --help comes last: by then the values of all options before it have been parsed.
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    assert left.value.code == 0
+    assert unknown_options(words, capsys.readouterr().out) == []
+    overrides = [word for word in words[1:] if re.match(r"[\w.]+=", word)]
+    assert not overrides or accepted(overrides)
+
+
+@pytest.mark.parametrize("start", ["torchrun", "srun torchrun"])
+def test_every_launch_on_many_devices_is_understood(start: str) -> None:
+    for _, words in commands(start):
+        launch = get_args_parser().parse_args(words[len(start.split()) :])
+        assert launch.module
+        assert launch.training_script == "seq2seq"
+        assert launch.training_script_args[0] == "train"
+        assert accepted(launch.training_script_args[1:])
+
+
+@pytest.mark.parametrize("words", [words for _, words in commands("python")], ids=" ".join)
+def test_every_python_script_understands_its_options(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = CHECKOUT / words[1]
+    monkeypatch.setattr(sys, "argv", [*words[1:], "--help"])
+    monkeypatch.syspath_prepend(script.parent)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(script), run_name="__main__")
+    assert left.value.code == 0
+    assert unknown_options(words, capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("words", [words for _, words in commands("bash")], ids=" ".join)
+def test_every_shell_script_parses_and_knows_its_options(words: list[str]) -> None:
+    script = CHECKOUT / words[1]
+    subprocess.run(["bash", "-n", script], check=True)
+    options = [word for word in words[2:] if word.startswith("--")]
+    assert [option for option in options if option not in script.read_text()] == []
+
+
+EXAMPLES = [
+    pytest.param(code, id=str(readme.relative_to(CHECKOUT)))
+    for readme in READMES
+    for code in fenced(readme.read_text(), "python")
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_every_python_example_runs(
+    code: str,
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    (tmp_path / "runs").mkdir()
+    save_model(tmp_path / "runs" / "captions", TrainedModel(model, tokenizer, "en", "de"))
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+
+
+def test_the_commands_are_found() -> None:
+    assert len(TRAIN) >= 8
+    assert len(OTHERS) >= 15
+    assert len(commands("torchrun")) == len(commands("srun torchrun")) == 1
+    assert len(commands("python")) >= 7
+    assert len(commands("bash")) >= 5
+    assert len(EXAMPLES) == 2

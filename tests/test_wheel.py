@@ -34,7 +34,9 @@ def test_it_holds_configuration_and_corpus(environment: Path, tmp_path: Path) ->
         "from pathlib import Path; import seq2seq, seq2seq.resources as r;"
         "assert 'env' in Path(seq2seq.__file__).parts, seq2seq.__file__;"
         "assert (r.resource_folder('conf') / 'train.yaml').is_file();"
-        "assert (r.resource_folder('data') / 'everyday' / 'train.en').is_file()"
+        "assert (r.resource_folder('data') / 'everyday' / 'train.en').is_file();"
+        "found = [p.name for p in r.resource_folder('data').rglob('*') if p.is_dir()];"
+        "assert found == ['everyday'], found"
     )
     subprocess.run([environment / "python", "-c", code], check=True, cwd=tmp_path)
 

@@ -1,17 +1,16 @@
 r"""The BLEU of the paper's tables, as the authors' script `get_ende_bleu.sh` computes it.
 
-The script is a pipe of Perl programs; each of them is a function here:
+The script is a pipe of Perl programs. Each is a function here:
 
     replace-unicode-punctuation.perl             `replace_punctuation`
-    the hand-made change to the reference        `replace_punctuation`
+    the manual change to the reference           `replace_punctuation`
     tokenizer.perl -l de                         `tokenize`
     perl -ple 's{(\S)-(\S)}{... ##AT## ...}g'    `split_compounds`
     multi-bleu.perl                              `count_ngrams`, `NgramCounts.bleu`
 
-The script expects a reference that is tokenised already, and whose quotation marks were made
-ASCII by hand, „ among them, which Moses' table leaves alone. Here both sides are raw text and
-take the same way. The authors published no script for English-French; for languages other than
-German nothing is split.
+The script expects a tokenised reference whose quotation marks were changed to ASCII by hand,
+including „, which Moses' table lacks. Here both sides are raw text and pass through the same
+stages. The authors published no script for English-French; only German compounds are split.
 """
 
 import math
@@ -43,19 +42,19 @@ _LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """What BLEU is computed from, summed over a corpus."""
+    """The counts that BLEU is computed from, summed over a corpus."""
 
     matched: tuple[int, ...]
-    """n-grams of the hypotheses that are in a reference, by order from 1 to `MAX_ORDER`."""
+    """n-grams of the hypotheses that occur in a reference, for orders 1 to `MAX_ORDER`."""
     total: tuple[int, ...]
-    """n-grams of the hypotheses."""
+    """n-grams of the hypotheses, for the same orders."""
     hypothesis_tokens: int
     reference_tokens: int
-    """Of the references closest in length."""
+    """Tokens of the references closest in length."""
 
     @property
     def precisions(self) -> tuple[float, ...]:
-        """By order; 0 where there are no n-grams."""
+        """Matched by total for each order; 0 for an order without n-grams."""
         return tuple(
             matched / total if total else 0.0
             for matched, total in zip(self.matched, self.total, strict=True)
@@ -63,7 +62,7 @@ class NgramCounts:
 
     @property
     def brevity_penalty(self) -> float:
-        """exp(1 - r/c) where the hypotheses are shorter than the references, else 1."""
+        """exp(1 - r / c) if the hypotheses (c) are shorter than the references (r), else 1."""
         if self.hypothesis_tokens >= self.reference_tokens:
             return 1.0
         if self.hypothesis_tokens == 0:
@@ -72,7 +71,7 @@ class NgramCounts:
 
     @property
     def bleu(self) -> float:
-        """From 0 to 100; 0 as soon as one order has no match, for nothing is smoothed."""
+        """From 0 to 100, without smoothing: 0 if an order has no match."""
         if not all(self.matched):
             return 0.0
         mean_log = sum(math.log(precision) for precision in self.precisions) / MAX_ORDER
@@ -86,16 +85,17 @@ def paper_bleu(
     *,
     test_set: str | None = None,
 ) -> Score:
-    """The score to set beside the paper's tables; cased.
+    """The BLEU to compare with the paper's tables (section 6); cased.
 
     Args:
-        hypotheses: raw lines, not tokenised.
-        references: one or several lists of such lines.
-        language: of both, as in `de`.
+        hypotheses: raw lines.
+        references: one or more lists of raw lines.
+        language: the target language, such as `de`.
         test_set: its name, for the signature.
 
     Raises:
-        UserError: no lines, unequal counts or an unknown language.
+        UserError: if there are no lines or the counts differ.
+        UsageError: if Moses has no rules for the language.
     """
     check_lines(hypotheses, references)
     counts = count_ngrams(
@@ -114,7 +114,7 @@ def paper_bleu(
 
 
 def signature(num_references: int, language: str, test_set: str | None = None) -> str:
-    """Everything that moves the score."""
+    """Every choice that changes the score."""
     return "|".join(
         [
             "BLEU-paper",
@@ -131,35 +131,35 @@ def signature(num_references: int, language: str, test_set: str | None = None) -
 
 
 def prepare(line: str, language: str = "de") -> str:
-    """All stages before the counting: raw text to tokens between single spaces.
+    """Turn a raw line into tokens separated by single spaces: all stages before the counts.
 
     Raises:
-        UsageError: Moses has no rules for the language.
+        UsageError: if Moses has no rules for the language.
     """
     line = tokenize(replace_punctuation(line), language)
     return split_compounds(line) if language == "de" else line
 
 
 def replace_punctuation(line: str) -> str:
-    """Quotation marks and other punctuation beyond ASCII, by Moses' own table; „ as well."""
+    """Replace non-ASCII punctuation by Moses' own table, and „ too."""
     replaced: str = _PUNCTUATION.replace_unicode_punct(line)
     return replaced.replace("„", '"')
 
 
 def tokenize(line: str, language: str = "de") -> str:
-    """Moses' tokens between single spaces; XML's special characters are escaped, hyphens kept.
+    """Moses' tokens, separated by single spaces; XML's special characters are escaped.
 
     Raises:
-        UsageError: Moses has no rules for the language.
+        UsageError: if Moses has no rules for the language.
     """
     tokens: str = _tokenizer(language).tokenize(line, return_str=True)
     return tokens
 
 
 def split_compounds(tokens: str) -> str:
-    """`rich-text format` becomes `rich ##AT##-##AT## text format`.
+    """Split at hyphens: `rich-text format` becomes `rich ##AT##-##AT## text format`.
 
-    As in the authors' expression a letter between two hyphens serves but one of them:
+    As with the authors' expression, a letter between two hyphens counts for the first alone:
     `A-B-Waffen` becomes `A ##AT##-##AT## B-Waffen`.
     """
     return _COMPOUND_HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens)
@@ -168,11 +168,11 @@ def split_compounds(tokens: str) -> str:
 def count_ngrams(
     hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
 ) -> NgramCounts:
-    """Count matches, clipped: an n-gram at most as often as the reference richest in it has it.
+    """Count n-grams; matches are clipped to the largest count in any one reference.
 
     Args:
         hypotheses: tokens, line by line.
-        references: one or several such lists.
+        references: one or more such lists.
     """
     matched, total = [0] * MAX_ORDER, [0] * MAX_ORDER
     hypothesis_tokens = reference_tokens = 0
@@ -188,19 +188,19 @@ def count_ngrams(
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-    """How often each run of `order` tokens occurs."""
+    """The count of each n-gram of this order."""
     return Counter(tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1))
 
 
 def closest_length(length: int, candidates: Sequence[int]) -> int:
-    """The candidate nearest to a length; of two equally near ones the smaller."""
+    """The candidate nearest to a length; the smaller of two equally near ones."""
     return min(candidates, key=lambda candidate: (abs(candidate - length), candidate))
 
 
 @lru_cache
 def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
-    # Moses falls back to English without a word.
+    # sacremoses silently uses English rules for a language that it doesn't know.
     if language not in _LANGUAGES:
         known = ", ".join(sorted(_LANGUAGES))
-        raise UsageError(f"--language {language}: Moses has no rules for it; it knows {known}")
+        raise UsageError(f"--language {language}: Moses has no rules for it; choose from {known}")
     return sacremoses.MosesTokenizer(language)

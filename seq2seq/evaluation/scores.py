@@ -1,7 +1,7 @@
 """BLEU, chrF and TER by sacreBLEU, and the share of exact matches, each with its signature.
 
-Hypotheses are a list of lines; references are one or several such lists, line by line parallel to
-the hypotheses. Both are taken as they are: detokenised and untouched.
+Hypotheses are a list of lines. References are one or more such lists, each parallel to the
+hypotheses line by line. Both are detokenised text and are scored unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,29 +19,30 @@ _TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 @dataclass(frozen=True)
 class Score:
-    """A number that says how it was computed."""
+    """A value together with how it was computed."""
 
     name: str
     value: float
-    """From 0 to 100, and above for TER; higher is better, except TER."""
+    """From 0 to 100 (TER may exceed 100); higher is better, except for TER."""
     signature: str
-    """What has to be equal before two values may be compared."""
+    """Two values are comparable only if their signatures are equal."""
     detail: str = ""
-    """What the value is made of."""
+    """The components of the value, for display."""
 
 
 @dataclass(kw_only=True)
 class ScoreConfig:
-    """What a person chooses of sacreBLEU."""
+    """The options of sacreBLEU's metrics."""
 
     tokenize: str | None = None
-    """BLEU's tokenizer; 13a if not given, or what sacreBLEU sets for a named test set's target."""
+    """BLEU's tokenizer; by default 13a, or sacreBLEU's choice for the target language of a named
+    test set."""
     lowercase: bool = False
-    """BLEU, chrF and exact match without regard to case; TER never regards it."""
+    """Ignore case in BLEU, chrF and exact match; TER always ignores it."""
     test_set: str | None = None
     """sacreBLEU's name of the test set, for the signature."""
     language_pair: str | None = None
-    """Source and target of the named test set, as in `en-de`."""
+    """Source and target language of the named test set, such as `en-de`."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def score_all(
     """BLEU, chrF, TER and the share of exact matches, in this order.
 
     Raises:
-        UserError: no lines, unequal counts, or a tokenizer that can't be had.
+        UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
     """
     return [metric(hypotheses, references, config) for metric in (bleu, chrf, ter, exact_match)]
 
@@ -73,7 +74,7 @@ def bleu(
     """Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it (Post 2018).
 
     Raises:
-        UserError: no lines, unequal counts, or a tokenizer that can't be had.
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
@@ -96,7 +97,7 @@ def chrf(
     """The F-score of character n-grams (Popović 2015), sacreBLEU's chrF2.
 
     Raises:
-        UserError: no lines or unequal counts.
+        UserError: if there are no lines or the counts differ.
     """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
@@ -113,7 +114,7 @@ def ter(
     """The translation edit rate (Snover et al. 2006): edits per 100 reference words.
 
     Raises:
-        UserError: no lines or unequal counts.
+        UserError: if there are no lines or the counts differ.
     """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
@@ -129,10 +130,10 @@ def exact_match(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """The lines, per cent, that equal one of their references, spaces at the ends aside.
+    """The percentage of lines that equal one of their references, outer whitespace ignored.
 
     Raises:
-        UserError: no lines or unequal counts.
+        UserError: if there are no lines or the counts differ.
     """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
@@ -144,22 +145,26 @@ def exact_match(
         form(hypothesis) in map(form, targets)
         for hypothesis, *targets in zip(hypotheses, *references, strict=True)
     )
-    named = [("test", config.test_set), ("lang", config.language_pair)]
-    parts = [("nrefs", len(references)), *named, ("case", "lc" if config.lowercase else "mixed")]
+    fields = {
+        "nrefs": len(references),
+        "test": config.test_set,
+        "lang": config.language_pair,
+        "case": "lc" if config.lowercase else "mixed",
+    }
     return Score(
         "exact match",
         100.0 * equal / len(hypotheses),
-        "|".join(f"{key}:{value}" for key, value in parts if value is not None),
+        "|".join(f"{key}:{value}" for key, value in fields.items() if value is not None),
         f"{equal} of {len(hypotheses)} lines",
     )
 
 
 def bleu_metric(config: ScoreConfig) -> BLEU:
-    """BLEU by sacreBLEU with a tokenizer that is there.
+    """BLEU by sacreBLEU, with the chosen tokenizer.
 
     Raises:
-        UserError: an unknown tokenizer, one whose package is missing, or one that would have to be
-            downloaded and can't.
+        UsageError: if the tokenizer is unknown.
+        UserError: if its package is missing, or its model can't be downloaded.
     """
     name = config.tokenize
     target_language = (config.language_pair or "").rpartition("-")[2]
@@ -168,7 +173,7 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
     try:
         return BLEU(lowercase=config.lowercase, tokenize=name, trg_lang=target_language)
     except (ImportError, RuntimeError):
-        # sacreBLEU chooses one itself where the test set names the language.
+        # Without a name, sacreBLEU chose the tokenizer by the test set's language.
         name = name or {"ja": "ja-mecab", "ko": "ko-mecab"}.get(target_language, "13a")
         extra = _TOKENIZER_EXTRAS.get(name)
         package = f'"sacrebleu[{extra}]"' if extra else "sentencepiece"
@@ -183,27 +188,28 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
 
 
 def chrf_metric(config: ScoreConfig) -> CHRF:
-    """The chrF2 of sacreBLEU."""
+    """ChrF2 by sacreBLEU."""
     return CHRF(lowercase=config.lowercase)
 
 
 def ter_metric(config: ScoreConfig) -> TER:
-    """The TER of sacreBLEU: like its command, without regard to case whatever is chosen."""
+    """TER by sacreBLEU; like its command, it ignores case whatever the configuration."""
     return TER()
 
 
-def signature(facts: Signature, config: ScoreConfig) -> str:
-    """What sacreBLEU noted of a metric, and the named test set."""
-    facts.update("test", config.test_set)
-    facts.update("lang", config.language_pair)
-    return str(facts)
+def signature(metric: Signature, config: ScoreConfig) -> str:
+    """The signature of a metric by sacreBLEU, with the named test set."""
+    metric.update("test", config.test_set)
+    metric.update("lang", config.language_pair)
+    return str(metric)
 
 
 def named_test_set(name: str, language_pair: str) -> NamedTestSet:
-    """One of sacreBLEU's test sets, downloaded by sacreBLEU unless it is there already.
+    """Find one of sacreBLEU's test sets; sacreBLEU downloads it the first time.
 
     Raises:
-        UserError: an unknown name or language pair, or no download.
+        UsageError: if the name or the language pair is unknown.
+        UserError: if the download fails.
     """
     if name not in DATASETS:
         near = get_close_matches(name, DATASETS, n=3) or ["wmt14", "wmt14/full", "wmt20"]
@@ -216,8 +222,8 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
             Path(get_source_file(name, language_pair)),
             [Path(path) for path in get_reference_files(name, language_pair)],
         )
-    # No network, a moved file, a damaged archive, a full disk, a checksum that ends the process:
-    # sacreBLEU lets each fail in its own way.
+    # sacreBLEU fails in a different way for each cause (network, moved file, damaged archive, full
+    # disk), and ends the process on a wrong checksum.
     except (Exception, SystemExit) as error:
         raise UserError(
             f"-t {name}: the test set could not be downloaded ({_reason(error)});"
@@ -226,22 +232,25 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Refuse what can't be compared line by line.
+    """Refuse texts that can't be compared line by line.
 
     Raises:
-        UserError: no lines, no references or unequal counts.
+        UserError: if there are no lines or no references, or if counts differ.
     """
     if not references:
-        raise UserError("no references to score against; give at least one list of them")
+        raise UserError("no references to score against; give at least one list")
     counts = {f"references {i}": len(lines) for i, lines in enumerate(references, start=1)}
     check_counts({"hypotheses": len(hypotheses), **counts})
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Refuse parallel texts of unequal length, each a name and its number of lines.
+    """Refuse parallel texts that differ in their number of lines.
+
+    Args:
+        counts: the number of lines of each text, by its name.
 
     Raises:
-        UserError: one is empty or two differ; the message names them.
+        UserError: if a text is empty or two counts differ; the message names both.
     """
     (first, expected), *others = counts.items()
     for name, count in others:
@@ -255,6 +264,6 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error's message, or its kind where it has none."""
+    """The first line of an error's message, or its type if it has none."""
     reason = str(getattr(error, "reason", error)) or type(error).__name__
     return reason.strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""Is the difference between two systems more than chance: paired tests by sacreBLEU."""
+"""Paired significance tests between systems, by sacreBLEU."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from seq2seq.evaluation.scores import (
 
 
 class Resampling(Enum):
-    """What the systems' lines are put through to see how large a chance difference gets."""
+    """How lines are resampled to estimate the differences that arise by chance."""
 
     bootstrap = "bootstrap"
-    """Test sets of lines drawn with replacement (Koehn 2004)."""
+    """Draw lines with replacement (Koehn 2004)."""
     randomization = "randomization"
-    """The two systems' lines swapped at random (Riezler and Maxwell 2005)."""
+    """Swap the two systems' lines at random (Riezler and Maxwell 2005)."""
 
 
 _SACREBLEU_NAMES = {Resampling.bootstrap: "bs", Resampling.randomization: "ar"}
@@ -34,7 +34,7 @@ _SACREBLEU_NAMES = {Resampling.bootstrap: "bs", Resampling.randomization: "ar"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against the baseline by one metric."""
+    """A system compared with the baseline by one metric."""
 
     system: str
     baseline: str
@@ -43,14 +43,12 @@ class Comparison:
     difference: float
     """The system's value minus the baseline's."""
     p_value: float
-    """How likely a difference of this size is if the systems are alike; 1 for equal texts."""
+    """The probability of such a difference between equally good systems; 1 for equal texts."""
     interval: tuple[float, float] | None
-    """95 % of the resampled values of the system; bootstrap only."""
+    """The system's 95 % confidence interval; bootstrap only."""
     differing_lines: int
-    """Lines in which the two differ: where they are few, the p-value is too small.
-
-    sacreBLEU counts the resamplings that exceed the difference, and not those that equal it.
-    """
+    """Lines in which the two differ. If they are few, the p-value is too small: sacreBLEU counts
+    the resamplings that exceed the difference, not those that equal it."""
     signature: str
 
 
@@ -66,16 +64,16 @@ def compare(
     """Compare systems with the first of them by BLEU, chrF and TER.
 
     Args:
-        systems: a name and the lines of each; the first is the baseline.
-        references: one or several lists of lines.
-        config: of the metrics.
-        resampling: which test.
-        samples: how many times; if not given 1,000 for bootstrap, 10,000 for randomization.
+        systems: the lines of each system by its name; the first is the baseline.
+        references: one or more lists of lines.
+        config: the options of the metrics.
+        resampling: the test.
+        samples: how often to resample; by default 1,000 (bootstrap) or 10,000 (randomization).
         seed: equal seeds give equal values.
 
     Raises:
-        UserError: fewer than two systems, no lines, unequal counts, a bad number of samples or
-            seed, or a tokenizer that can't be had.
+        UsageError: if there are fewer than two systems, or `samples` or `seed` is below 1.
+        UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
@@ -92,12 +90,12 @@ def compare(
             test_type=_SACREBLEU_NAMES[resampling],
             n_samples=samples or 0,
         )
-    facts, results = test()
+    signatures, results = test()
     (baseline, baseline_lines), *others = systems.items()
     comparisons = []
     for i, (system, lines) in enumerate(others, start=1):
         differing = sum(map(ne, lines, baseline_lines))
-        for metric in facts:
+        for metric in signatures:
             of_baseline, of_system = _result(results[metric][0]), _result(results[metric][i])
             comparison = Comparison(
                 system=system,
@@ -108,21 +106,21 @@ def compare(
                 p_value=float(of_system.p_value or 0.0) if differing else 1.0,
                 interval=_interval(of_system),
                 differing_lines=differing,
-                signature=signature(facts[metric], config),
+                signature=signature(signatures[metric], config),
             )
             comparisons.append(comparison)
     return comparisons
 
 
 def check_sampling(samples: int | None, seed: int) -> None:
-    """Refuse what `compare` can't sample with.
+    """Refuse a number of samples or a seed that `compare` can't use.
 
     Raises:
-        UsageError: a number of samples or a seed below 1.
+        UsageError: if one of them is below 1.
     """
     if samples is not None and samples < 1:
         raise UsageError(f"--samples {samples}: must be at least 1")
-    # sacreBLEU takes 0 to mean "not seeded".
+    # sacreBLEU takes 0 as "no seed".
     if seed < 1:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
@@ -140,7 +138,7 @@ def _interval(result: Result) -> tuple[float, float] | None:
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Hand the seed to sacreBLEU, which reads it from the environment and nowhere else."""
+    """Pass the seed to sacreBLEU, which reads it from the environment alone."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:

@@ -23,7 +23,7 @@ BLACK = modifiers.ADJECTIVE["black"]
 
 
 @pytest.fixture(scope="module")
-def parts():
+def splits():
     return generate.build()
 
 
@@ -45,11 +45,11 @@ def clause(verb, subject="he", **slots):
     return clauses.Clause(phrases.Pronoun(subject), verbs.named(verb), **slots)
 
 
-def test_the_committed_files_equal_a_regeneration(parts):
-    for name, sentences in parts.items():
+def test_the_committed_files_equal_a_regeneration(splits):
+    for name, sentences in splits.items():
         assert lines(f"{name}.en") == [sentence.english for sentence in sentences]
         assert lines(f"{name}.de") == [sentence.german for sentence in sentences]
-    assert (DATA / "README.md").read_text(encoding="utf-8") == generate.readme(parts)
+    assert (DATA / "README.md").read_text(encoding="utf-8") == generate.readme(splits)
 
 
 def test_check_notices_a_changed_and_a_missing_file(tmp_path):
@@ -60,7 +60,7 @@ def test_check_notices_a_changed_and_a_missing_file(tmp_path):
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_the_parts_have_their_sizes_and_share_no_line(language):
+def test_the_splits_have_their_sizes_and_share_no_line(language):
     for name, size in SIZES.items():
         assert len(lines(f"{name}.{language}")) == size
     together = [line for name in ("train", "valid", "test") for line in lines(f"{name}.{language}")]
@@ -83,32 +83,32 @@ def test_lines_look_like_sentences():
     assert 9 <= sum(lengths) / len(lengths) <= 11
 
 
-def test_held_out_pairs_are_only_in_the_unseen_part(parts):
-    seen = {fact for name in ("train", "valid") for s in parts[name] for fact in s.facts}
-    words = Counter(word for s in parts["train"] for _, *pair in s.facts for word in pair)
-    for sentence in parts["test_unseen"]:
+def test_held_out_pairs_are_only_in_the_unseen_split(splits):
+    seen = {fact for name in ("train", "valid") for s in splits[name] for fact in s.facts}
+    words = Counter(word for s in splits["train"] for _, *pair in s.facts for word in pair)
+    for sentence in splits["test_unseen"]:
         new = [fact for fact in sentence.facts if fact not in seen and generate.held_out(fact)]
         assert new
         assert all(words[word] >= generate.OFTEN for _, *pair in new for word in pair)
-    unseen = {sentence.english for sentence in parts["test_unseen"]}
-    for sentence in parts["test"]:
+    unseen = {sentence.english for sentence in splits["test_unseen"]}
+    for sentence in splits["test"]:
         held = any(generate.held_out(fact) for fact in sentence.facts)
         assert held == (sentence.english in unseen)
     assert not any(map(generate.held_out, seen))
 
 
-def test_a_held_out_adjective_never_stands_before_its_noun_in_the_training_text(parts):
+def test_a_held_out_adjective_never_stands_before_its_noun_in_the_training_text(splits):
     text = " ".join(lines("train.en") + lines("valid.en")).lower()
-    facts = [f for s in parts["test_unseen"] for f in s.facts if generate.held_out(f)]
+    facts = [f for s in splits["test_unseen"] for f in s.facts if generate.held_out(f)]
     adjectives = [fact for fact in facts if fact[0] == "adjective"]
     assert len(adjectives) > 10
     for _, adjective, noun in adjectives:
         assert f" {adjective} {noun} " not in text
 
 
-def test_there_are_many_patterns_and_sentences(parts):
+def test_there_are_many_patterns_and_sentences(splits):
     assert len(generate.PATTERNS) >= 40
-    assert {s.pattern for s in parts["train"]} == {p.__name__ for p, _ in generate.PATTERNS}
+    assert {s.pattern for s in splits["train"]} == {p.__name__ for p, _ in generate.PATTERNS}
     assert generate.possible_sentences() > 10**8
     assert generate.lemmas() >= 500
 

@@ -1,4 +1,4 @@
-"""The paper's BLEU: each stage against a computation of its own, the whole against sacreBLEU."""
+"""The paper's BLEU: each stage equals an independent computation, the whole equals sacreBLEU."""
 
 import math
 import re
@@ -84,7 +84,7 @@ def test_a_language_without_rules_is_refused() -> None:
 
 
 def split_by_scanning(tokens: str) -> str:
-    """The hyphens of `split_compounds`, found from left to right without an expression."""
+    """The hyphens of `split_compounds`, found from left to right without a regular expression."""
     pieces, used = [], -1
     for i, character in enumerate(tokens):
         inside = 0 < i < len(tokens) - 1
@@ -125,7 +125,7 @@ def test_prepared_text_is_tokens_between_single_spaces(line: str) -> None:
 
 
 def brute_force(hypotheses: list[list[str]], references: list[list[list[str]]]) -> float:
-    """BLEU from its definition: each n-gram of a line is looked for in each reference in turn."""
+    """BLEU from its definition: look for each n-gram of a line in each reference."""
     lengths = [0, 0]
     product = 1.0
     for n in (1, 2, 3, 4):
@@ -177,7 +177,7 @@ def test_matches_are_clipped_and_lengths_are_the_closest() -> None:
     assert closest_length(5, [7, 4, 6]) == 4
 
 
-def test_the_brevity_penalty_is_for_short_hypotheses_alone() -> None:
+def test_the_brevity_penalty_applies_to_short_hypotheses_alone() -> None:
     penalties = [NgramCounts((), (), tokens, 10).brevity_penalty for tokens in (0, 5, 10, 20)]
     assert penalties == pytest.approx([0.0, math.exp(-1.0), 1.0, 1.0])
     assert all(low <= high for low, high in pairwise(penalties))
@@ -194,17 +194,17 @@ def sacrebleu_of_prepared(hypotheses: list[str], references: list[list[str]]) ->
 
 @settings(deadline=None, max_examples=50)
 @given(corpora(references=1) | corpora(references=2))
-def test_it_is_sacrebleu_s_of_the_prepared_text(texts: list[list[str]]) -> None:
+def test_it_equals_sacrebleu_on_the_prepared_text(texts: list[list[str]]) -> None:
     hypotheses, *references = texts
     found = paper_bleu(hypotheses, references).value
     assert found == pytest.approx(sacrebleu_of_prepared(hypotheses, references), abs=1e-9)
 
 
-def test_sentences_as_they_occur() -> None:
+def test_realistic_sentences() -> None:
     score = paper_bleu(HYPOTHESES, [REFERENCES])
     assert 30 < score.value < 90
     assert score.value == pytest.approx(sacrebleu_of_prepared(HYPOTHESES, [REFERENCES]), abs=1e-9)
-    # The two have to differ: hyphens and quotation marks.
+    # Hyphens and quotation marks make the two differ.
     assert abs(score.value - bleu(HYPOTHESES, [REFERENCES]).value) > 1
 
 
@@ -220,14 +220,14 @@ def test_case_counts() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(corpora(references=1), st.randoms())
-def test_the_order_of_the_lines_is_of_no_account(texts: list[list[str]], random: Any) -> None:
+def test_the_order_of_the_lines_does_not_matter(texts: list[list[str]], random: Any) -> None:
     hypotheses, references = texts
     order = random.sample(range(len(hypotheses)), len(hypotheses))
     shuffled = paper_bleu([hypotheses[i] for i in order], [[references[i] for i in order]])
     assert shuffled == paper_bleu(hypotheses, [references])
 
 
-def test_it_has_a_name_a_signature_and_a_reason() -> None:
+def test_the_name_the_signature_and_the_explanation() -> None:
     score = paper_bleu(HYPOTHESES, [REFERENCES], test_set="wmt14/full")
     assert score.name == NAME != "BLEU"
     assert re.fullmatch(

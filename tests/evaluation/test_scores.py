@@ -1,4 +1,4 @@
-"""BLEU, chrF, TER and exact match, against sacreBLEU's own command and by hand."""
+"""BLEU, chrF, TER and exact match equal sacreBLEU's own command and hand-made values."""
 
 import json
 import math
@@ -52,7 +52,7 @@ LINES = st.lists(WORDS.map(" ".join), min_size=1, max_size=6)
 
 
 def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) -> dict[str, Any]:
-    """What `python -m sacrebleu` says of `HYPOTHESES`, by metric."""
+    """The output of `python -m sacrebleu` for `HYPOTHESES`, by metric."""
     files = []
     for i, lines in enumerate([HYPOTHESES, *references]):
         files.append(folder / f"{i}.txt")
@@ -76,7 +76,7 @@ def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) 
         ([REFERENCES], ScoreConfig(tokenize="char"), ["--tokenize", "char"]),
     ],
 )
-def test_scores_and_signatures_are_those_of_sacrebleus_command(
+def test_scores_and_signatures_equal_those_of_sacrebleu_s_command(
     tmp_path: Path, references: list[list[str]], config: ScoreConfig, options: list[str]
 ) -> None:
     expected = sacrebleu_command(tmp_path, references, *options)
@@ -87,7 +87,7 @@ def test_scores_and_signatures_are_those_of_sacrebleus_command(
         assert score.signature == expected[name]["signature"]
 
 
-def test_bleu_is_papineni_s_definition_where_nothing_is_smoothed() -> None:
+def test_bleu_is_papineni_s_definition_if_nothing_is_smoothed() -> None:
     # By hand: 5 of 6 words, 3 of 5 pairs, 2 of 4 triples, 1 of 3 quadruples; 6 tokens against 7.
     hypothesis, reference = "a b c d x e", "a b c d e f g"
     precisions = [5 / 6, 3 / 5, 2 / 4, 1 / 3]
@@ -105,7 +105,7 @@ def test_identical_texts_are_perfect() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(LINES, st.randoms(), st.data())
-def test_the_order_of_the_lines_is_of_no_account(lines: list[str], random: Any, data: Any) -> None:
+def test_the_order_of_the_lines_does_not_matter(lines: list[str], random: Any, data: Any) -> None:
     references = data.draw(st.lists(WORDS.map(" ".join), min_size=len(lines), max_size=len(lines)))
     order = random.sample(range(len(lines)), len(lines))
     shuffled = [lines[i] for i in order], [references[i] for i in order]
@@ -131,7 +131,7 @@ def test_signatures_name_the_test_set() -> None:
         assert "|test:wmt14/full|lang:en-de|" in score.signature
 
 
-def test_a_named_test_set_brings_its_language_s_tokenizer() -> None:
+def test_a_named_test_set_selects_its_language_s_tokenizer() -> None:
     config = ScoreConfig(test_set="wmt20", language_pair="en-zh")
     assert "|tok:zh|" in bleu(["你好世界"], [["你好世界"]], config).signature
 

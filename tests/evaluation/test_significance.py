@@ -1,4 +1,4 @@
-"""Paired tests, against sacreBLEU's own command and on systems whose order is known."""
+"""Paired tests equal sacreBLEU's own command, and order systems whose order is known."""
 
 import json
 import os
@@ -29,7 +29,7 @@ REFERENCES = [" ".join(GENERATOR.choices(WORDS, k=8)) for _ in range(40)]
 SYSTEMS = {
     "baseline": damaged(REFERENCES, 0.2, seed=2),
     "worse": damaged(REFERENCES, 0.4, seed=3),
-    "alike": damaged(REFERENCES, 0.2, seed=4),
+    "similar": damaged(REFERENCES, 0.2, seed=4),
 }
 
 
@@ -49,7 +49,7 @@ def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
         ),
     ],
 )
-def test_it_is_what_sacrebleus_command_says(
+def test_comparisons_equal_those_of_sacrebleu_s_command(
     tmp_path: Path, resampling: Resampling, options: list[str], metrics: list[str]
 ) -> None:
     for name, lines in {**SYSTEMS, "references": REFERENCES}.items():
@@ -68,7 +68,7 @@ def test_it_is_what_sacrebleus_command_says(
 
     found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=100, seed=7))
     assert len(found) == 6
-    for row, name in zip(expected[1:], ["worse", "alike"], strict=True):
+    for row, name in zip(expected[1:], ["worse", "similar"], strict=True):
         for metric in metrics:
             ours, theirs = found[name, metric], row[metric]
             assert ours.value == pytest.approx(theirs["score"], abs=1e-9)
@@ -83,13 +83,15 @@ def test_it_is_what_sacrebleus_command_says(
 
 
 @pytest.mark.parametrize("resampling", Resampling)
-def test_a_worse_system_is_told_from_one_that_is_alike(resampling: Resampling) -> None:
+def test_a_worse_system_differs_significantly_and_an_equal_one_does_not(
+    resampling: Resampling,
+) -> None:
     found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=200))
     assert found["worse", "BLEU"].difference < 0 < found["worse", "TER"].difference
     for metric in ("BLEU", "chrF2", "TER"):
         assert found["worse", metric].p_value < 0.01
-        assert found["alike", metric].p_value > 0.05
-        assert found["alike", metric].baseline == "baseline"
+        assert found["similar", metric].p_value > 0.05
+        assert found["similar", metric].baseline == "baseline"
 
 
 @pytest.mark.parametrize("resampling", Resampling)
@@ -106,7 +108,9 @@ def test_differing_lines_are_counted() -> None:
     assert compare(systems, [REFERENCES], samples=10)[0].differing_lines == 2
 
 
-def test_the_seed_decides_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_alone_decides_and_the_environment_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     one, again, other = (compare(SYSTEMS, [REFERENCES], samples=20, seed=s) for s in (3, 3, 4))
     assert one == again
@@ -117,7 +121,7 @@ def test_the_seed_decides_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -
     assert os.environ["SACREBLEU_SEED"] == "99"
 
 
-def test_signatures_say_how() -> None:
+def test_signatures_name_the_resampling() -> None:
     config = ScoreConfig(lowercase=True, test_set="wmt14", language_pair="en-de")
     found = by_name(compare(SYSTEMS, [REFERENCES], config, samples=20, seed=5))
     signature = found["worse", "BLEU"].signature
@@ -132,7 +136,7 @@ def test_signatures_say_how() -> None:
         ({"one": ["a"], "two": ["b"]}, {"seed": 0}, "--seed 0"),
     ],
 )
-def test_what_can_t_be_compared_is_refused(
+def test_unusable_arguments_are_refused(
     systems: dict[str, list[str]], options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

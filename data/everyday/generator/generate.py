@@ -56,16 +56,20 @@ def held_out_facts(sentence: Sentence) -> list[Fact]:
 
 @dataclass
 class Corpus:
-    """The parts as they grow, with every line used so far on either side."""
+    """The splits as they grow, with every line used until now on either side."""
 
     speaker: Speaker
-    parts: dict[str, list[Sentence]] = field(default_factory=dict)
+    splits: dict[str, list[Sentence]] = field(default_factory=dict)
     german_of: dict[str, str] = field(default_factory=dict)
     german_lines: dict[str, None] = field(default_factory=dict)
     words: Counter[str] = field(default_factory=Counter)
 
     def draw(self) -> Sentence:
-        """A new sentence of some pattern, of moderate length and unlike all before it."""
+        """A new sentence of some pattern, of moderate length and unlike all before it.
+
+        Raises:
+            ValueError: if the grammar gives an English sentence a second translation.
+        """
         functions = [pattern for pattern, _ in PATTERNS]
         weights = [weight for _, weight in PATTERNS]
         while True:
@@ -78,41 +82,41 @@ class Corpus:
             if fits and sentence.german not in self.german_lines:
                 return sentence
 
-    def keep(self, part: str, sentence: Sentence) -> None:
-        """Add a sentence to a part."""
+    def keep(self, split: str, sentence: Sentence) -> None:
+        """Add a sentence to a split, and count the words of the training split."""
         self.german_lines[sentence.german] = None
-        self.parts.setdefault(part, []).append(sentence)
-        if part == "train":
+        self.splits.setdefault(split, []).append(sentence)
+        if split == "train":
             self.words.update(word for _, *pair in sentence.facts for word in pair)
 
-    def fill(self, part: str, size: int) -> None:
+    def fill(self, split: str, size: int) -> None:
         """Add sentences without held-out pairs."""
-        while len(self.parts.get(part, ())) < size:
+        while len(self.splits.get(split, ())) < size:
             sentence = self.draw()
             if not held_out_facts(sentence):
-                self.keep(part, sentence)
+                self.keep(split, sentence)
 
-    def fill_unseen(self, part: str, size: int) -> None:
+    def fill_unseen(self, split: str, size: int) -> None:
         """Add sentences with held-out pairs whose words training knows well."""
-        while len(self.parts.get(part, ())) < size:
+        while len(self.splits.get(split, ())) < size:
             sentence = self.draw()
             facts = held_out_facts(sentence)
             if facts and all(self.words[word] >= OFTEN for _, *pair in facts for word in pair):
-                self.keep(part, sentence)
+                self.keep(split, sentence)
 
 
 def build() -> dict[str, list[Sentence]]:
-    """All parts of the corpus; the unseen part is also inside the test part."""
+    """All splits of the corpus; the unseen split is also inside the test split."""
     corpus = Corpus(Speaker(random.Random(SEED)))
     corpus.fill("train", SIZES["train"])
     corpus.fill("valid", SIZES["valid"])
     corpus.fill("test", SIZES["test"] - UNSEEN)
     corpus.fill_unseen("unseen", UNSEEN)
-    test = corpus.parts["test"] + corpus.parts["unseen"]
+    test = corpus.splits["test"] + corpus.splits["unseen"]
     corpus.speaker.rng.shuffle(test)
     return {
-        "train": corpus.parts["train"],
-        "valid": corpus.parts["valid"],
+        "train": corpus.splits["train"],
+        "valid": corpus.splits["valid"],
         "test": test,
         "test_unseen": [sentence for sentence in test if held_out_facts(sentence)],
     }
@@ -147,10 +151,10 @@ def lemmas() -> int:
     return open_classes + names + calendar + len(modifiers.HOURS) + len(modifiers.FREQUENCY)
 
 
-def readme(parts: dict[str, list[Sentence]]) -> str:
-    """The description that lies beside the files."""
+def readme(splits: dict[str, list[Sentence]]) -> str:
+    """The README.md beside the files."""
     rows = []
-    for name, sentences in parts.items():
+    for name, sentences in splits.items():
         english = sum(len(sentence.english.split()) for sentence in sentences)
         german = sum(len(sentence.german.split()) for sentence in sentences)
         rows.append(f"| `{name}` | {len(sentences):,} | {english:,} | {german:,} |")
@@ -160,7 +164,7 @@ def readme(parts: dict[str, list[Sentence]]) -> str:
         patterns=len(PATTERNS),
         lemmas=lemmas(),
         possible=possible_sentences(),
-        unseen=len(parts["test_unseen"]),
+        unseen=len(splits["test_unseen"]),
         held_out_in=HELD_OUT_IN,
         often=OFTEN,
     )
@@ -168,44 +172,59 @@ def readme(parts: dict[str, list[Sentence]]) -> str:
 
 README = """# Everyday sentences, English-German
 
-Sentences about family, food, work, travel, school, animals, the house and the city. A
-generator makes them from a lexicon and a grammar of its own: each sentence is one structure
-that is spoken in both languages, so every pair is an exact translation. English decides the
-German: no English sentence has two translations here.
+Sentences about family, food, work, travel, school, animals, the house and the city, for the
+quickstart and the tests. A generator builds each sentence as one structure, from a lexicon and a
+grammar of its own, and realises it in both languages, so every pair is an exact translation. No
+English sentence has two translations.
 
-| part | pairs | English words | German words |
+| split | pairs | English words | German words |
 | --- | ---: | ---: | ---: |
 {table}
 
 - {patterns} sentence patterns over {lemmas} lemmas. The plain transitive sentence alone has more
-  than {possible:,} forms (`possible_sentences` counts it as a product over its slots).
+  than {possible:,} forms (`possible_sentences` multiplies the choices of its slots).
 - No line, English or German, occurs twice in `train`, `valid` and `test` together.
 - One lemma pair in {held_out_in} (adjective and noun, verb and object, subject and verb) is held
-  out: it never occurs in `train` or `valid`, though each of its words occurs in at least
-  {often} such pairs there. `test_unseen` is the {unseen} lines of `test` that contain one.
+  out: it never occurs in `train` or `valid`, although each of its words occurs in at least
+  {often} other pairs of `train`. `test_unseen` holds the {unseen} lines of `test` with such a pair.
 - "You" is "du", except after "Mr." or "Mrs." in address ("Sie") and after "Children" ("ihr").
   The simple past is the German perfect, except for a few verbs (sein, haben, kennen, mögen,
   wissen, modal verbs). The progressive adds "gerade". "It" and "they" agree with the noun
-  that they stand for.
+  they stand for.
 
-`python data/everyday/generator/generate.py` writes these files, and with `--check` compares them with
-a fresh run. Licence: Apache-2.0, like the project.
+## The generator
+
+`python data/everyday/generator/generate.py` writes all files of this folder, this one included;
+`--check` compares them with a fresh run instead. The generator needs Python alone, and is not part
+of the installed package.
+
+| file | content |
+| --- | --- |
+| `words.py` `nouns.py` `verbs.py` `places.py` `modifiers.py` | the lexicon, and how to read it |
+| `english.py` `german.py` | inflection |
+| `phrases.py` `clauses.py` `sentence.py` | one structure, realised in both languages |
+| `speaker.py` | chooses phrases and clauses that make sense together |
+| `statements.py` `questions.py` `descriptions.py` `subordinate.py` `relatives.py` `combined.py` | \
+the sentence patterns |
+| `generate.py` | draws the splits and writes them |
+
+License: Apache-2.0, like the project.
 """
 
 
 def render() -> dict[str, str]:
     """The content of every file by name."""
-    parts = build()
+    splits = build()
     files = {}
-    for name, sentences in parts.items():
+    for name, sentences in splits.items():
         files[f"{name}.en"] = "".join(f"{sentence.english}\n" for sentence in sentences)
         files[f"{name}.de"] = "".join(f"{sentence.german}\n" for sentence in sentences)
-    files["README.md"] = readme(parts)
+    files["README.md"] = readme(splits)
     return files
 
 
 def differing(output: Path, files: dict[str, str]) -> list[str]:
-    """The names of the files on disk that are missing or other than the given content."""
+    """The names of the files that are missing on disk or have another content."""
     return [
         name
         for name, content in files.items()

@@ -1,0 +1,64 @@
+"""`.venv`: made once, made again when a start was interrupted, never taken from its owner."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+# Does nothing, successfully, and makes an environment of copies of itself.
+PYTHON = """#!/bin/sh
+if [ "$2" = venv ]; then mkdir -p .venv/bin; cp "$0" .venv/bin/python; fi
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "environment.sh", tmp_path / "scripts")
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return tmp_path
+
+
+def prepare(checkout: Path) -> subprocess.CompletedProcess[str]:
+    script = "set -euo pipefail; source scripts/environment.sh; prepare_environment"
+    return subprocess.run(
+        ["bash", "-c", script],
+        cwd=checkout,
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(checkout / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_is_made_once(checkout: Path) -> None:
+    assert prepare(checkout).returncode == 0
+    again = prepare(checkout)
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path, linked: bool) -> None:
+    folder = checkout / ("elsewhere" if linked else ".venv")
+    folder.mkdir()
+    (folder / "precious").touch()
+    if linked:
+        (checkout / ".venv").symlink_to(folder)
+    done = prepare(checkout)
+    assert done.returncode == 1
+    assert done.stderr.startswith(".venv: pip can't be imported in it")
+    assert done.stderr.count("\n") == 1
+    assert (checkout / ".venv" / "precious").exists()
+
+
+def test_an_interrupted_start_is_made_good(checkout: Path) -> None:
+    assert prepare(checkout).returncode == 0
+    (checkout / ".venv" / "bin" / "python").unlink()
+    assert prepare(checkout).returncode == 0
+    assert (checkout / ".venv" / "bin" / "python").exists()
