@@ -46,28 +46,30 @@ class AlignmentCheck:
             target_lengths: (chunk,), tokens of each target, the end symbol counted.
         """
         not_blank = (source_lengths > 1) & (target_lengths > 1)
-        numbers = before + 1 + np.flatnonzero(not_blank)
+        pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
-        extreme = numbers[ratio > self.config.filter.max_length_ratio]
-        self.pairs += len(numbers)
+        extreme = pair_numbers[ratio > self.config.filter.max_length_ratio]
+        self.pairs += len(pair_numbers)
         self.extreme += len(extreme)
         self.first_extreme += extreme[: 3 - len(self.first_extreme)].tolist()
-        for start in range(0, len(numbers), _WINDOW_PAIRS):
+        for start in range(0, len(pair_numbers), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
-            self._check_window(numbers[window], np.log(sources[window]), np.log(targets[window]))
+            self._check_window(
+                pair_numbers[window], np.log(sources[window]), np.log(targets[window])
+            )
 
     def _check_window(
-        self, numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
+        self, pair_numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
     ) -> None:
-        if len(numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
+        if len(pair_numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
             return
         self.windows += 1
         correlation = float(np.corrcoef(sources, targets)[0, 1])
         if correlation < _LOWEST_CORRELATION:
             self.uncorrelated += 1
             if self.first_uncorrelated is None:
-                self.first_uncorrelated = (int(numbers[0]), int(numbers[-1]), correlation)
+                self.first_uncorrelated = (int(pair_numbers[0]), int(pair_numbers[-1]), correlation)
 
     def warnings(self) -> list[str]:
         """Describe each sign of misalignment in one line."""

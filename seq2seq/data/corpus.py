@@ -98,10 +98,10 @@ class DataConfig:
     """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
 
     dataset_config: str | None = None
-    """Configuration of the dataset, where it has several."""
+    """Configuration of the dataset, if it has several."""
 
     dataset_folder: str | None = None
-    """Folder inside the dataset that holds the files, where it has no configurations."""
+    """Folder of the dataset that has the files, if it has no configurations."""
 
     revision: str | None = None
     """Commit of the dataset; a full hash pins its content."""

@@ -1,8 +1,8 @@
 """Files and folders that are written whole or not at all, and whose content can be checked.
 
-What is written grows beside its place as `.NAME.TOKEN.new`, is flushed to disk and then renamed; a
-folder that it replaces is called `.NAME.TOKEN.old` for the moment between two renames. The writer
-locks `.NAME.TOKEN.lock` meanwhile, so that every process can tell the leftovers of a dead one.
+Each is written beside its place as `.NAME.TOKEN.new`, flushed to disk and renamed. A folder that it
+replaces is `.NAME.TOKEN.old` for the moment between two renames. Meanwhile the writer locks
+`.NAME.TOKEN.lock`, by which other processes tell its files from those of a dead process.
 """
 
 import errno
@@ -28,7 +28,7 @@ from seq2seq.storage.strict import MAX_BYTES, parse_json
 MANIFEST = "manifest.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
-# Where the file system has no locks, age decides who is dead.
+# Of files without a lock: some file systems have none.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
@@ -36,9 +36,9 @@ _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name when the block ends without an error.
+    """Write a file that gets its name when the block ends without an error.
 
-    It has the mode of the file that it replaces.
+    It keeps the mode of the file that it replaces.
 
     Raises:
         OSError: if it can't be written.
@@ -49,20 +49,21 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> Iterator[Path]:
-    """A folder to fill, which gets its name when the block ends without an error.
+    """Fill a folder that gets its name when the block ends without an error.
 
-    Whoever reads `folder` never sees a part of it. Where it replaces one there is a moment without
-    either; a process that dies then leaves the earlier one under another name, which `present_name`
-    finds and `remove_leftovers` puts back.
+    A reader of `folder` never sees a part of it. While a folder is replaced there is a moment with
+    neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
+    puts it back.
 
     Args:
-        folder: its name.
-        replaces: asked of what bears the name by then: True replaces it, False keeps it and drops
-            the new folder. By default only folders that `check_replaceable` accepts are replaced.
+        folder: the final name.
+        replaces: called with `folder` if something is there in the end; True to replace it, False
+            to keep it and drop the new folder. By default only what `check_replaceable` accepts is
+            replaced.
 
     Raises:
         OSError: if it can't be written.
-        UserError: if what bears the name must not be replaced.
+        UserError: if what is there must not be replaced.
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
     with _temporary_name(folder) as fresh:
@@ -77,11 +78,10 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that the user has named, which gets its name when the block ends without an error.
+    """Write a file that the user has named; it is replaced when the block ends without an error.
 
-    It grows as NAME.TOKEN.part, which an error leaves for the user to look at. A link stays a link:
-    the file that it names is replaced. Pipes, devices and what is standard output anyway are
-    written to directly.
+    Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
+    file that it points to is replaced. Pipes, devices and standard output are written to directly.
 
     Raises:
         OSError: if it can't be written.
@@ -102,7 +102,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Write one file whole or not at all.
 
     Raises:
-        UserError: if it can't be written; what was there before is left.
+        UserError: if it can't be written; what was there before stays.
     """
     with _errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,13 +116,13 @@ def write_folder(
     """Write a folder of files and a manifest of their sha256 whole or not at all.
 
     Args:
-        folder: its name.
+        folder: the final name.
         files: contents by name.
         replaces: see `new_folder`.
 
     Raises:
-        UserError: if it can't be written, or what bears the name must not be replaced; what was
-            there before is left.
+        UserError: if it can't be written, or what is there must not be replaced; what was there
+            before stays.
     """
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"sha256": digests}, indent=2).encode()
@@ -134,7 +134,9 @@ def write_folder(
 
 
 def check_replaceable(folder: Path) -> None:
-    """Make sure that nothing would be replaced but an empty folder or one with a manifest of ours.
+    """Check that a new folder of this name would replace an empty one, one of ours, or nothing.
+
+    A folder is ours if it has a manifest that this program wrote.
 
     Raises:
         UserError: if something else is there: a file, a link, a device, a folder of other things.
@@ -148,13 +150,13 @@ def check_replaceable(folder: Path) -> None:
             _read_manifest(folder)
             return
     raise UserError(
-        f"{folder}: is there already and is no folder that this program wrote; choose another name,"
-        " or move it away"
+        f"{folder}: is there already and was not written by this program; choose another name, or"
+        " move it away"
     )
 
 
 def check_writable(folder: Path) -> None:
-    """Make sure that a folder can be made, or written to, and leave all as it is.
+    """Check that a folder can be made, or written to, and change nothing.
 
     Raises:
         UserError: if it can't.
@@ -171,14 +173,14 @@ def check_writable(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, if it is there, so that nobody ever sees a part of it."""
+    """Remove a folder, if it exists, so that no reader sees a part of it."""
     if folder.exists():
         with suppress(OSError), _temporary_name(folder) as gone:
             folder.rename(gone)
 
 
 def present_name(folder: Path) -> Path:
-    """Where a folder is: under its name, or where a replacement that was cut short has left it."""
+    """Find a folder: under its name, or where an interrupted replacement has left it."""
     if folder.exists() or not folder.parent.is_dir():
         return folder
     moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
@@ -186,7 +188,7 @@ def present_name(folder: Path) -> Path:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what dead processes have left in a folder, and put back what they had moved away."""
+    """Remove what dead processes left in a folder, and put back what they had moved away."""
     if not parent.is_dir():
         return
     names = {path.with_suffix(".new"): _final_name(path) for path in parent.iterdir()}
@@ -274,9 +276,9 @@ def _read_manifest(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _temporary_name(path: Path) -> Iterator[Path]:
-    """A name to write under, locked while this process lives; what bears it in the end is removed.
+    """A name to write under, locked until the block ends; what has it then is removed.
 
-    What dead processes have left beside it is removed first.
+    The leftovers of dead processes beside it are removed first.
     """
     remove_leftovers(path.parent)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
@@ -285,17 +287,17 @@ def _temporary_name(path: Path) -> Iterator[Path]:
         try:
             with suppress(OSError):  # some file systems have no locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed when it is locked: no other process may take it for the lock of a dead one.
+            # Renamed once it is locked, or another process could take it for that of a dead one.
             unlocked.rename(lock)
             yield fresh
         finally:
-            _remove(fresh)
-            lock.unlink(missing_ok=True)
+            for name in (fresh, lock, unlocked):
+                _remove(name)
 
 
 @contextmanager
 def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """A new file, which takes the place and the mode of `path` when the block ends."""
+    """A new file with the mode of `path`, which takes its place when the block ends."""
     with part.open("xb") as file:
         with suppress(FileNotFoundError):
             status = path.lstat()
@@ -310,7 +312,7 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let the processes of this machine rename in a folder one after the other."""
+    """Let processes on this machine rename in a folder one after the other."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some file systems have no locks
@@ -321,7 +323,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _publish(fresh: Path, folder: Path, replaces: Callable[[Path], bool]) -> None:
-    """Give a folder its name, while processes on other machines may do the same."""
+    """Give a folder its name, even if processes on other machines do the same."""
     try:
         for _ in range(_MAX_RENAMES):
             try:
@@ -342,7 +344,7 @@ def _publish(fresh: Path, folder: Path, replaces: Callable[[Path], bool]) -> Non
 
 
 def _settle(fresh: Path, folder: Path) -> None:
-    """Put a replaced folder back if nothing has taken its place, else make it the one to remove."""
+    """Put a replaced folder back, or mark it for removal if another has taken its place."""
     replaced = fresh.with_suffix(".old")
     with suppress(FileNotFoundError):  # nothing was replaced, or another process has settled it
         if os.path.lexists(folder):
@@ -359,7 +361,7 @@ def _is_replaceable(folder: Path) -> bool:
 
 
 def _final_name(path: Path) -> str | None:
-    """The name that a temporary one stands for, or None for any other."""
+    """The final name of a temporary one, or None of any other name."""
     found = _TEMPORARY_NAME.fullmatch(path.name)
     return found[1] if found else None
 
@@ -382,7 +384,7 @@ def _is_abandoned(fresh: Path) -> bool:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether a file is where this process's standard output goes, as /dev/stdout is."""
+    """Whether a file is this process's standard output, as /dev/stdout is."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:

@@ -52,9 +52,9 @@ def assert_complete_and_within_budget(made: Batching, batches: list, lengths: Le
         sources, targets = zip(*(lengths[i] for i in batch), strict=True)
         shares = sum(sources) / made.source_tokens + sum(targets) / made.target_tokens
         assert shares <= 2 + 1e-9
-        most = 1.0 if made.count_longer_side else 1.25
-        assert len(batch) * max(sources) <= most * made.source_tokens
-        assert len(batch) * max(targets) <= most * made.target_tokens
+        limit = 1.0 if made.count_longer_side else 1.25
+        assert len(batch) * max(sources) <= limit * made.source_tokens
+        assert len(batch) * max(targets) <= limit * made.target_tokens
 
 
 @settings(max_examples=200, deadline=None)

@@ -278,6 +278,17 @@ def test_a_file_is_written_whole_or_not_at_all(
     assert names(path.parent) == ["metrics"]
 
 
+def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"a" * 100_000)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(lambda: [write_file(path, b"%c" % c * 100_000) for c in range(100)])
+        while not writing.done():
+            content = path.read_bytes()
+            assert content == content[:1] * 100_000
+        writing.result()
+
+
 def place_file(path: Path) -> None:
     path.write_text("mine")
 

@@ -227,12 +227,12 @@ def change_weights(weights: dict[str, torch.Tensor], how: str) -> None:
         weights[name] = weights[name].t().contiguous()
     elif how == "of another type":
         weights[name] = weights[name].double()
-    elif how == "of whole numbers":
+    elif how == "of integers":
         weights[name] = weights[name].int()
 
 
 @pytest.mark.parametrize(
-    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of whole numbers"]
+    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of integers"]
 )
 def test_weights_of_another_model_are_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, how: str
