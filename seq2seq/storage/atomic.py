@@ -376,11 +376,11 @@ def _is_abandoned(fresh: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError:  # there is no lock, or no locks in this file system
-        newest = 0.0
-        for suffix in (".new", ".old", ".lock", ".unlocked"):
+        times = []
+        for suffix in (".unlocked", ".lock", ".new", ".old"):  # in the order of their appearance
             with suppress(FileNotFoundError):
-                newest = max(newest, fresh.with_suffix(suffix).lstat().st_mtime)
-        return time.time() - newest > _ABANDONED_SECONDS
+                times.append(fresh.with_suffix(suffix).lstat().st_mtime)
+        return bool(times) and time.time() - max(times) > _ABANDONED_SECONDS
 
 
 def _is_standard_output(path: Path) -> bool:

@@ -1,9 +1,11 @@
 """Lines are the same from every kind of file and stream, and are written as they are read."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -195,6 +197,19 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str, says
     ):
         pass
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with (
+        pytest.raises(UserError, match="text: can't be written: No space left on device"),
+        create_binary(tmp_path / "text") as file,
+    ):
+        file.write(b"one")
+    assert not (tmp_path / "text").exists()
 
 
 def test_lines_come_before_the_stream_ends() -> None:
