@@ -1,6 +1,6 @@
-"""Time a corpus's way from text files to batches, and the memory that it takes.
+"""Measure the time and memory that a corpus takes from text files to batches.
 
-Each stage runs the project's own code in a process of its own, so that its peak memory is its own:
+Each stage runs in a process of its own, so that its peak memory is known:
 
     python scripts/benchmark_data.py --source train.ja.gz --target train.en.gz --pairs 4500000
 """
@@ -39,18 +39,18 @@ class Stage:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the time of a block."""
+        """Add the time of a block."""
         started = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - started
 
 
 def main() -> None:
-    """Print a line a stage."""
+    """Print a line for each stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--pairs", type=int, help="make so many out of halves of the given ones")
+    parser.add_argument("--pairs", type=int, help="make that many from halves of the given ones")
     parser.add_argument("--vocab-size", type=int, default=16_000)
     parser.add_argument(
         "--sample",
@@ -60,7 +60,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config, _ = alone(make_corpus, arguments, Path(folder))
+        config, _ = in_new_process(make_corpus, arguments, Path(folder))
         print(f"{'stage':<26}  {'seconds':>8}  {'pairs/s':>12}  {'peak MiB':>8}")
         works: list[Callable[[DataConfig, Path], list[Stage]]] = [
             read,
@@ -70,7 +70,7 @@ def main() -> None:
             shuffle_and_collate,
         ]
         for work in works:
-            stages, peak = alone(work, config, Path(folder) / "cache")
+            stages, peak = in_new_process(work, config, Path(folder) / "cache")
             for stage in stages:
                 speed = f"{stage.pairs / stage.seconds:,.0f}"
                 print(
@@ -78,30 +78,30 @@ def main() -> None:
                 )
 
 
-def alone(work: Callable[..., Any], *given: object) -> tuple[Any, float]:
-    """What work returns, and the peak memory in MiB of the new process that did it."""
+def in_new_process(work: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
+    """Call `work` in a new process; return its result and the peak memory of the process in MiB."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
-        result = process.submit(work, *given).result()
+        result = process.submit(work, *arguments).result()
         usage = process.submit(resource.getrusage, resource.RUSAGE_SELF).result()
     return result, usage.ru_maxrss / 1024
 
 
 def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
-    """The configuration of the corpus; a synthetic one is written first."""
-    given = DataConfig(
+    """Configure the corpus, after writing a synthetic one if --pairs asks for it."""
+    config = DataConfig(
         train=SplitConfig(source=str(arguments.source), target=str(arguments.target))
     )
-    pairs = list(read_pairs(given, "train"))
+    pairs = list(read_pairs(config, "train"))
     random.seed(1)
     valid = write(random.sample(pairs, VALIDATION_PAIRS), folder / "valid")
-    train = given.train
+    train = config.train
     if arguments.pairs:
-        made = (
+        synthetic = (
             [first + second for first, second in zip(halves(a)[0], halves(b)[1], strict=True)]
             for a, b in (random.choices(pairs, k=2) for _ in range(arguments.pairs))
         )
-        train = write(made, folder / "train")
+        train = write(synthetic, folder / "train")
     tokenizer = TokenizerConfig(
         vocab_size=arguments.vocab_size, max_training_sentences=arguments.sample
     )
@@ -109,14 +109,14 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
 
 
 def halves(pair: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The first halves of both sides, and the second ones."""
+    """Split both sides in the middle: the first halves, and the second ones."""
     middles = [len(side) // 2 for side in pair]
     firsts = [side[:middle] for side, middle in zip(pair, middles, strict=True)]
     return firsts, [side[middle:] for side, middle in zip(pair, middles, strict=True)]
 
 
 def write(pairs: Any, path: Path) -> SplitConfig:
-    """Two text files."""
+    """Write pairs as two text files."""
     source, target = path.with_suffix(".source"), path.with_suffix(".target")
     with source.open("w") as sources, target.open("w") as targets:
         for source_line, target_line in pairs:
@@ -143,7 +143,7 @@ def learn_tokenizer(config: DataConfig, _: Path) -> list[Stage]:
 
 
 def start(config: DataConfig, cache: Path) -> list[Stage]:
-    """All that happens before training, tokenizer included."""
+    """Prepare a corpus for the first time, tokenizer included."""
     stage = Stage("first start")
     with stage.timed():
         stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
@@ -151,7 +151,7 @@ def start(config: DataConfig, cache: Path) -> list[Stage]:
 
 
 def start_again(config: DataConfig, cache: Path) -> list[Stage]:
-    """The same when it lies in the cache."""
+    """Prepare a corpus that is in the cache."""
     stage = Stage("second start")
     with stage.timed():
         stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
@@ -159,7 +159,7 @@ def start_again(config: DataConfig, cache: Path) -> list[Stage]:
 
 
 def shuffle_and_collate(config: DataConfig, cache: Path) -> list[Stage]:
-    """An epoch's order, what it comes to, and batches of two sizes read and padded."""
+    """Order an epoch, compute its statistics, and read and pad batches, with two token budgets."""
     from seq2seq.data.batching import Batching
 
     corpus = prepare(config, cache, lambda message: None).train

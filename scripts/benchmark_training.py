@@ -243,7 +243,7 @@ def ours(work: Work, dtype: torch.dtype, without: tuple[str, ...]) -> Callable[[
         batching,
         work.training(),
         device=device,
-        precision=dtype,
+        dtype=dtype,
         seed=1,
         kernels=TrainingKernels(**dict.fromkeys(without, False)),
     )

@@ -1,4 +1,4 @@
-"""Which device, which precision, which memory: what the machine at hand is good for."""
+"""The device, the precision and the memory that this machine offers."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def choose_device(name: str) -> torch.device:
     """`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU where there is one.
 
     Raises:
-        UserError: no such device here.
+        UserError: if this machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -33,11 +33,10 @@ def choose_precision(
 ) -> torch.dtype:
     """`fp32`, `bf16`, or `auto`: bf16 where this machine's matrix products gain from it.
 
-    fp32 is float32 on a GPU as well, never TF32, which is PyTorch's default: who wants speed there
-    takes bf16, and who asks for fp32 means it. For translation on a CPU there is `int8`, too.
+    fp32 is float32 on a GPU as well, never TF32. A translation on a CPU may also use `int8`.
 
     Raises:
-        UserError: no such precision, or not on this device.
+        UserError: if there is no such precision, or not on this device.
     """
     if name == "auto":
         return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
@@ -54,13 +53,17 @@ def choose_precision(
 def _gains_from_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    seconds = {number: _matmul_seconds(number) for number in (torch.float32, torch.bfloat16)}
+    seconds = {dtype: _matmul_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     return seconds[torch.float32] > _WORTHWHILE_GAIN * seconds[torch.bfloat16]
 
 
-def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[object]:
-    """The context in which matrix products run in `precision`."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision is torch.bfloat16)
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """The context in which matrix products run in `dtype`: bfloat16, or that of the weights."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+
+
+class OutOfMemoryError(UserError):
+    """The memory of the device or of the machine is used up."""
 
 
 @contextmanager
@@ -68,7 +71,7 @@ def oom_as_user_error() -> Iterator[None]:
     """Turn running out of memory into one line.
 
     Raises:
-        UserError: the device's or the machine's memory is not enough.
+        OutOfMemoryError: if the memory of the device or of the machine does not suffice.
     """
     try:
         yield
@@ -76,9 +79,9 @@ def oom_as_user_error() -> Iterator[None]:
         words = ("out of memory", "can't allocate memory")
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
-        raise UserError(
-            "out of memory with a micro-batch: lower training.micro_batch_tokens (the result stays"
-            " the same, a step is made of more parts) or take a smaller model"
+        raise OutOfMemoryError(
+            "out of memory: end what else uses it, then go on with resume=true, which finds again"
+            " how much of a step fits at once; or take a smaller model"
         ) from error
 
 

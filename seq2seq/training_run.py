@@ -1,27 +1,23 @@
-"""One training in its folder: prepare, train, validate, save, average."""
+"""One training in its folder: prepare, fit, validate, save, average."""
 
 import json
 import logging
 import os
-import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
-from typing import Any, cast
 
 import torch
 
 from seq2seq.config import Config
-from seq2seq.data.batching import Batching
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.memory import retain_freed_memory
-from seq2seq.model import TransformerConfig
+from seq2seq.model import Transformer
 from seq2seq.storage.atomic import check_writable, remove_folder, write_file
 from seq2seq.storage.checkpoint import (
     TrainedModel,
@@ -34,319 +30,306 @@ from seq2seq.storage.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from seq2seq.storage.strict import check_schema
-from seq2seq.training.display import Display, describe_validation
+from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
-from seq2seq.training.log_file import DeferredFileHandler, deferred_file_handler
+from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
 from seq2seq.training.optimizer import risky_start
-from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import Metrics
+from seq2seq.training.recorder import NullRecorder, RunRecorder
+from seq2seq.training.run_state import RunState, Setting
+from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.trainer import DivergenceError, Trainer
 
 logger = logging.getLogger("seq2seq")
 
 _FINISHED = "finished.json"
-# What may change between two parts of a training, and is then said.
-_CHANGEABLE = ("dropout", "attention_dropout", "relu_dropout")
-_RECIPE = ("warmup_steps", "learning_rate_scale", "label_smoothing")
+_DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 
 
-class Run:
-    """One training in its folder."""
+def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
+    """Train until the configuration or a signal ends it, average, and log what to type next.
 
-    def __init__(self, config: Config, folder: Path, yaml: str, world: World) -> None:
+    Args:
+        config: all that the user chose.
+        folder: of the run.
+        yaml: the configuration as it is to be saved.
+        world: the processes that share the work.
+
+    Returns:
+        0, or 128 + the signal that ended it early.
+
+    Raises:
+        UserError: if the data, the folder or the configuration can't be used, or training diverges.
+    """
+    world.on_main(lambda: _check_folder(folder, resume=config.resume))
+    retain_freed_memory()
+    with (
+        exit_on_signals() as received,
+        _os_errors_as_user_errors(folder),
+        deferred_log_file(logger) as log_file,
+    ):
+        run = TrainingRun(config, folder, world)
+        if received:  # a library has swallowed the exception
+            raise SystemExit(128 + received[0])
+        before = run.restore() if config.resume else None
+        if run.is_trained():
+            run.finish_if_unfinished()
+            return 0
+        run.trainer.fit_memory()
+        if before is not None:
+            run.warn_of_changes(before)
+        run.describe()
+        # Only now is there anything to keep: a failure so far leaves no folder behind.
+        world.on_main(lambda: run.open_folder(yaml, log_file))
+        run.fit()
+        if run.trainer.signal is not None:
+            logger.info(
+                f"stopped and saved at step {run.trainer.progress.step}; go on with the same"
+                f" command and run_dir={folder} resume=true"
+            )
+            return 128 + run.trainer.signal
+        logger.info(f"finished: {run.trainer.progress.ended}")
+        if world.is_main:
+            run.finish()
+    return 0
+
+
+class TrainingRun:
+    """A training with its data, its model and its folder, in one of the processes.
+
+    Raises:
+        UserError: if the data or the configuration can't be used.
+    """
+
+    def __init__(self, config: Config, folder: Path, world: World) -> None:
         self.config = config
         self.folder = folder
-        self.yaml = yaml
         self.world = world
-
-    def execute(self) -> int:
-        """Prepare, train, average, and say what to type next.
-
-        Returns:
-            0, or 128 + the signal that ended it early.
-        """
-        world = self.world
-        self.device = world.own_device(choose_device(self.config.device))
-        self.precision = world.on_main(lambda: choose_precision(self.config.precision, self.device))
-        world.on_main(self._check_folder)
-        retain_freed_memory()
-        with (
-            _leaving_on_signals() as left,
-            _named_os_errors(self.folder),
-            deferred_file_handler(logger) as said,
-        ):
-            data = self._prepare()
-            trainer = self._make_trainer(data)
-            if left:  # a library has swallowed what the signal raised
-                raise SystemExit(128 + left[0])
-            if self.config.resume:
-                self._resume(trainer, data)
-            reason = trainer.limit_reached()
-            if reason and not trainer.progress.validation_pending:
-                if (self.folder / _FINISHED).exists():
-                    logger.info(f"nothing to do: {reason}")
-                elif world.first:  # a signal came after the last step
-                    self._finish(trainer, data)
-                return 0
-            trainer.try_largest()
-            # Only now is there anything to keep: a failure so far leaves no folder behind.
-            world.on_main(lambda: self._open_folder(said))
-            self._describe(trainer, data)
-            self._train(trainer, data)
-            if trainer.signal is not None:
-                logger.info(
-                    f"stopped and saved at step {trainer.progress.step}; go on with the same"
-                    f" command and run_dir={self.folder} resume=true"
-                )
-                return 128 + trainer.signal
-            logger.info(f"finished: {trainer.progress.ended}")
-            if world.first:
-                self._finish(trainer, data)
-        return 0
-
-    def _prepare(self) -> PreparedData:
-        """The data, made by the first process and opened by the others after it."""
-        cache = _cache_folder(self.config)
-        made: list[PreparedData] = []
-        self.world.on_main(lambda: made.append(prepare(self.config.data, cache, logger.info)))
-        data = made[0] if made else prepare(self.config.data, cache, logger.info)
-        if data.folder.name != self.world.on_main(lambda: data.folder.name):
-            raise UserError("the text is not the same on all machines")
-        return data
-
-    def _open_folder(self, said: DeferredFileHandler) -> None:
-        write_file(self.folder / "config.yaml", self.yaml.encode())
-        said.write_to(self.folder / "train.log")
-        # The mean of an earlier end is none of what this run is about to become.
-        remove_folder(self.folder / "averaged")
-        (self.folder / _FINISHED).unlink(missing_ok=True)
-
-    def _train(self, trainer: Trainer, data: PreparedData) -> None:
-        training, first = self.config.training, self.world.first
-        metrics = Metrics(self.folder, trainer.progress.step) if first else cast(Metrics, _Deaf())
-        display = Display(trainer.progress, training.max_steps, training.max_minutes, shown=first)
-        try:
-            with self.world.watched(
-                self.config.heartbeat_timeout, alarmed=lambda: trainer.caught is not None
-            ):
-                trainer.train(
-                    metrics,
-                    display,
-                    validate=lambda: self._validate(trainer.model, data),
-                    save=lambda best: self._save(trainer, data, best=best),
-                )
-        except DivergenceError as error:
-            newest = newest_good(self.folder, logger.warning) if first else None
-            where = f"go on from {newest} with resume=true" if newest else "there is no checkpoint"
-            raise UserError(f"{error}; {where}") from error
-        finally:
-            display.close()
-            metrics.close()
-
-    def _check_folder(self) -> None:
-        folder = self.folder
-        if self.config.resume:
-            if not checkpoints(folder):
-                raise UserError(f"{folder}: no checkpoint to resume from")
-            for path in folder.iterdir():
-                # What is written here must not end up elsewhere.
-                if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                    raise UserError(f"{path}: a link or a device in the run folder; remove it")
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(
-                f"{folder}: is there already; choose another run_dir, or add resume=true to go on"
-            )
-        check_writable(folder)
-
-    def _make_trainer(self, data: PreparedData) -> Trainer:
-        config = self.config
+        self.device = world.own_device(choose_device(config.device))
+        self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
+        self.data = _prepare(config, world)
         torch.manual_seed(config.seed)
-        model = new_transformer(config.model, data.tokenizer.vocab_size).to(self.device)
-        batching = config.training.batching(data.train, seed=config.seed, devices=self.world.size)
-        return Trainer(
+        model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
+        self.trainer = Trainer(
             model,
-            batching,
+            config.training.batching(self.data.train, seed=config.seed, devices=world.size),
             config.training,
             device=self.device,
-            precision=self.precision,
+            dtype=self.dtype,
             seed=config.seed,
-            world=self.world,
+            world=world,
         )
 
-    def _describe(self, trainer: Trainer, data: PreparedData) -> None:
+    def state(self) -> RunState:
+        """What is saved to resume from, beside weights and moments."""
+        config = self.config
+        model = json.loads(json.dumps(asdict(config.model), default=lambda choice: choice.value))
+        changeable: dict[str, Setting] = {name: model.pop(name) for name in _DROPOUTS}
+        changeable |= {
+            "warmup_steps": config.training.warmup_steps,
+            "learning_rate_scale": config.training.learning_rate_scale,
+            "label_smoothing": config.training.label_smoothing,
+            "processes": self.world.size,
+            "threads": torch.get_num_threads(),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "slices": self.trainer.slices,
+        }
+        budget = config.training.budget(self.world.size)
+        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        return RunState(self.trainer.progress, fixed, changeable)
+
+    def restore(self) -> RunState:
+        """Go back to the newest undamaged checkpoint; return the state it was saved in.
+
+        Raises:
+            UserError: if there is none, or it was trained with other data or another model.
+        """
+        newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
+        if newest is None:
+            raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
+        saved = restore_checkpoint(newest, self.trainer.model, self.trainer.optimizer)
+        before = self.state().restored(newest / "progress.json", saved)
+        self.trainer.progress = before.progress
+        logger.info(f"going on from {newest}, epoch {before.progress.epoch + 1}")
+        return before
+
+    def is_trained(self) -> bool:
+        """Whether there is no step left to do, and no validation."""
+        trainer = self.trainer
+        return trainer.limit_reached() != "" and not trainer.progress.validation_pending
+
+    def finish_if_unfinished(self) -> None:
+        """Average, if a signal has come between the last step and the end."""
+        if (self.folder / _FINISHED).exists():
+            logger.info(f"nothing to do: {self.trainer.limit_reached()}")
+        elif self.world.is_main:
+            self.finish()
+
+    def warn_of_changes(self, before: RunState) -> None:
+        """Warn of what was otherwise when the checkpoint was saved."""
+        for change in self.state().changes(before):
+            logger.warning(change)
+
+    def describe(self) -> None:
+        """Log what is trained, and warn of what is likely to fail.
+
+        Raises:
+            UserError: if the corpus is too small for the tokens of a step.
+        """
+        trainer, training, processes = self.trainer, self.config.training, self.world.size
         parameters = sum(p.numel() for p in trainer.model.parameters())
         logger.info(
-            f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,}; device"
-            f" {self.device}, {str(self.precision).removeprefix('torch.')},"
+            f"model: {parameters:,} parameters, vocabulary {self.data.tokenizer.vocab_size:,};"
+            f" device {self.device}, {str(self.dtype).removeprefix('torch.')},"
             f" {torch.get_num_threads()} threads"
-            + (f" in each of {self.world.size} processes" if self.world.size > 1 else "")
+            + (f" in each of {processes} processes" if processes > 1 else "")
         )
         if risk := risky_start(
             num_layers=trainer.model.config.num_layers,
             d_model=trainer.model.config.d_model,
-            warmup_steps=trainer.config.warmup_steps,
-            scale=trainer.config.learning_rate_scale,
+            warmup_steps=training.warmup_steps,
+            scale=training.learning_rate_scale,
         ):
             logger.warning(risk)
         statistics = trainer.batching.statistics(trainer.batching.epoch(0))
-        trainer.config.check_budget(statistics, devices=self.world.size)
-        parts = trainer.micro_batches
+        training.check_budget(statistics, devices=processes)
+        if excess := training.excessive_epochs(statistics, devices=processes):
+            logger.warning(excess)
+        count = trainer.micro_batches
         logger.info(
-            f"a step: {parts} micro-batch{'es' if parts > 1 else ''}, on average"
-            f" {parts * statistics.source_tokens:,.0f} source and"
-            f" {parts * statistics.target_tokens:,.0f} target tokens in"
-            f" {parts * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
-            f" an epoch: {statistics.batches / parts:,.1f} steps"
+            f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
+            f" {count * statistics.source_tokens:,.0f} source and"
+            f" {count * statistics.target_tokens:,.0f} target tokens in"
+            f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
+            f" an epoch: {statistics.batches / count:,.1f} steps"
         )
+        if trainer.slices > 1:
+            logger.info(
+                f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"
+                " slices; the step is the same, but slower"
+            )
 
-    def _state(self, trainer: Trainer, data: PreparedData) -> dict[str, Any]:
-        """What is saved to go on from, and what must be the same then."""
-        config = self.config
-        model = _plain(config.model)
-        changeable = {name: model.pop(name) for name in _CHANGEABLE}
-        return {
-            "progress": asdict(trainer.progress),
-            "data": data.folder.name,
-            "seed": config.seed,
-            "batches": trainer.config.budget(self.world.size),
-            "model": model,
-            "recipe": changeable | {name: getattr(config.training, name) for name in _RECIPE},
-            "processes": self.world.size,
-            "threads": torch.get_num_threads(),
-            "precision": str(self.precision).removeprefix("torch."),
-        }
+    def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
+        """Begin to write, and remove what an earlier end has left.
 
-    def _resume(self, trainer: Trainer, data: PreparedData) -> None:
-        newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
-        if newest is None:
-            raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
-        saved = restore_checkpoint(newest, trainer.model, trainer.optimizer)
-        now = self._state(trainer, data)
-        check_schema(newest / "progress.json", saved, now)
-        for name in ("data", "model", "seed", "batches"):
-            if saved[name] != now[name]:
-                raise UserError(
-                    f"{newest}: was trained with other {name} ({saved[name]}, now {now[name]}):"
-                    " resume with what it was trained with, or start a new run_dir"
-                )
-        before, after = (state | state["recipe"] for state in (saved, now))
-        for name in ("threads", "precision", "processes", *now["recipe"]):
-            if before[name] != after[name]:
-                logger.warning(
-                    f"{name}: {before[name]} so far, {after[name]} now; the result will not be bit"
-                    " for bit that of an uninterrupted run"
-                )
-        trainer.progress = Progress(**saved["progress"])
-        logger.info(f"going on from {newest}, epoch {trainer.progress.epoch + 1}")
+        Raises:
+            UserError: if the folder can't be written.
+        """
+        write_file(self.folder / "config.yaml", yaml.encode())
+        log_file.write_to(self.folder / "train.log")
+        # The mean of earlier checkpoints is not that of this training's end.
+        remove_folder(self.folder / "averaged")
+        (self.folder / _FINISHED).unlink(missing_ok=True)
 
-    def _validate(self, model: Any, data: PreparedData) -> dict[str, float]:
-        translator = Translator(
-            self._trained(model, data), self.config.search, device=str(self.device)
+    def fit(self) -> None:
+        """Train, with everything recorded in the folder.
+
+        Raises:
+            UserError: if the loss is no longer finite, or the folder can't be written.
+        """
+        trainer, is_main = self.trainer, self.world.is_main
+        recorder = (
+            RunRecorder(self.folder, trainer.progress, self.config.training)
+            if is_main
+            else NullRecorder()
         )
-        sources = [pair.source for pair in data.valid_pairs]
-        result: Validation = validate(
+        heartbeat = self.world.heartbeat(
+            self.config.heartbeat_timeout, lambda: trainer.signals.received is not None
+        )
+        try:
+            with heartbeat:
+                trainer.train(
+                    recorder,
+                    validate=lambda: self.validate(trainer.model).metrics(),
+                    save=self.save,
+                )
+        except DivergenceError as error:
+            newest = newest_good(self.folder, logger.warning) if is_main else None
+            where = f"go on from {newest} with resume=true" if newest else "there is no checkpoint"
+            raise UserError(f"{error}; {where}") from error
+        finally:
+            recorder.close()
+
+    def validate(self, model: Transformer) -> Validation:
+        """Loss, perplexity and BLEU of a model on the validation set."""
+        pairs = self.data.valid_pairs
+        sources, references = [p.source for p in pairs], [p.target for p in pairs]
+        translator = Translator(self._trained(model), self.config.search, device=str(self.device))
+        return validate(
             model,
-            _validation_batches(data),
-            [pair.target for pair in data.valid_pairs],
+            self.data.valid,
+            references,
             lambda: [translation.text for translation in translator.translate(sources)],
             device=self.device,
-            precision=self.precision,
+            dtype=self.dtype,
         )
-        return {
-            "valid/loss": result.loss,
-            "valid/perplexity": result.perplexity,
-            "valid/bleu": result.bleu,
-        }
 
-    def _save(self, trainer: Trainer, data: PreparedData, *, best: bool) -> None:
-        trained = self._trained(trainer.model, data)
+    def save(self, is_best: bool) -> None:
+        """Write a checkpoint, and the model if it is the best; remove the oldest checkpoint.
+
+        Raises:
+            UserError: if the folder can't be written.
+        """
+        trainer, trained = self.trainer, self._trained(self.trainer.model)
+        state = self.state().to_json()
         newest = save_checkpoint(
-            self.folder,
-            trainer.progress.step,
-            trained,
-            trainer.optimizer,
-            self._state(trainer, data),
+            self.folder, trainer.progress.step, trained, trainer.optimizer, state
         )
-        if best:
+        if is_best:
             save_model(self.folder / "best", trained)
         remove_old(self.folder, newest, self.config.training.keep_checkpoints)
 
-    def _trained(self, model: Any, data: PreparedData) -> TrainedModel:
-        languages = (self.config.data.source_language, self.config.data.target_language)
-        return TrainedModel(model, data.tokenizer, *languages)
-
-    def _finish(self, trainer: Trainer, data: PreparedData) -> None:
-        """Average the last checkpoints (6.1) and say what to type next."""
+    def finish(self) -> None:
+        """Average the last checkpoints (6.1) and log what to type next."""
+        progress = self.trainer.progress
         last = checkpoints(self.folder)[-self.config.training.average_checkpoints :]
         if len(last) > 1:
             mean = average(last)
-            figures = self._validate(mean.model.to(self.device), data)
-            result = f"mean of the last {len(last)} checkpoints: {describe_validation(figures)}"
-            # While a model still learns fast, a mean with its past is worse than its present.
-            if figures["valid/bleu"] >= trainer.progress.best_bleu:
+            validation = self.validate(mean.model.to(self.device))
+            description = describe_validation(validation.metrics())
+            result = f"mean of the last {len(last)} checkpoints: {description}"
+            # While a model still learns fast, its mean with earlier ones is worse.
+            if validation.bleu >= progress.best_bleu:
                 save_model(self.folder / "averaged", mean)
                 logger.info(f"{result}, kept as {self.folder / 'averaged'}")
             else:
                 logger.info(f"{result}, below the best: not kept")
-        ended = {"step": trainer.progress.step, "ended": trainer.progress.ended}
-        write_file(self.folder / _FINISHED, json.dumps(ended).encode())
+        finished = {"step": progress.step, "ended": progress.ended}
+        write_file(self.folder / _FINISHED, json.dumps(finished).encode())
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
 
-
-class _Deaf:
-    """Takes the place of the metrics in all processes but the first."""
-
-    def write(self, step: int, figures: Mapping[str, float]) -> None: ...
-    def draw(self) -> None: ...
-    def close(self) -> None: ...
+    def _trained(self, model: Transformer) -> TrainedModel:
+        languages = (self.config.data.source_language, self.config.data.target_language)
+        return TrainedModel(model, self.data.tokenizer, *languages)
 
 
-def _plain(config: TransformerConfig) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(
-        json.dumps(asdict(config), default=lambda choice: choice.value)
-    )
-    return plain
+def _check_folder(folder: Path, *, resume: bool) -> None:
+    if resume:
+        if not checkpoints(folder):
+            raise UserError(f"{folder}: no checkpoint to resume from")
+        for path in folder.iterdir():
+            # What is written here must not end up elsewhere.
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise UserError(f"{path}: a link or a device in the run folder; remove it")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(
+            f"{folder}: exists already; choose another run_dir, or add resume=true to go on"
+        )
+    check_writable(folder)
 
 
-@contextmanager
-def _leaving_on_signals() -> Iterator[list[int]]:
-    """While there is nothing to save, SIGTERM and Ctrl-C unwind, so that all is cleaned up.
-
-    Returns:
-        The signals that came.
-    """
-    left: list[int] = []
-
-    def leave(number: int, _: FrameType | None) -> None:
-        if not left:
-            logger.info(f"seq2seq: stopped at once by {signal.Signals(number).name}")
-        left.append(number)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield left
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _prepare(config: Config, world: World) -> PreparedData:
+    """The data, prepared by the main process and opened by the others after it."""
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
+    cache = user_cache if config.cache is None else Path(config.cache)
+    data = world.main_first(lambda: prepare(config.data, cache, logger.info))
+    if data.folder.name != world.on_main(lambda: data.folder.name):
+        raise UserError("the text is not the same on all machines")
+    return data
 
 
 @contextmanager
-def _named_os_errors(folder: Path) -> Iterator[None]:
+def _os_errors_as_user_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror or error}") from error
-
-
-def _validation_batches(data: PreparedData) -> Batching:
-    longest = int(max(data.valid.source_lengths.max(), data.valid.target_lengths.max()))
-    budget = max(2048, longest)
-    return Batching(data.valid, source_tokens=budget, target_tokens=budget, seed=0)
-
-
-def _cache_folder(config: Config) -> Path:
-    if config.cache is not None:
-        return Path(config.cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"

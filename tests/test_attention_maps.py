@@ -10,6 +10,7 @@ import pytest
 import torch
 from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.image import imread
+from seq2seq.model.attention import MultiHeadAttention
 from torch import Tensor, nn
 
 from seq2seq.attention_picture import MAX_PIECES, draw_heads
@@ -17,7 +18,6 @@ from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.attention import MultiHeadAttention
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel
 

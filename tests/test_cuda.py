@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from seq2seq.model.attention import record_attention
 from torch import Tensor
 
 from seq2seq.data.batching import Batching
@@ -17,7 +18,6 @@ from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.attention import record_attention
 from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss, projected_loss
@@ -128,13 +128,13 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
     model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
     config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
     batching = config.batching(corpus, seed=1)
-    trainer = Trainer(model, batching, config, device=device, precision=torch.bfloat16, seed=1)
+    trainer = Trainer(model, batching, config, device=device, dtype=torch.bfloat16, seed=1)
     model.train()
     losses = []
     for epoch in range(40):
         for indices in batching.epoch(epoch):
-            figures = trainer.update([indices])
-            losses.append(figures.smoothed / figures.target_tokens)
+            metrics = trainer.update([indices])
+            losses.append(metrics.smoothed / metrics.target_tokens)
     assert losses[-1] < 0.7 * losses[0]
     source = (
         Batching(corpus, source_tokens=256, target_tokens=256, seed=1).collate(np.arange(20)).source

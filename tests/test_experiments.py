@@ -1,6 +1,7 @@
 """Every choice in conf/ composes into a typed configuration, and that into a model."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seq2seq.config import Config, choices, config_path, register
+from seq2seq.cli.overrides import GROUPS, choices, config_path, register
+from seq2seq.config import Config
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings
@@ -31,19 +33,15 @@ def composed(*overrides: str) -> Config:
 
 @pytest.mark.parametrize(
     "choice",
-    [
-        f"{group}={name}"
-        for group in ("experiment", "model", "data", "details")
-        for name in choices(group)
-    ],
+    [f"{group}={name}" for group in GROUPS for name in choices(group)],
 )
 def test_a_choice_composes(choice: str) -> None:
     assert isinstance(composed(choice), Config)
 
 
-def test_the_defaults_are_the_packages() -> None:
+def test_the_defaults_are_those_of_the_package() -> None:
     config = composed()
-    assert config == composed("details=paper", "model=base")
+    assert config == composed("model=base", "schedule=paper", "variant=paper")
     assert config.model == TransformerConfig()
     assert config.training == TrainingConfig()
     assert config.search == SearchConfig()
@@ -74,14 +72,60 @@ def test_a_multirun_finds_all_rows() -> None:
     assert set(found) == set(TABLE_3)
 
 
+def test_every_combination_of_groups_composes() -> None:
+    """Each group holds its own keys: what one choice sets is the same beside any other."""
+    sizes = {name: composed(f"model={name}").model for name in choices("model")}
+    schedules = {name: composed(f"schedule={name}").training for name in choices("schedule")}
+    corpora = {name: composed(f"data={name}").data for name in choices("data")}
+    register()
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        for data, model, schedule, variant in product(
+            corpora, sizes, schedules, choices("variant")
+        ):
+            words = (f"data={data}", f"model={model}", f"schedule={schedule}", f"variant={variant}")
+            config = OmegaConf.to_object(compose("train", list(words)))
+            assert isinstance(config, Config)
+            assert config.data == corpora[data]
+            assert config.training.max_minutes == schedules[schedule].max_minutes
+            assert config.model.d_model == sizes[model].d_model
+            if variant == "paper":
+                assert (config.model, config.training) == (sizes[model], schedules[schedule])
+
+
+def test_only_the_demo_ends_by_the_clock() -> None:
+    minutes = {
+        name: composed(f"schedule={name}").training.max_minutes for name in choices("schedule")
+    }
+    assert minutes == {"paper": None, "small_data": None, "demo": 4.5}
+    for name in choices("experiment"):
+        assert composed(f"experiment={name}").training.max_minutes is None
+    config = composed("data=wmt14_en_de", "model=small")
+    assert config.training == TrainingConfig()
+
+
+def test_a_schedule_for_little_data_is_small_and_patient() -> None:
+    config = composed("model=small", "schedule=small_data")
+    assert config.model.dropout == 0.15
+    assert config.training == replace(
+        TrainingConfig(),
+        source_tokens=2048,
+        target_tokens=2048,
+        warmup_steps=500,
+        learning_rate_scale=0.5,
+        max_steps=20_000,
+        checkpoint_minutes=2.5,
+        patience=10,
+    )
+
+
 @pytest.mark.parametrize("name", ["A_h1", "B_dk16", "C_n2", "D_dropout0", "E_learned_positions"])
 def test_a_row_composes_with_data_and_scale(name: str) -> None:
-    scale = ("data=multi30k", "model=small")
+    scale = ("data=multi30k", "model=small", "schedule=small_data")
     config, base = composed(f"experiment=table3/{name}", *scale), composed(*scale)
     ours, plain = (table_settings(c.model, c.training.label_smoothing) for c in (config, base))
     assert changed(ours, plain) == dict(TABLE_3[name].settings)
     assert config.data == base.data
-    assert config.training.max_minutes == base.training.max_minutes
+    assert config.training == replace(base.training, average_checkpoints=1)
 
 
 def test_the_command_line_has_the_last_word() -> None:
@@ -118,4 +162,4 @@ def test_the_papers_recipes(
 
 def test_the_files_are_all_in_known_groups() -> None:
     groups = {path.parent.name for path in Path(config_path()).rglob("*.yaml")}
-    assert groups == {"conf", "data", "model", "details", "table3", "paper"}
+    assert groups == {"conf", "data", "model", "schedule", "variant", "table3", "paper"}

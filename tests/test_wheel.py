@@ -42,8 +42,8 @@ def test_it_holds_configuration_and_corpus(environment: Path, tmp_path: Path) ->
 
 
 def test_it_trains_and_translates(environment: Path, tmp_path: Path) -> None:
-    train = [environment / "seq2seq", "train", "model=tiny", "run_dir=run", "cache=cache"]
-    small = ["training.max_steps=2", "model.num_layers=1", "search.beam_size=1"]
+    train = [environment / "seq2seq", "train", "model=tiny", "schedule=demo", "run_dir=run"]
+    small = ["cache=cache", "training.max_steps=2", "model.num_layers=1", "search.beam_size=1"]
     small += ["search.max_extra_tokens=2"]
     subprocess.run([*train, *small], check=True, cwd=tmp_path, capture_output=True)
     translate = [environment / "seq2seq", "translate", "--model", "run", "--beam", "1"]

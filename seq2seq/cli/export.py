@@ -1,4 +1,4 @@
-"""`seq2seq export`: a trained model for another program."""
+"""`seq2seq export`: write a trained model for another program."""
 
 import argparse
 from pathlib import Path
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the folder.
 
     Raises:
-        UserError: no model, a folder that is there already, or what can't be expressed there.
+        UserError: if there is no model, the folder exists, or the program can't express the model.
     """
     from seq2seq.errors import UserError
     from seq2seq.export.ctranslate2 import write_ctranslate2
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.output)
     if folder.exists():
-        raise UserError(f"{folder}: is there already; choose another folder")
+        raise UserError(f"{folder}: exists already; choose another folder")
     trained = load_model(find_model(Path(arguments.model)))
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
     return 0

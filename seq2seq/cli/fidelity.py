@@ -1,4 +1,4 @@
-"""`seq2seq fidelity`: a model beside the paper, detail by detail."""
+"""`seq2seq fidelity`: compare a model with the paper, detail by detail."""
 
 import argparse
 from pathlib import Path
@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
-    from seq2seq.reproduction.subject import Subject
+    from seq2seq.reproduction.detail import Subject
 
 _EXAMPLE = """\
-Each detail is measured on a live model, on the trainer and on the search, never read from a
-configuration alone.
+Each detail is measured on the model, the trainer or the search at work.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
-  seq2seq fidelity model=big details=tensor2tensor
+  seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
   seq2seq fidelity --model runs/captions          a trained model
 """
 
@@ -24,14 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
-    parser.add_argument(
-        "--strict", action="store_true", help="exit code 1 if a detail is nobody's but ours"
-    )
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a detail differs")
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="OVERRIDE",
-        help="as for seq2seq train; the data are wmt14_en_de if none are named",
+        help="as for seq2seq train; data=wmt14_en_de if no data are named",
     )
 
 
@@ -39,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report.
 
     Returns:
-        0; with --strict 1 if something differs from both the paper and the authors' code.
+        0; with --strict 1 if a detail is neither as the paper nor as tensor2tensor.
 
     Raises:
-        UsageError: an override that names nothing, or overrides beside a run.
-        UserError: no run there, or a damaged one.
+        UsageError: if an override is wrong, or there are overrides beside --model.
+        UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
     from seq2seq.reproduction.report import as_json, as_text, examine
@@ -60,19 +57,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compose_config(overrides: list[str]) -> "Config":
-    """What `seq2seq train` would do with these overrides; on the paper's data if none are named.
+    """Compose the configuration of `seq2seq train`, on the paper's data if none are named.
 
     Raises:
-        UsageError: an override that names nothing or has no valid value.
+        UsageError: if an override names nothing or its value is not valid.
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.config import check_words, config_path, explain, register, to_config
+    from seq2seq.cli.overrides import (
+        check_command_line,
+        config_path,
+        explain,
+        register,
+        to_config,
+    )
     from seq2seq.errors import UsageError
 
-    check_words(overrides)
+    check_command_line(overrides)
     register()
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):
@@ -86,16 +89,29 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _configured(config: "Config") -> "Subject":
-    from seq2seq.reproduction.subject import untrained
+    from seq2seq.reproduction.detail import Subject, new_model
 
-    return untrained(config.model, config.training, config.search, config.data)
+    return Subject(
+        model=new_model(config.model),
+        vocab_size=config.data.tokenizer.vocab_size,
+        training=config.training,
+        search=config.search,
+        data=config.data,
+    )
 
 
-def _trained(run_folder: Path) -> "Subject":
+def _trained(run: Path) -> "Subject":
     from seq2seq.config import read_config
-    from seq2seq.reproduction.subject import trained
+    from seq2seq.reproduction.detail import Subject
     from seq2seq.storage.checkpoint import find_model, load_model
 
-    model = load_model(find_model(run_folder)).model
-    config = read_config(run_folder)
-    return trained(model, config.training, config.search, config.data, run_folder)
+    model = load_model(find_model(run)).model
+    config = read_config(run)
+    return Subject(
+        model=model,
+        vocab_size=model.vocab_size,
+        training=config.training,
+        search=config.search,
+        data=config.data,
+        run=run,
+    )

@@ -27,9 +27,10 @@ _COMMANDS = {
 
 _EXAMPLES = """\
 examples:
-  seq2seq train                                    the embedded English-German corpus
+  seq2seq train model=tiny schedule=demo run_dir=runs/demo     the embedded corpus, in minutes
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
-                data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
+                data.valid.source=valid.en data.valid.target=valid.de \\
+                model=small schedule=small_data run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq score -i test.out.de -r test.de
   seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
@@ -42,8 +43,11 @@ usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
 Train a model from parallel text; a Hydra application: every choice is KEY=VALUE.
 
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
-  model=tiny|small|base|big             sizes with the schedule that suits them
-  details=paper|tensor2tensor            where the paper and its authors' code differ
+  model=tiny|small|base|big             the size of the model; default base
+  schedule=paper|small_data|demo        step size, learning rate, end; default paper, for millions
+                                        of pairs; small_data for 30,000 to 500,000 pairs; demo
+                                        ends after some minutes
+  variant=paper|tensor2tensor           where the paper and its authors' code differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
   run_dir=FOLDER  resume=true           where to write; go on where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
@@ -53,9 +57,11 @@ Train a model from parallel text; a Hydra application: every choice is KEY=VALUE
   --debug          show a traceback on errors
   --hydra-help     Hydra's own flags
 
-example:
+examples:
+  seq2seq train model=tiny schedule=demo run_dir=runs/demo
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
-                data.valid.source=valid.en data.valid.target=valid.de model=small run_dir=runs/mine
+                data.valid.source=valid.en data.valid.target=valid.de \\
+                model=small schedule=small_data run_dir=runs/mine
 """
 
 

@@ -1,6 +1,7 @@
-"""`seq2seq table3`: runs beside the rows of the paper's Table 3."""
+"""`seq2seq table3`: compare runs with the rows of the paper's Table 3."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,12 @@ if TYPE_CHECKING:
     from seq2seq.reproduction.table3 import TableRun
 
 _EXAMPLE = """\
-A run is known by its configuration, not by its folder's name: by what it changes of base, the run
-that the others differ from least. Its figures are those of its last validation.
+A run's row is found by its configuration: by how it differs from base, which is the run that the
+others differ from least. Its scores are those of its last validation.
 
 example:
-  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k model=small
+  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
+                model=small schedule=small_data
   seq2seq table3 runs/multirun-*/*/
 """
 
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table.
 
     Raises:
-        UserError: a folder is no run, or was never validated.
+        UserError: if a folder is no run, or its last validation is missing or damaged.
     """
     from seq2seq.reproduction.table3 import as_json, as_text, compare
 
@@ -52,11 +54,17 @@ def _read_run(folder: Path) -> "TableRun":
     if not validated:
         raise UserError(f"{path}: no validation in it; let the run reach a checkpoint first")
     last = validated[-1]
+    if not all(map(math.isfinite, last.values())):
+        raise UserError(f"{path}: the last validation has a value that is not finite")
+    try:
+        parameters = count_parameters(config.model, config.data.tokenizer.vocab_size)
+    except UserError as error:
+        raise UserError(f"{folder / 'config.yaml'}: {error}") from None
     return TableRun(
         name=str(folder),
         settings=table_settings(config.model, config.training.label_smoothing),
         step=int(last["step"]),
         perplexity=float(last["valid/perplexity"]),
         bleu=float(last["valid/bleu"]),
-        parameters=count_parameters(config.model, config.data.tokenizer.vocab_size),
+        parameters=parameters,
     )

@@ -13,10 +13,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.config import Config, check_words, config_path, explain, register, to_config
+from seq2seq.cli.overrides import check_command_line, config_path, explain, register, to_config
+from seq2seq.config import Config
 from seq2seq.errors import UsageError
 from seq2seq.training.distributed import World
-from seq2seq.training_run import Run
+from seq2seq.training_run import run_training
 
 logger = logging.getLogger("seq2seq")
 
@@ -24,64 +25,73 @@ logger = logging.getLogger("seq2seq")
 def train(words: list[str]) -> int:
     """Run the application with Hydra's command line.
 
+    Returns:
+        0, or 128 + the signal that ended a run early.
+
     Raises:
-        UsageError: an override that names nothing or has no valid value.
-        UserError: bad data or a bad run.
+        UsageError: if an override names nothing or has no valid value.
+        UserError: if the data or a run folder can't be used, or training diverges.
     """
     register()
-    # Hydra would print its errors and leave; with this it raises them, and they become one line.
+    # Hydra would print its errors and leave; so it raises them, and they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if not word.startswith("-") and "=" in word]
     flags = [word for word in words if word not in overrides]
-    check_words([*flags, *overrides])
-    before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
-    world = World.of_environment()
-    if not world.first:
+    multirun = bool({"-m", "--multirun"} & set(flags))
+    check_command_line([*flags, *overrides])
+    world = World.from_environment()
+    if not world.is_main:
         logger.setLevel(logging.ERROR)
+    if world.size > 1 and multirun:
+        error = UsageError("--multirun can't run under torchrun: start one run after the other")
+        raise _reported_by_main(world, error)
+    before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
+    try:
+        exit_codes = _run_application(world)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _reported_by_main(world, UsageError(explain(error))) from error
+    finally:
+        sys.argv = before
+    if not exit_codes and multirun and len(flags) == 1:
+        raise UsageError("no combination to run: a list of values, or a glob, is empty")
+    return max(exit_codes, default=0)
+
+
+def _run_application(world: World) -> list[int]:
+    """Run all combinations of a --multirun, or the one run; their exit codes."""
     exit_codes: list[int] = []
     errors: list[Exception] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
     def application(chosen: DictConfig) -> None:
-        if any(code > 128 for code in exit_codes):  # a signal is for all runs of a --multirun
+        if any(code > 128 for code in exit_codes):  # a signal is for all runs
             return
         try:
-            with world.joined():
+            with world.process_group():
                 config = to_config(chosen)
                 folder = world.on_main(lambda: _run_folder(config))
-                exit_codes.append(Run(config, folder, _as_yaml(chosen), world).execute())
+                yaml = OmegaConf.to_yaml(chosen, resolve=True)
+                exit_codes.append(run_training(config, folder, yaml, world))
         except Exception as error:
-            # Raised below, where Hydra has no word to add; the other runs of a --multirun go on.
+            # Raised below, outside of Hydra; the other runs of a --multirun go on.
             if errors:
                 logger.error(f"seq2seq: {errors[-1]}")
             errors.append(error)
 
-    try:
-        if world.size > 1 and {"-m", "--multirun"} & set(flags):
-            raise UsageError("--multirun can't run under torchrun: start one run after the other")
-        application()
-    except (HydraException, OmegaConfBaseException, UsageError) as error:
-        if not world.first:  # the same command line: the first says it
-            raise SystemExit(2) from error
-        raise error if isinstance(error, UsageError) else UsageError(explain(error)) from error
-    finally:
-        sys.argv = before
+    application()
     if errors:
-        if isinstance(errors[-1], OmegaConfBaseException):
-            raise UsageError(explain(errors[-1])) from errors[-1]
         raise errors[-1]
-    if not exit_codes and {"-m", "--multirun"} >= set(flags) and flags:
-        raise UsageError("no combination to run: a list of values, or a glob, is empty")
-    return max(exit_codes, default=0)
+    return exit_codes
 
 
-def _as_yaml(chosen: DictConfig) -> str:
-    return OmegaConf.to_yaml(chosen, resolve=True)
+def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExit:
+    """The error; silence in the other processes, which have the same command line."""
+    return error if world.is_main else SystemExit(2)
 
 
 def _run_folder(config: Config) -> Path:
-    """The folder as given, or a name made from what was chosen and the date."""
+    """The folder as given, or a name made of what was chosen and the date."""
     application = HydraConfig.get()
     if application.mode is RunMode.MULTIRUN:
         # What all runs share was typed as it is; what differs was typed as a list, or a glob.
@@ -91,7 +101,7 @@ def _run_folder(config: Config) -> Path:
     if config.run_dir is not None:
         return Path(config.run_dir)
     if config.resume:
-        raise UsageError("resume=true needs to know what: give run_dir=...")
+        raise UsageError("resume=true needs run_dir=..., the folder of the run to go on with")
     chosen = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return Path("runs") / f"{chosen['data']}-{chosen['model']}-{date}"

@@ -8,15 +8,18 @@ import torch
 from torch.nn import functional as F
 
 from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.device import autocast
 from seq2seq.evaluation.scores import bleu
 from seq2seq.model import Transformer
 
+_BATCH_TOKENS = 2048
+
 
 @dataclass(frozen=True)
 class Validation:
-    """The figures of one validation."""
+    """The result of one validation."""
 
     loss: float
     """Cross-entropy in nats per target token, `</s>` counted, without label smoothing."""
@@ -28,29 +31,37 @@ class Validation:
         """exp(loss), per target token."""
         return math.exp(min(self.loss, 700.0))
 
+    def metrics(self) -> dict[str, float]:
+        """By the names under which they are recorded."""
+        return {
+            "valid/loss": self.loss,
+            "valid/perplexity": self.perplexity,
+            "valid/bleu": self.bleu,
+        }
+
 
 def validate(
     model: Transformer,
-    batching: Batching,
+    corpus: EncodedCorpus,
     references: Sequence[str],
     translate: Callable[[], list[str]],
     *,
     device: torch.device,
-    precision: torch.dtype,
+    dtype: torch.dtype,
 ) -> Validation:
     """Evaluate a model on the validation set.
 
     Args:
         model: left in the mode it was in.
-        batching: the encoded pairs.
+        corpus: the encoded pairs.
         references: target sides of all validation lines.
         translate: the search's output for all source sides, in their order.
         device: where the model is.
-        precision: of the forward passes.
+        dtype: of the matrix products.
     """
     training = model.training
     model.eval()
-    loss = cross_entropy(model, batching, device=device, precision=precision)
+    loss = cross_entropy(model, corpus, device=device, dtype=dtype)
     score = bleu(translate(), [references]).value
     model.train(training)
     return Validation(loss, score)
@@ -58,13 +69,16 @@ def validate(
 
 @torch.inference_mode()
 def cross_entropy(
-    model: Transformer, batching: Batching, *, device: torch.device, precision: torch.dtype
+    model: Transformer, corpus: EncodedCorpus, *, device: torch.device, dtype: torch.dtype
 ) -> float:
     """Nats per target token given the reference before it, over all pairs."""
-    total, tokens = 0.0, 0
+    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+    tokens = max(_BATCH_TOKENS, longest)
+    batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
+    total, count = 0.0, 0
     for indices in batching.in_order():
         batch = batching.collate(indices).to(device)
-        with autocast(device, precision):
+        with autocast(device, dtype):
             logits = model(batch.source, batch.target_input)
         total += F.cross_entropy(
             logits.float().flatten(0, 1),
@@ -72,5 +86,5 @@ def cross_entropy(
             ignore_index=PADDING_ID,
             reduction="sum",
         ).item()
-        tokens += int((batch.target_output != PADDING_ID).sum())
-    return total / tokens
+        count += int((batch.target_output != PADDING_ID).sum())
+    return total / count

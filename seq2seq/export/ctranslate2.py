@@ -1,30 +1,30 @@
 """CTranslate2: a folder for `ctranslate2.Translator`."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
-from seq2seq.export import LONGEST
-from seq2seq.model.attention import MultiHeadAttention
-from seq2seq.model.config import Start
-from seq2seq.model.embedding import LearnedPositions
-from seq2seq.model.layers import DecoderLayer, EncoderLayer
-from seq2seq.storage.atomic import new_folder
+from seq2seq.export.limits import MAX_POSITIONS, check_expressible
+from seq2seq.model import Transformer
+from seq2seq.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions
+from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.checkpoint import TrainedModel
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder in float32.
 
-    CTranslate2 compares hypotheses by log-probability / length^length_penalty, ours by
-    ((5 + length) / 6)^alpha: with beam search the two may choose differently.
+    CTranslate2 compares hypotheses by log-probability / length^length_penalty, this package by
+    log-probability / ((5 + length) / 6)^alpha: beam search may choose differently.
 
     Raises:
-        UserError: CTranslate2 is not installed, or the model has what it has not.
+        UserError: if CTranslate2 is not installed, it can't express the model, or the folder can't
+            be written.
     """
     try:
         from ctranslate2.specs import TransformerSpec
@@ -33,30 +33,10 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
             "exporting to CTranslate2 needs it: pip install 'seq2seq[export]'"
         ) from None
     model, config = trained.model, trained.model.config
-    if config.key_width != config.value_width or (
-        config.key_width * config.num_heads != config.d_model
-    ):
-        raise UserError("CTranslate2's heads are d_model / num_heads wide: this model's are not")
-    if config.start is not Start.symbol:
-        raise UserError("CTranslate2 starts with a symbol's embedding: this model with zeros")
+    check_expressible(config, "CTranslate2")
     spec = TransformerSpec.from_config(config.num_layers, config.num_heads, pre_norm=False)
     spec.config.add_attribute("layer_norm_epsilon", config.layer_norm_epsilon)
-    positions = model.embedding.positions
-    if isinstance(positions, LearnedPositions):
-        table: Tensor = positions.weight
-    else:
-        table = positions.compute(LONGEST, config.d_model).to(model.embedding.weight)
-    weight = _array(model.embedding.weight)
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = weight
-    spec.decoder.projection.weight = weight
-    layers = ((spec.encoder, model.encoder), (spec.decoder, model.decoder))
-    for side, ours in layers:
-        side.scale_embeddings = model.embedding.scale
-        side.position_encodings.encodings = _array(table)
-        for written, layer in zip(
-            side.layer, cast(Iterable[EncoderLayer | DecoderLayer], ours), strict=True
-        ):
-            _write_layer(written, layer)
+    _write_weights(spec, model)
     pieces = trained.tokenizer.pieces(list(range(model.vocab_size)))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
@@ -65,43 +45,53 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     spec.config.add_source_eos = True
     spec.config.bos_token = spec.config.decoder_start_token = pieces[START_ID]
     spec.validate()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as whole:
-        spec.save(str(whole))
+    with TemporaryDirectory() as temporary:
+        spec.save(temporary)
+        files = {path.name: path.read_bytes() for path in Path(temporary).iterdir()}
+    write_folder(folder, files)
+
+
+def _write_weights(spec: Any, model: Transformer) -> None:
+    matrix = _array(model.embedding.weight)
+    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = matrix
+    spec.decoder.projection.weight = matrix
+    if isinstance(model.positions, LearnedPositions):
+        positions: Tensor = model.positions.weight
+    else:
+        positions = model.positions.compute(MAX_POSITIONS, model.config.d_model)
+    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = _array(positions)
+        for written, layer in zip(side.layer, stack.layers, strict=True):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
+            _write_layer(written, layer)
 
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    attention = layer.self_attention
-    _write_linear(spec.self_attention.linear[0], attention.projection)
-    _write_linear(spec.self_attention.linear[1], attention.output)
-    _write_norm(spec.self_attention.layer_norm, layer.after_self_attention.norm)
+    """Write the projections of self-attention one below the other, and those of the memory."""
+    own = layer.self_attention
+    _write_linears(spec.self_attention.linear[0], own.w_q, own.w_k, own.w_v)
+    _write_linears(spec.self_attention.linear[1], own.w_o)
+    _write_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
     if isinstance(layer, DecoderLayer):
-        _write_memory_attention(spec.attention, layer.cross_attention)
-        _write_norm(spec.attention.layer_norm, layer.after_cross_attention.norm)
-    _write_linear(spec.ffn.linear_0, layer.feed_forward.inner)
-    _write_linear(spec.ffn.linear_1, layer.feed_forward.outer)
-    _write_norm(spec.ffn.layer_norm, layer.after_feed_forward.norm)
+        cross = layer.cross_attention
+        _write_linears(spec.attention.linear[0], cross.w_q)
+        _write_linears(spec.attention.linear[1], cross.w_k, cross.w_v)
+        _write_linears(spec.attention.linear[2], cross.w_o)
+        _write_norm(spec.attention.layer_norm, layer.cross_attention_norm)
+    _write_linears(spec.ffn.linear_0, layer.feed_forward.inner)
+    _write_linears(spec.ffn.linear_1, layer.feed_forward.outer)
+    _write_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
 
 
-def _write_memory_attention(spec: Any, attention: MultiHeadAttention) -> None:
-    weight, bias = attention.projection.weight, attention.projection.bias
-    queries = slice(0, attention.query_size)
-    others = slice(attention.query_size, None)
-    for linear, rows in zip(spec.linear, (queries, others), strict=False):
-        linear.weight = _array(weight[rows])
-        if bias is not None:
-            linear.bias = _array(bias[rows])
-    _write_linear(spec.linear[2], attention.output)
+def _write_linears(spec: Any, *linears: nn.Linear) -> None:
+    spec.weight = _array(torch.cat([linear.weight for linear in linears]))
+    if linears[0].bias is not None:
+        spec.bias = _array(torch.cat([linear.bias for linear in linears]))
 
 
-def _write_linear(spec: Any, layer: nn.Linear) -> None:
-    spec.weight = _array(layer.weight)
-    if layer.bias is not None:
-        spec.bias = _array(layer.bias)
-
-
-def _write_norm(spec: Any, layer: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(layer.weight), _array(layer.bias)
+def _write_norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
 
 
 def _array(value: Tensor) -> Any:

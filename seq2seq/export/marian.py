@@ -1,9 +1,8 @@
 """Hugging Face's Marian: a folder for `MarianMTModel` and `MarianTokenizer`."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -11,33 +10,31 @@ from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
-from seq2seq.export import LONGEST
+from seq2seq.export.limits import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.attention import MultiHeadAttention
-from seq2seq.model.config import Positions, Start
-from seq2seq.model.layers import DecoderLayer, EncoderLayer
+from seq2seq.model.config import Positions
+from seq2seq.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention
 from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.checkpoint import TrainedModel
-
-MARIAN_LAYER_NORM_EPSILON = 1e-5
-"""Fixed in `MarianMTModel`; ours is 1e-6 by default, which moves logits by less than 1e-4."""
 
 
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`.
 
-    Its `generate` divides a hypothesis' log-probability by length^length_penalty, ours by
-    ((5 + length) / 6)^alpha: with beam search the two may choose differently.
+    Its `generate` divides a hypothesis' log-probability by length^length_penalty, this package by
+    ((5 + length) / 6)^alpha: beam search may choose differently.
 
     Raises:
-        UserError: the model has what Marian has not, or the folder can't be written.
+        UserError: if Marian can't express the model, or the folder can't be written.
     """
     config, pieces = trained.model.config, trained.tokenizer.pieces
-    _check_expressible(config)
-    vocabulary = {
-        piece: number
-        for number, piece in enumerate(pieces(list(range(trained.tokenizer.vocab_size))))
-    }
+    check_expressible(config, "Marian")
+    if config.positions is not Positions.sinusoidal:
+        raise UserError(
+            f"Marian has the paper's sinusoids: a model with {config.positions.value} positions"
+            " can't be exported"
+        )
+    all_pieces = pieces(list(range(trained.tokenizer.vocab_size)))
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": trained.source_language,
@@ -53,7 +50,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
             "config.json": _json(_marian_config(config, trained.model.vocab_size)),
             "generation_config.json": _json(_generation()),
             "tokenizer_config.json": _json(tokenizer),
-            "vocab.json": _json(vocabulary),
+            "vocab.json": _json({piece: i for i, piece in enumerate(all_pieces)}),
             "source.spm": trained.tokenizer.model_bytes,
             "target.spm": trained.tokenizer.model_bytes,
         },
@@ -61,10 +58,11 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
 
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
-    """Our weights under Marian's names.
+    """The weights under Marian's names.
 
     Marian's sinusoids are all sines, then all cosines, of the same angles as the paper's, which
-    alternate: so its features are ours in another order, everywhere.
+    alternate: its states have the same elements in another order, everywhere. Its norms' epsilon
+    is always 1e-5; where it is 1e-6 here, logits differ by less than 1e-4.
     """
     d_model = model.config.d_model
     order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
@@ -77,43 +75,31 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
         weights[f"{name}.weight"] = weight
         weights[f"{name}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
 
-    def norm(name: str, layer: nn.LayerNorm) -> None:
-        linear(name, layer.weight[order], layer.bias[order])
+    def reads(name: str, layer: nn.Linear) -> None:  # a state: its columns change places
+        linear(name, layer.weight[:, order], layer.bias)
+
+    def writes(name: str, layer: nn.Linear | nn.LayerNorm) -> None:  # a state: its rows do
+        linear(name, layer.weight[order], None if layer.bias is None else layer.bias[order])
 
     def attention(name: str, layer: MultiHeadAttention) -> None:
-        weight, bias = layer.projection.weight, layer.projection.bias
-        biases = (None,) * 3 if bias is None else bias.chunk(3)
-        for part, matrix, offset in zip("qkv", weight.chunk(3), biases, strict=True):
-            linear(f"{name}.{part}_proj", matrix[:, order], offset)
-        bias = layer.output.bias
-        linear(
-            f"{name}.out_proj", layer.output.weight[order], None if bias is None else bias[order]
-        )
+        reads(f"{name}.q_proj", layer.w_q)
+        reads(f"{name}.k_proj", layer.w_k)
+        reads(f"{name}.v_proj", layer.w_v)
+        writes(f"{name}.out_proj", layer.w_o)
 
-    for side, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for index, layer in enumerate(cast(Iterable[EncoderLayer | DecoderLayer], layers)):
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for index, layer in enumerate(stack.layers):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
             name = f"model.{side}.layers.{index}"
             attention(f"{name}.self_attn", layer.self_attention)
-            norm(f"{name}.self_attn_layer_norm", layer.after_self_attention.norm)
+            writes(f"{name}.self_attn_layer_norm", layer.self_attention_norm)
             if isinstance(layer, DecoderLayer):
                 attention(f"{name}.encoder_attn", layer.cross_attention)
-                norm(f"{name}.encoder_attn_layer_norm", layer.after_cross_attention.norm)
-            inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-            linear(f"{name}.fc1", inner.weight[:, order], inner.bias)
-            linear(f"{name}.fc2", outer.weight[order], outer.bias[order])
-            norm(f"{name}.final_layer_norm", layer.after_feed_forward.norm)
+                writes(f"{name}.encoder_attn_layer_norm", layer.cross_attention_norm)
+            reads(f"{name}.fc1", layer.feed_forward.inner)
+            writes(f"{name}.fc2", layer.feed_forward.outer)
+            writes(f"{name}.final_layer_norm", layer.feed_forward_norm)
     return {name: value.detach().clone().contiguous() for name, value in weights.items()}
-
-
-def _check_expressible(config: TransformerConfig) -> None:
-    """Refuse what Marian has no place for."""
-    width = config.d_model // config.num_heads
-    if (config.key_width, config.value_width) != (width, width):
-        raise UserError("Marian's heads are d_model / num_heads wide: this model's are not")
-    if config.positions is not Positions.sinusoidal:
-        raise UserError(f"Marian has the paper's sinusoids: no {config.positions.value} positions")
-    if config.start is not Start.symbol:
-        raise UserError("Marian starts with a symbol's embedding: this model with zeros")
 
 
 def _marian_config(config: TransformerConfig, vocab_size: int) -> dict[str, Any]:
@@ -140,7 +126,7 @@ def _marian_config(config: TransformerConfig, vocab_size: int) -> dict[str, Any]
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
-        "max_position_embeddings": LONGEST,
+        "max_position_embeddings": MAX_POSITIONS,
         "pad_token_id": PADDING_ID,
         "bos_token_id": START_ID,
         "eos_token_id": END_ID,

@@ -1,1 +1,1 @@
-"""How faithful a model and its training are to the paper: measured, detail by detail."""
+"""How faithful a model, its training and its search are to the paper, measured detail by detail."""

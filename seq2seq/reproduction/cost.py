@@ -1,31 +1,53 @@
-"""What a model weighs and what its training costs (Tables 2 and 3)."""
+"""How many parameters a model has, and how many operations its training takes (Tables 2 and 3)."""
+
+from dataclasses import replace
 
 import torch
+from torch import nn
 
+from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import new_transformer
 
-P100_FLOPS = 9.5e12
-"""The sustained rate of a P100 that the paper's footnote 5 assumes, in single precision."""
-
-AUTHORS_ROWS = 40_960
-"""Rows of the authors' shared matrix: with them, and with biases on the attention projections, the
-counts of Table 3 come out."""
-
-_SECONDS_A_DAY = 24 * 3600
-# 12 hours and 3.5 days on 8 P100 (5.2).
-PAPERS_ESTIMATE = {
-    "base": 0.5 * _SECONDS_A_DAY * 8 * P100_FLOPS,
-    "big": 3.5 * _SECONDS_A_DAY * 8 * P100_FLOPS,
+PAPER_MODELS = {
+    "base": TransformerConfig(),
+    "big": TransformerConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
 }
-"""Floating point operations by section 6.1: training time x number of GPUs x sustained rate."""
+
+TENSOR2TENSOR_ROWS = 40_960
+"""Rows of tensor2tensor's shared matrix: with them, and with biases on the attention projections,
+the counts of Table 3 come out."""
+
+_P100_FLOPS_PER_SECOND = 9.5e12  # sustained, in single precision (footnote 5)
+_DAY = 24 * 3600
+PAPER_FLOPS = {
+    "base": 0.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
+    "big": 3.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
+}
+"""Floating-point operations as section 6.1 estimates them: training time (12 hours and 3.5 days,
+section 5.2) x number of GPUs x sustained rate."""
 
 
 def count_parameters(config: TransformerConfig, vocab_size: int) -> int:
-    """The numbers that a model would train, counted without making them."""
-    with torch.device("meta"):
-        model = new_transformer(config, vocab_size)
-    return sum(parameter.numel() for parameter in model.parameters())
+    """Count the parameters of a model without making it: one layer's times the number of layers.
+
+    Raises:
+        UserError: if a matrix has more elements than PyTorch can count.
+    """
+    try:
+        with torch.device("meta"):
+            model = new_transformer(replace(config, num_layers=1), vocab_size)
+    except (RuntimeError, TypeError, OverflowError):
+        raise UserError(
+            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
+            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
+        ) from None
+    layer = _elements(model.encoder) + _elements(model.decoder)
+    return _elements(model) + (config.num_layers - 1) * layer
+
+
+def _elements(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def step_flops(
@@ -37,7 +59,7 @@ def step_flops(
     source_length: float,
     target_length: float,
 ) -> float:
-    """Floating point operations of one update: three times those of the forward matrix products.
+    """Count the floating-point operations of one update: three times the forward matrix products.
 
     The backward pass has two products for each of the forward pass. A product of (m, k) and (k, n)
     has 2mkn operations; attention is counted over whole sentences, masked or not.
@@ -50,14 +72,14 @@ def step_flops(
         source_length: tokens of a sentence.
         target_length: tokens of a sentence.
     """
-    heads, width = config.num_heads, config.d_model
-    queries, values = heads * config.key_width, heads * config.value_width
-    both = queries + values  # QK^T and the weighted sum of V; also the columns of W^K and W^V
-    feed_forward = 2 * width * config.d_ff
+    d_model, heads = config.d_model, config.num_heads
+    # QK^T and the weighted sum of V; also the rows of W^K and W^V.
+    both = heads * config.key_width + heads * config.value_width
+    feed_forward = 2 * d_model * config.d_ff
     # Multiplications a token; W^Q and W^O together have as many entries as W^K and W^V.
-    source_layer = 2 * width * both + feed_forward + both * source_length
-    target_layer = 3 * width * both + feed_forward + both * (target_length + source_length)
-    memory = width * both  # keys and values of the encoder's states, in each decoder layer
-    source = config.num_layers * (source_layer + memory)
-    target = config.num_layers * target_layer + width * vocab_size
+    encoder_layer = 2 * d_model * both + feed_forward + both * source_length
+    decoder_layer = 3 * d_model * both + feed_forward + both * (target_length + source_length)
+    memory = d_model * both  # keys and values of the encoder's states, in each decoder layer
+    source = config.num_layers * (encoder_layer + memory)
+    target = config.num_layers * decoder_layer + d_model * vocab_size
     return 3 * 2 * (source_tokens * source + target_tokens * target)

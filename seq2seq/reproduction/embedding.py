@@ -1,56 +1,48 @@
-"""Positions, scale, the shared matrix and the start (rows 5 to 8; 3.4 and 3.5), by running them."""
+"""Sections 3.4 and 3.5: embeddings, the shared matrix, positions, and the decoder's start."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from seq2seq.data.batching import Batching
+from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.model import Transformer
-from seq2seq.reproduction.subject import Finding, Subject
-from seq2seq.reproduction.synthetic import FIRST_WORD
-from seq2seq.reproduction.trace import mode, random_tokens, trace
-from seq2seq.reproduction.training import is_shifted
-
-_POSITIONS = (0, 1, 2, 10, 100)
+from seq2seq.reproduction.detail import Finding, Subject, detail
+from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_corpus
+from seq2seq.reproduction.trace import LENGTH, mode, random_tokens, trace
 
 
+@detail(
+    "positions (3.5)",
+    paper="sine and cosine interleaved, pos / 10000^(2i/d)",
+    tensor2tensor="halves concatenated, wavelengths by log(10000) / (d/2 - 1)",
+)
 def positions(subject: Subject) -> Finding:
-    """Row 5: what the embedding adds to a token's vector at some positions."""
-    model = subject.model
-    size = model.config.d_model
-    scale = _scale(model)
-    found = {p: _position_vector(model, p, scale) for p in _POSITIONS}
-    half = size // 2
-    interleaved = {
-        p: [
-            math.cos(p / 10000 ** ((j - 1) / size)) if j % 2 else math.sin(p / 10000 ** (j / size))
-            for j in range(size)
-        ]
-        for p in _POSITIONS
-    }
-    rates = [math.exp(-i * math.log(10000) / max(half - 1, 1)) for i in range(half)]
-    concatenated = {
-        p: [math.sin(p * rate) for rate in rates] + [math.cos(p * rate) for rate in rates]
-        for p in _POSITIONS
-    }
-    paper, authors = (_near(found, table) for table in (interleaved, concatenated))
-    shown = ", ".join(f"PE(10, {i}) = {found[10][i]:.4f}" for i in (0, 1, 2))
-    layout = "interleaved" if paper else "concatenated" if authors else "no sinusoids"
-    return Finding(f"{layout}: {shown}", paper, authors)
-
-
-def _position_vector(model: Transformer, position: int, scale: float) -> Tensor:
-    """What is left of an embedded token, (D,), without the token."""
-    with mode(model, training=False):
-        embedded: Tensor = model.embedding(torch.tensor([[FIRST_WORD]]), position)[0, 0]
-        return embedded - scale * model.embedding.weight[FIRST_WORD]
-
-
-def _near(found: dict[int, Tensor], table: dict[int, list[float]]) -> bool:
-    return all(
-        torch.allclose(found[p].double(), torch.tensor(table[p], dtype=torch.float64), atol=1e-4)
-        for p in table
+    """Subtract the scaled embedding of a word from what the model makes of it."""
+    d = subject.model.config.d_model
+    found = _position_vectors(subject.model).double()
+    position, i = torch.arange(LENGTH).double().unsqueeze(1), torch.arange(d // 2).double()
+    angle = position / 10000 ** (2 * i / d)
+    interleaved = torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1)
+    angle = position * torch.exp(-i * math.log(10000) / max(d // 2 - 1, 1))
+    concatenated = torch.cat((angle.sin(), angle.cos()), dim=1)
+    paper, tensor2tensor = (
+        torch.allclose(found, table, atol=1e-4) for table in (interleaved, concatenated)
     )
+    shown = ", ".join(f"PE(10, {i}) = {value:.4f}" for i, value in enumerate(found[10, :3]))
+    layout = "interleaved" if paper else "concatenated" if tensor2tensor else "no sinusoids"
+    return Finding(f"{layout}: {shown}", paper, tensor2tensor)
+
+
+def _position_vectors(model: Transformer) -> Tensor:
+    """(LENGTH, D)."""
+    with mode(model, training=False):
+        embedded = model.embed(torch.full((1, LENGTH), FIRST_WORD))[0]
+        return embedded - _scale(model) * model.embedding.weight[FIRST_WORD]
 
 
 def _scale(model: Transformer, stack: int = 0) -> float:
@@ -62,92 +54,129 @@ def _scale(model: Transformer, stack: int = 0) -> float:
         return float((rows * embedded).sum() / (rows * rows).sum())
 
 
+@detail(
+    "embedding scale (3.4)", paper="times sqrt(d_model)", tensor2tensor="the same, padding zeroed"
+)
 def embedding_scale(subject: Subject) -> Finding:
-    """Row 6: measured on tokens in both stacks; and nothing is read from pads."""
+    """Compare embedded tokens with their rows, and sentences with and without padding."""
     model = subject.model
     wanted = math.sqrt(model.config.d_model)
     source, target = _scale(model, 0), _scale(model, 1)
     right = all(math.isclose(scale, wanted, rel_tol=1e-4) for scale in (source, target))
-    sealed = _pads_are_sealed(model)
-    pads = "pads reach no token" if sealed else "pads reach other tokens"
-    return Finding(
-        f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {wanted:.4g}; {pads}",
-        right and sealed,
-        right and sealed,
+    masked = _padding_is_masked(model)
+    return Finding.both(
+        f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {wanted:.4g};"
+        f" padding reaches {'no token' if masked else 'other tokens'}",
+        right and masked,
     )
 
 
-def _pads_are_sealed(model: Transformer) -> bool:
+def _padding_is_masked(model: Transformer) -> bool:
     with mode(model, training=False):
-        short, target = random_tokens(model)[:, :5], random_tokens(model)
-        padded = torch.cat((short, torch.full_like(short, model.padding_id)), dim=1)
-        plain, longer = model.encode(short), model.encode(padded)
-        same_memory = torch.allclose(plain.states, longer.states[:, :5], atol=1e-4)
-        return same_memory and torch.allclose(
-            model.decode(target, plain), model.decode(target, longer), atol=1e-4
-        )
+        source, target_input = random_tokens(model)[:, :5], random_tokens(model)
+        padded = torch.cat((source, torch.full_like(source, PADDING_ID)), dim=1)
+        memories, states = [], []
+        for sentence in (source, padded):
+            mask = model.source_mask(sentence)
+            memory = model.encode(sentence, mask)
+            memories.append(memory[:, :5])
+            states.append(model.decode(target_input, memory, mask))
+        pairs = (memories, states)
+        return all(torch.allclose(one, other, atol=1e-4) for one, other in pairs)
 
 
+@detail(
+    "shared matrix (3.4)",
+    paper="source embedding = target embedding = pre-softmax matrix",
+    tensor2tensor="the same, logits without bias",
+)
 def shared_matrix(subject: Subject) -> Finding:
-    """Row 7: moving one row of one matrix moves the source, the target and the logit of a token."""
+    """Change one row of a matrix at a time: source, target and logit of its token must follow."""
     model = subject.model
     stacks = {id(p) for stack in (model.encoder, model.decoder) for p in stack.parameters()}
+    outside = {p.data_ptr(): p for p in model.parameters() if id(p) not in stacks}
     shape = (model.vocab_size, model.config.d_model)
-    matrices = {
-        p.data_ptr(): p for p in model.parameters() if p.shape == shape and id(p) not in stacks
-    }
-    moved = [_moved_by(model, matrix) for matrix in matrices.values()]
-    with torch.no_grad():
-        bias = bool(model.project(torch.zeros(1, model.config.d_model)).any())
-    if moved == [["source", "target", "logits"]] and not bias:
-        return Finding("one storage: a row moves source, target and logit; no bias", True, True)
-    parts = "; ".join(" and ".join(names) or "nothing" for names in moved)
-    return Finding(
-        f"{len(matrices)} matrices of V x d_model, moving: {parts}"
-        + ("; logits with a bias" if bias else ""),
-        moved == [["source", "target", "logits"]],
-        False,
-    )
+    moved = [_moved_by(model, p) for p in outside.values() if p.shape == shape]
+    bias = any(_makes_bias(model, parameter) for parameter in outside.values())
+    shared = moved == [["source", "target", "logits"]]
+    if shared and not bias:
+        return Finding.both("one storage: a row moves source, target and logit; no bias", True)
+    uses = "; ".join(" and ".join(names) or "nothing" for names in moved)
+    remark = "; logits with a bias" if bias else ""
+    return Finding(f"{len(moved)} matrices of V x d_model, moving: {uses}{remark}", shared, False)
 
 
 def _moved_by(model: Transformer, matrix: nn.Parameter) -> list[str]:
     """Which of the three uses of a token follow its row of a matrix."""
     token = FIRST_WORD + 1
-    sentence = torch.tensor([[token]])
-    states = torch.ones(1, model.config.d_model)
+    sentence, context = torch.tensor([[token]]), torch.tensor([[FIRST_WORD]])
+    mask = model.source_mask(context)
 
     def uses() -> list[Tensor]:
-        memory = model.encode(torch.tensor([[FIRST_WORD]]))
         return [
-            model.encode(sentence).states,
-            model.decode(sentence, memory),
-            model.project(states)[:, token],
+            model.encode(sentence, mask),
+            model.decode(sentence, model.encode(context, mask), mask),
+            model.project(torch.ones(1, model.config.d_model))[:, token],
         ]
 
     with mode(model, training=False):
-        before, row = uses(), matrix[token].clone()
-        matrix[token] += torch.linspace(0.0, 1.0, len(row))
-        after = uses()
-        matrix[token] = row
+        before = uses()
+        with _changed(matrix, token):
+            after = uses()
     names = ("source", "target", "logits")
     return [n for n, a, b in zip(names, before, after, strict=True) if not torch.equal(a, b)]
 
 
+def _makes_bias(model: Transformer, parameter: nn.Parameter) -> bool:
+    """Whether some value of a parameter gives the zero state logits other than zero."""
+    with mode(model, training=False), _changed(parameter, slice(None)):
+        return bool(model.project(torch.zeros(1, model.config.d_model)).any())
+
+
+@contextmanager
+def _changed(parameter: nn.Parameter, rows: int | slice) -> Iterator[None]:
+    """Change rows of a parameter for a while; under no_grad."""
+    before = parameter[rows].clone()
+    parameter[rows] += torch.linspace(0.5, 1.0, before.size(-1))
+    yield
+    parameter[rows] = before
+
+
+@detail(
+    "decoder's start (3.1)",
+    paper="outputs shifted right by one",
+    tensor2tensor="a zero vector first; </s> closes both sides",
+)
 def decoder_start(subject: Subject) -> Finding:
-    """Row 8: what the embedding makes of the symbol before the first token."""
+    """Subtract position 0 from the embedded start symbol, and look at a batch of pairs."""
     model = subject.model
     with mode(model, training=False):
-        embedded = model.embedding(torch.tensor([[model.start_id]]))[0, 0]
-        scale = _scale(model)
-        row = scale * model.embedding.weight[model.start_id]
-        start = embedded - _position_vector(model, 0, scale)
+        embedded = model.embed(torch.tensor([[model.start_id]]))[0, 0]
+        start = embedded - _position_vectors(model)[0]
+        row = _scale(model) * model.embedding.weight[model.start_id]
         zero = torch.allclose(start, torch.zeros_like(start), atol=1e-4)
         symbol = torch.allclose(start, row, atol=1e-4)
-    shifted = is_shifted(model.start_id)
+    shifted = _is_shifted(model.start_id)
     name = "a zero vector" if zero else "the embedding of <s>" if symbol else "something else"
-    order = "outputs shifted right by one, </s> last on both sides"
-    return Finding(
-        f"{name}; {order}" if shifted else f"{name}; outputs not shifted",
-        symbol and shifted,
-        zero and shifted,
+    order = "shifted right by one, </s> last on both sides" if shifted else "not shifted"
+    return Finding(f"{name}; outputs {order}", symbol and shifted, zero and shifted)
+
+
+def _is_shifted(start_id: int) -> bool:
+    """Whether batches have target inputs shifted right by one, and `</s>` last on both sides."""
+    corpus = synthetic_corpus(6, mean_length=5, vocab_size=FIRST_WORD + 7)
+    batching = Batching(corpus, source_tokens=400, target_tokens=400, seed=1)
+    indices = batching.in_order()[0]
+    batch = batching.collate(indices)
+    sources, targets = (
+        [read(i).tolist() for i in indices.tolist()] for read in (corpus.source, corpus.target)
+    )
+    inputs = [[start_id, *target[:-1]] for target in targets]
+    return all(row[-1] == END_ID for row in (*sources, *targets)) and all(
+        found.equal(pad_sequence(list(map(torch.tensor, rows)), True, PADDING_ID))
+        for found, rows in (
+            (batch.source, sources),
+            (batch.target_input, inputs),
+            (batch.target_output, targets),
+        )
     )

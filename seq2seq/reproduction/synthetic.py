@@ -1,4 +1,4 @@
-"""Made-up text: what has to be run needs sentences, and not whose."""
+"""Synthetic text: for measures that need sentences, and not any in particular."""
 
 import tempfile
 from functools import lru_cache
@@ -14,7 +14,7 @@ FIRST_WORD = 4
 
 
 class SyntheticLengths(EncodedCorpus):
-    """As many tokens as news text has, and no tokens: for batches that are only counted.
+    """Lengths as those of news text, without tokens: for batches that are only counted.
 
     Log-normal, with the deviations of newstest2013: 0.6 of a sentence's log-length, 0.17 of the
     logarithm of its ratio to its translation.
@@ -42,7 +42,7 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
         path = Path(folder) / "pairs.arrow"
         with EncodedCorpusWriter(path, vocab_size) as writer:
             writer.write(*sides)
-        # It stays mapped after its name is gone.
+        # The file stays mapped after it is deleted.
         return EncodedCorpus(path)
 
 

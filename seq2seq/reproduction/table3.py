@@ -1,25 +1,24 @@
-"""Table 3 of the paper, and runs of ours beside it."""
+"""Table 3 of the paper (section 6.2), and runs of ours beside it."""
 
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from seq2seq.model import TransformerConfig
-from seq2seq.reproduction.layout import table
+from seq2seq.reproduction.report import COLUMNS, text_table
 
 Setting = int | float | str | None
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row: what differs from base, and what came out on newstest2013."""
+    """A row: what differs from base, and the scores on newstest2013."""
 
     name: str
-    """Of its experiment: conf/experiment/table3/<name>.yaml."""
-    change: str
+    """That of conf/experiment/table3/<name>.yaml."""
     settings: Mapping[str, Setting]
-    """The settings that are not base's."""
+    """The settings that differ from base."""
     perplexity: float
     """Per word piece."""
     bleu: float
@@ -43,26 +42,26 @@ BASE: Mapping[str, Setting] = {
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
 ROWS = (
-    PaperRow("base", "base", {}, 4.92, 25.8, 65),
-    PaperRow("A_h1", "h 1", {"num_heads": 1}, 5.29, 24.9),
-    PaperRow("A_h4", "h 4", {"num_heads": 4}, 5.00, 25.5),
-    PaperRow("A_h16", "h 16", {"num_heads": 16}, 4.91, 25.8),
-    PaperRow("A_h32", "h 32", {"num_heads": 32}, 5.01, 25.4),
-    PaperRow("B_dk16", "d_k 16", {"d_k": 16}, 5.16, 25.1, 58),
-    PaperRow("B_dk32", "d_k 32", {"d_k": 32}, 5.01, 25.4, 60),
-    PaperRow("C_n2", "N 2", {"num_layers": 2}, 6.11, 23.7, 36),
-    PaperRow("C_n4", "N 4", {"num_layers": 4}, 5.19, 25.3, 50),
-    PaperRow("C_n8", "N 8", {"num_layers": 8}, 4.88, 25.5, 80),
-    PaperRow("C_dmodel256", "d_model 256", {"d_model": 256}, 5.75, 24.5, 28),
-    PaperRow("C_dmodel1024", "d_model 1024", {"d_model": 1024}, 4.66, 26.0, 168),
-    PaperRow("C_dff1024", "d_ff 1024", {"d_ff": 1024}, 5.12, 25.4, 53),
-    PaperRow("C_dff4096", "d_ff 4096", {"d_ff": 4096}, 4.75, 26.2, 90),
-    PaperRow("D_dropout0", "dropout 0.0", {"dropout": 0.0}, 5.77, 24.6),
-    PaperRow("D_dropout02", "dropout 0.2", {"dropout": 0.2}, 4.95, 25.5),
-    PaperRow("D_eps0", "eps 0.0", {"label_smoothing": 0.0}, 4.67, 25.3),
-    PaperRow("D_eps02", "eps 0.2", {"label_smoothing": 0.2}, 5.47, 25.7),
-    PaperRow("E_learned_positions", "learned positions", {"positions": "learned"}, 4.92, 25.7),
-    PaperRow("big", "big", _BIG, 4.33, 26.4, 213),
+    PaperRow("base", {}, 4.92, 25.8, 65),
+    PaperRow("A_h1", {"num_heads": 1}, 5.29, 24.9),
+    PaperRow("A_h4", {"num_heads": 4}, 5.00, 25.5),
+    PaperRow("A_h16", {"num_heads": 16}, 4.91, 25.8),
+    PaperRow("A_h32", {"num_heads": 32}, 5.01, 25.4),
+    PaperRow("B_dk16", {"d_k": 16}, 5.16, 25.1, 58),
+    PaperRow("B_dk32", {"d_k": 32}, 5.01, 25.4, 60),
+    PaperRow("C_n2", {"num_layers": 2}, 6.11, 23.7, 36),
+    PaperRow("C_n4", {"num_layers": 4}, 5.19, 25.3, 50),
+    PaperRow("C_n8", {"num_layers": 8}, 4.88, 25.5, 80),
+    PaperRow("C_dmodel256", {"d_model": 256}, 5.75, 24.5, 28),
+    PaperRow("C_dmodel1024", {"d_model": 1024}, 4.66, 26.0, 168),
+    PaperRow("C_dff1024", {"d_ff": 1024}, 5.12, 25.4, 53),
+    PaperRow("C_dff4096", {"d_ff": 4096}, 4.75, 26.2, 90),
+    PaperRow("D_dropout0", {"dropout": 0.0}, 5.77, 24.6),
+    PaperRow("D_dropout02", {"dropout": 0.2}, 4.95, 25.5),
+    PaperRow("D_eps0", {"label_smoothing": 0.0}, 4.67, 25.3),
+    PaperRow("D_eps02", {"label_smoothing": 0.2}, 5.47, 25.7),
+    PaperRow("E_learned_positions", {"positions": "learned"}, 4.92, 25.7),
+    PaperRow("big", _BIG, 4.33, 26.4, 213),
 )
 
 _SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
@@ -76,7 +75,7 @@ class TableRun:
     settings: Mapping[str, Setting]
     """As in `BASE`."""
     step: int
-    """At which it was validated last."""
+    """Of the last validation."""
     perplexity: float
     bleu: float
     parameters: int
@@ -84,20 +83,18 @@ class TableRun:
 
 @dataclass(frozen=True)
 class Line:
-    """A run with its row, if it is one of the paper's."""
+    """A run with its row of the paper, if there is one."""
 
     run: TableRun
     row: PaperRow | None
     change: str
-    """In the paper's words, with our numbers."""
-    perplexity: float
-    """Less base's."""
-    bleu: float
-    """Less base's."""
+    """In the paper's words, with our sizes."""
+    perplexity_minus_base: float
+    bleu_minus_base: float
 
 
 def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
-    """A configuration in the terms of the table."""
+    """A configuration in the terms of `BASE`."""
     derived = config.d_model // config.num_heads
     return {
         "num_layers": config.num_layers,
@@ -113,15 +110,15 @@ def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[st
 
 
 def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The settings that are not base's."""
+    """The settings that differ from those of base."""
     return {name: value for name, value in settings.items() if value != base[name]}
 
 
 def compare(runs: Sequence[TableRun]) -> list[Line]:
     """Set runs beside the table, in its order.
 
-    Our base is the run from which the others differ in the fewest settings; of several such the
-    one most like the paper's base.
+    Our base is the run from which the others differ in the fewest settings; of several, the one
+    that is closest to the paper's base.
     """
     base = min(
         runs,
@@ -137,15 +134,19 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
 
 def _line(run: TableRun, base: TableRun) -> Line:
     changes = changed(run.settings, base.settings)
-    row = next((row for row in ROWS if dict(row.settings) == changes), None)
-    # At another scale a row is known by its ratio to base.
-    row = row or next((row for row in ROWS if _is_scaled(row, run.settings, base.settings)), None)
+    rows = [row for row in ROWS if dict(row.settings) == changes] or [
+        row for row in ROWS if _is_same_change(row, run.settings, base.settings)
+    ]
+    row = rows[0] if rows else None
     words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
     change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
     return Line(run, row, change or "base", run.perplexity - base.perplexity, run.bleu - base.bleu)
 
 
-def _is_scaled(row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> bool:
+def _is_same_change(
+    row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]
+) -> bool:
+    """Whether a run changes what the row changes: sizes by the same factor, others alike."""
     if set(row.settings) != set(changed(settings, base)):
         return False
     for name, value in row.settings.items():
@@ -170,12 +171,11 @@ _TITLES = (
     ("row", "change", "ours", "paper", "ours", "paper", "ours", "paper"),
 )
 _WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
-_COLUMNS = 120
 
 
 def as_text(lines: Sequence[Line]) -> str:
-    """A table of at most 120 columns; in brackets the differences to base."""
-    return "\n".join([table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
+    """A table of at most 120 columns, with the differences from base in brackets."""
+    return "\n".join([text_table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -183,9 +183,9 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         row.name if row else "not in the table",
         line.change,
-        f"{run.perplexity:.2f} ({line.perplexity:+.2f})",
+        f"{run.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
         f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
-        f"{run.bleu:.2f} ({line.bleu:+.2f})",
+        f"{run.bleu:.2f} ({line.bleu_minus_base:+.2f})",
         f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
         f"{run.parameters / 1e6:.1f}",
         str(row.millions) if row and row.millions else "",
@@ -193,50 +193,25 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _orderings(lines: Sequence[Line]) -> list[str]:
-    """On which side of base a row falls, here and in the paper."""
-    base = ROWS[0]
-    sentences = []
-    for name in ("perplexity", "BLEU"):
+    """How many rows are on the same side of base here as in the paper."""
+    base, sentences = ROWS[0], []
+    for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
         same: list[str] = []
         other: list[str] = []
         for line in lines:
-            if line.row is None or line.row.name == "base":
-                continue
-            if name == "BLEU":
-                ours, papers = line.bleu, line.row.bleu - base.bleu
-            else:
-                ours, papers = line.perplexity, line.row.perplexity - base.perplexity
-            if abs(papers) > 1e-9:
-                (same if ours * papers > 0 else other).append(line.row.name)
+            paper = getattr(line.row, name) - getattr(base, name) if line.row else 0.0
+            if line.row and abs(paper) > 1e-9:
+                (same if getattr(line, f"{name}_minus_base") * paper > 0 else other).append(
+                    line.row.name
+                )
         if same or other:
+            count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
             rest = f"; not {', '.join(other)}" if other else ""
-            sentence = (
-                f"{name}: {len(same)} of {len(same) + len(other)} rows are on the paper's side of"
-                f" base{rest}"
-            )
-            sentences.append(textwrap.fill(sentence, _COLUMNS))
+            sentence = f"{count} are on the same side of base as in the paper{rest}"
+            sentences.append(textwrap.fill(sentence, COLUMNS))
     return sentences
 
 
 def as_json(lines: Sequence[Line]) -> str:
     """The same for programs: a list of objects."""
-    return json.dumps(
-        [
-            {
-                "run": line.run.name,
-                "row": line.row.name if line.row else None,
-                "change": line.change,
-                "step": line.run.step,
-                "perplexity": line.run.perplexity,
-                "perplexity_less_base": line.perplexity,
-                "bleu": line.run.bleu,
-                "bleu_less_base": line.bleu,
-                "parameters": line.run.parameters,
-                "paper_perplexity": line.row.perplexity if line.row else None,
-                "paper_bleu": line.row.bleu if line.row else None,
-                "paper_parameters_millions": line.row.millions if line.row else None,
-            }
-            for line in lines
-        ],
-        indent=2,
-    )
+    return json.dumps([asdict(line) for line in lines], indent=2)

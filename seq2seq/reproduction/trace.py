@@ -1,4 +1,4 @@
-"""The model at work on made-up sentences, and what happened inside."""
+"""A model at work on random tokens, and what its modules read and returned."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.model import Transformer
-from seq2seq.model.attention import MultiHeadAttention
-from seq2seq.model.embedding import Embedding
-from seq2seq.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from seq2seq.model.transformer import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
 from seq2seq.reproduction.synthetic import FIRST_WORD
 
 LENGTH = 24
-"""Tokens of a made-up sentence."""
+"""Tokens of a sentence."""
 _SENTENCES = 2
+_MODULES = (MultiHeadAttention, FeedForward, nn.LayerNorm, EncoderLayer, DecoderLayer)
 
 
 @dataclass(frozen=True)
@@ -30,24 +29,31 @@ class Event:
 
 @dataclass(frozen=True)
 class Trace:
-    """One stack at work on made-up sentences."""
+    """The encoder or the decoder at work."""
 
     token_ids: Tensor
     """(B, T)."""
     events: list[Event]
-    """Embedding, sublayers, norms and layers in the order in which they ended."""
+    """Sublayers, norms and layers, in the order in which they ended."""
     result: Tensor
-    """What the stack returned, (B, T, D)."""
+    """What the model makes of it, (B, T, D)."""
 
     @property
     def embedded(self) -> Tensor:
         """The first layer's input, (B, T, D)."""
-        return next(event.output for event in self.events if isinstance(event.module, Embedding))
+        embedded: Tensor = self.events[0].inputs[0]
+        return embedded
+
+    @property
+    def layers_end(self) -> int:
+        """The place in `events` of the last layer's end."""
+        layers = (EncoderLayer, DecoderLayer)
+        return max(i for i, event in enumerate(self.events) if isinstance(event.module, layers))
 
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Where a model trains or evaluates, without gradients and with random numbers of its own."""
+    """Training or evaluation mode, without gradients and with random numbers of its own."""
     before = model.training
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -57,25 +63,22 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def trace(model: Transformer, *, training: bool) -> tuple[Trace, Trace]:
-    """Run encoder and decoder and note what happens inside."""
+    """Run the encoder and the decoder on the same tokens at every call."""
     events: list[Event] = []
 
-    def note(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def record(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         events.append(Event(module, inputs, output))
 
-    kinds = (Embedding, MultiHeadAttention, FeedForward, nn.LayerNorm, EncoderLayer, DecoderLayer)
-    hooks = [
-        module.register_forward_hook(note)
-        for module in model.modules()
-        if isinstance(module, kinds)
-    ]
+    hooks = [m.register_forward_hook(record) for m in model.modules() if isinstance(m, _MODULES)]
     with mode(model, training=training):
         source, target_input = random_tokens(model), random_tokens(model)
         target_input[:, 0] = model.start_id
-        memory = model.encode(source)
-        encoder = Trace(source, list(events), memory.states)
+        source_mask = model.source_mask(source)
+        memory = model.encode(source, source_mask)
+        encoder = Trace(source, events.copy(), memory)
         events.clear()
-        decoder = Trace(target_input, events, model.decode(target_input, memory))
+        states = model.decode(target_input, memory, source_mask)
+        decoder = Trace(target_input, events, states)
     for hook in hooks:
         hook.remove()
     return encoder, decoder

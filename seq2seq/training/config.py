@@ -1,4 +1,4 @@
-"""What a person chooses of the training (section 5)."""
+"""What a user chooses of the training (section 5)."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -7,27 +7,31 @@ from seq2seq.data.batching import Batching, BatchStatistics
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.errors import UserError
 
+# The paper's 100,000 steps are about 20 epochs of its corpus.
+_MAX_EPOCHS = 1000
+
 
 @dataclass(kw_only=True)
 class TrainingConfig:
-    """The step's size, its schedule, its end and its checkpoints; the defaults are the paper's."""
+    """The size of a step, the learning rate, the end and the checkpoints; defaults as the paper."""
 
     source_tokens: int = 25_000
     """Source tokens of a step, padding not counted, on all devices together."""
     target_tokens: int = 25_000
     """Target tokens of a step, padding not counted, on all devices together."""
     micro_batch_tokens: int = 4096
-    """Most source tokens, and most target tokens, that a device takes at once; a step is made of as
-    many such parts as its tokens need. Padding comes on top of it, at most a quarter."""
+    """Most source tokens, and most target tokens, of a micro-batch; a step consists of as many of
+    these as its tokens need. Padding comes on top, at most a quarter. How much of a micro-batch is
+    computed at once is found when the training starts."""
     count_longer_side: bool = False
-    """Fill a micro-batch until its longer side, padding counted, is full, as the authors' code did;
+    """Fill a micro-batch until its longer side, padding counted, is full, as tensor2tensor did;
     otherwise until both sides together are."""
     max_steps: int | None = 100_000
     """Updates after which training ends."""
     max_minutes: float | None = None
     """Minutes, validation included, after which training ends."""
     patience: int | None = None
-    """Training ends after so many validations without a better BLEU."""
+    """Validations without a better BLEU after which training ends."""
     warmup_steps: int = 4000
     """Updates over which the learning rate rises."""
     learning_rate_scale: float = 1.0
@@ -35,14 +39,14 @@ class TrainingConfig:
     label_smoothing: float = 0.1
     """Probability that the target distribution gives to all other tokens together."""
     subtract_target_entropy: bool = False
-    """Record the loss less the least that smoothing allows, as the authors' code did; training is
-    the same."""
+    """Record the loss without the part that smoothing makes unavoidable, as tensor2tensor did; the
+    training is the same."""
     checkpoint_steps: int | None = None
     """Updates between two checkpoints; each checkpoint is validated."""
     checkpoint_minutes: float | None = 10.0
     """Minutes between two checkpoints."""
     keep_checkpoints: int = 5
-    """Newest checkpoints that are kept, besides the best."""
+    """Newest checkpoints that are kept, besides the best model."""
     average_checkpoints: int = 5
     """Newest checkpoints whose mean is the final model; 1: the last one."""
     log_steps: int = 50
@@ -50,16 +54,16 @@ class TrainingConfig:
 
     @property
     def micro_batches(self) -> int:
-        """Parts that make a step on one device."""
+        """Micro-batches of a step on one device."""
         return self.micro_batches_on(1)
 
     def micro_batches_on(self, devices: int) -> int:
-        """Parts that make a step, as many for each device."""
-        parts = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
-        return math.ceil(parts / devices) * devices
+        """Micro-batches of a step, the same number for each device."""
+        count = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
+        return math.ceil(count / devices) * devices
 
     def budget(self, devices: int) -> dict[str, int]:
-        """What decides how a corpus is cut into batches."""
+        """What determines how a corpus is divided into batches."""
         return {
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
@@ -68,16 +72,16 @@ class TrainingConfig:
         }
 
     def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
-        """The corpus cut into micro-batches.
+        """The corpus divided into micro-batches.
 
         Raises:
-            UserError: a pair is longer than a micro-batch.
+            UserError: if a pair is longer than a micro-batch.
         """
-        parts = self.micro_batches_on(devices)
+        micro_batches = self.micro_batches_on(devices)
         return Batching(
             corpus,
-            source_tokens=-(-self.source_tokens // parts),
-            target_tokens=-(-self.target_tokens // parts),
+            source_tokens=math.ceil(self.source_tokens / micro_batches),
+            target_tokens=math.ceil(self.target_tokens / micro_batches),
             seed=seed,
             count_longer_side=self.count_longer_side,
         )
@@ -86,25 +90,38 @@ class TrainingConfig:
         """Refuse a corpus too small for the tokens of a step.
 
         Raises:
-            UserError: its batches hold less than four fifths of what was asked for.
+            UserError: if its batches hold less than four fifths of the tokens asked for.
         """
-        parts = self.micro_batches_on(devices)
-        source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
-        # Counted by the longer side, pads and the shorter side take their share.
-        least = 0.5 if self.count_longer_side else 0.8
-        if source / self.source_tokens + target / self.target_tokens < 2 * least:
+        micro_batches = self.micro_batches_on(devices)
+        source = micro_batches * statistics.source_tokens
+        target = micro_batches * statistics.target_tokens
+        # Counted by the longer side, padding and the shorter side take their share.
+        min_share = 0.5 if self.count_longer_side else 0.8
+        if source / self.source_tokens + target / self.target_tokens < 2 * min_share:
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be met: {parts} micro-batches of this corpus hold"
-                f" {source:,.0f} and {target:,.0f}; lower training.source_tokens,"
-                " training.target_tokens or training.micro_batch_tokens, or give more text"
+                f" can't be filled: {micro_batches} micro-batches of this corpus hold"
+                f" {source:,.0f} and {target:,.0f}; take schedule=small_data, or lower"
+                " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
+
+    def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:
+        """Why the schedule is too long for the corpus, or the empty string."""
+        if self.max_steps is None or self.max_minutes is not None or self.patience is not None:
+            return ""
+        epochs = self.max_steps * self.micro_batches_on(devices) / statistics.batches
+        if epochs < _MAX_EPOCHS:
+            return ""
+        return (
+            f"{self.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
+            " schedule=small_data suits a small one better"
+        )
 
     def __post_init__(self) -> None:
         """Refuse a training that can't be done.
 
         Raises:
-            UserError: a count below 1, smoothing outside [0, 1), or nothing that ends it.
+            UserError: if a count is below 1, smoothing is outside [0, 1), or nothing ends it.
         """
         for name, value in asdict(self).items():
             if name == "label_smoothing":
@@ -119,6 +136,6 @@ class TrainingConfig:
             )
         if self.average_checkpoints > self.keep_checkpoints:
             raise UserError(
-                f"training.average_checkpoints={self.average_checkpoints} are more than"
+                f"training.average_checkpoints={self.average_checkpoints} is more than"
                 f" training.keep_checkpoints={self.keep_checkpoints}"
             )

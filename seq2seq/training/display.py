@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a bar on a terminal, lines in a log elsewhere."""
+"""The progress of a training: a bar on a terminal, else lines in the log."""
 
 import logging
 import sys
@@ -15,19 +15,13 @@ class Display:
     """Shows a training's progress.
 
     Args:
-        progress: where it starts.
+        progress: where the training stands at the start.
         max_steps: where it ends, if by steps.
         max_minutes: when it ends, if by the clock.
-        shown: whether there may be a bar.
     """
 
     def __init__(
-        self,
-        progress: Progress,
-        max_steps: int | None,
-        max_minutes: float | None,
-        *,
-        shown: bool = True,
+        self, progress: Progress, max_steps: int | None, max_minutes: float | None
     ) -> None:
         self.max_steps = max_steps
         self.max_minutes = max_minutes
@@ -36,39 +30,41 @@ class Display:
             total=max_steps,
             initial=progress.step,
             unit="step",
-            disable=not shown or not sys.stderr.isatty(),
+            disable=not sys.stderr.isatty(),
             bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} {postfix}"
             if max_steps
             else "step {n_fmt} {postfix}",
         )
 
-    def show(self, progress: Progress) -> None:
+    def show_progress(self, progress: Progress) -> None:
         """Move the bar."""
         if self.bar.disable:
             return
-        figures = progress.unrecorded.figures()
+        metrics = progress.unrecorded.summary()
         self.bar.n = progress.step
         self.bar.set_postfix_str(
-            f"epoch {progress.epoch + 1}, {_describe(figures)}, {self._left(progress)}",
+            f"epoch {progress.epoch + 1}, {_describe(metrics)}, {self._left(progress)}",
             refresh=False,
         )
         self.bar.update(0)
 
-    def log(self, progress: Progress, figures: Mapping[str, float]) -> None:
+    def log_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Write a line where there is no bar."""
         if self.bar.disable:
             logger.info(
-                f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(figures)},"
+                f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(metrics)},"
                 f" {self._left(progress)}"
             )
 
-    def checkpoint(self, progress: Progress, figures: Mapping[str, float], best: bool) -> None:
-        """Tell of a validation."""
-        mark = "the best so far" if best else f"best {progress.best_bleu:.2f}"
+    def log_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        """Write a line about a validation."""
+        mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
         self.bar.clear()
         logger.info(
             f"step {progress.step}, {progress.seconds / 60:.1f} min:"
-            f" {describe_validation(figures)} ({mark})"
+            f" {describe_validation(metrics)} ({mark})"
         )
 
     def close(self) -> None:
@@ -85,21 +81,21 @@ class Display:
         if self.max_minutes is not None:
             limits.append(60 * self.max_minutes - progress.seconds)
         if not limits:
-            return "until it stalls"
+            return "until BLEU stops rising"
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
 
 
-def describe_validation(figures: Mapping[str, float]) -> str:
-    """The figures of a validation in words."""
+def describe_validation(metrics: Mapping[str, float]) -> str:
+    """The metrics of a validation in words."""
     return (
-        f"validation loss {figures['valid/loss']:.3f}, perplexity"
-        f" {figures['valid/perplexity']:.2f}, BLEU {figures['valid/bleu']:.2f}"
+        f"validation loss {metrics['valid/loss']:.3f}, perplexity"
+        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
     )
 
 
-def _describe(figures: Mapping[str, float]) -> str:
+def _describe(metrics: Mapping[str, float]) -> str:
     return (
-        f"loss {figures['train/loss']:.3f}, rate {figures['train/learning_rate']:.2e},"
-        f" {figures['train/tokens_per_second']:,.0f} tokens/s,"
-        f" waiting for data {figures['train/waiting_for_data']:.1%}"
+        f"loss {metrics['train/loss']:.3f}, rate {metrics['train/learning_rate']:.2e},"
+        f" {metrics['train/tokens_per_second']:,.0f} tokens/s,"
+        f" waiting for data {metrics['train/waiting_for_data']:.1%}"
     )

@@ -1,8 +1,8 @@
-"""Training on many devices: one process a device, started by `torchrun`.
+"""Training on many devices: one process for each, started by `torchrun`.
 
-torchrun tells each process by environment variables who it is. A step's micro-batches are dealt out
-to the processes, their gradients are summed, and the first process alone decides, validates and
-writes. `World()` is one process alone: then all of this does nothing, without torch.distributed.
+torchrun names each process its rank in environment variables. A step's micro-batches are dealt out
+to the processes, their gradients are summed, and the main process (rank 0) alone decides, validates
+and writes. `World()` is one process alone: then nothing here uses torch.distributed.
 """
 
 import os
@@ -24,11 +24,11 @@ from seq2seq.training.heartbeat import Heartbeat
 
 T = TypeVar("T")
 
-# The others wait this long at most while the first prepares the data or validates. Whether a
-# process still lives is not for this limit to find out: that is told by the heartbeats.
-_LONGEST_WAIT = timedelta(days=1)
-_FIRST_SPEAKS_WITHIN = timedelta(seconds=3)
-_FIRST_FAILED = "seq2seq/first_failed"
+# Long enough for the main process to prepare the data or to validate. Whether a process still runs
+# is found out by the heartbeats, not by this limit.
+_COLLECTIVE_TIMEOUT = timedelta(days=1)
+_MAIN_REPORTS_WITHIN = timedelta(seconds=3)
+_MAIN_FAILED = "seq2seq/main_failed"
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,23 @@ class World:
     local_rank: int = 0
 
     @classmethod
-    def of_environment(cls) -> "World":
-        """As torchrun says; alone if nothing is said."""
+    def from_environment(cls) -> "World":
+        """As torchrun set the environment; one process alone without torchrun."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
             return cls()
         return cls(*(int(os.environ[name]) for name in names))
 
     @property
-    def first(self) -> bool:
-        """Whether this is the process that writes and speaks."""
+    def is_main(self) -> bool:
+        """Whether this is the process that decides, writes and prints."""
         return self.rank == 0
 
     def own_device(self, device: torch.device) -> torch.device:
         """The device of this process: `cuda` becomes the GPU of its number on this machine.
 
         Raises:
-            UserError: one GPU was named for all, or there are fewer than processes.
+            UserError: if one GPU was named for all, or there are fewer GPUs than processes.
         """
         if self.size == 1 or device.type != "cuda":
             return device
@@ -77,12 +77,12 @@ class World:
         return torch.device("cuda", self.local_rank)
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Connect the processes: what is decided goes by gloo, gradients on GPUs by nccl.
+    def process_group(self) -> Iterator[None]:
+        """Connect the processes: decisions go through gloo, gradients on GPUs through nccl.
 
         Raises:
-            UserError: it was raised within, and not by the first process as well.
-            SystemExit: as the first process says it.
+            UserError: if it was raised inside, and the main process did not raise it too.
+            SystemExit: if the main process raised it, which reports it.
         """
         if self.size == 1:
             yield
@@ -92,57 +92,68 @@ class World:
             backend = "cpu:gloo,cuda:nccl"
             # Before anything else, or every process would take memory on the first GPU.
             torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
-        distributed.init_process_group(backend, timeout=_LONGEST_WAIT)
+        distributed.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT)
         try:
             yield
         except UserError as error:
-            self._speak_once(error)
-        # After an error it is left to the system: others may be in the middle of something.
+            self._report_once(error)
+        # Not after another error: other processes may be in the middle of a collective.
         distributed.destroy_process_group()
 
-    def _speak_once(self, error: UserError) -> NoReturn:
-        """Leave an error that all processes have to the first."""
-        store = _connection()
-        if self.first:
-            store.set(_FIRST_FAILED, "")
+    def _report_once(self, error: UserError) -> NoReturn:
+        """Leave an error that all processes raise to the main process."""
+        store = _connect()
+        if self.is_main:
+            store.set(_MAIN_FAILED, "")
             raise error
         try:
-            store.wait([_FIRST_FAILED], _FIRST_SPEAKS_WITHIN)
+            store.wait([_MAIN_FAILED], _MAIN_REPORTS_WITHIN)
         except RuntimeError:
             raise type(error)(f"rank {self.rank}: {error}") from error
-        _leave_after_the_first()
+        _exit_after_main()
 
     def on_main(self, act: Callable[[], T]) -> T:
-        """What the first process' act returns, in all processes; the others wait for it.
+        """Run `act` in the main process alone; all processes wait for what it returns.
 
         Raises:
-            SystemExit: in the others, if it failed in the first, which says why.
+            SystemExit: if it failed in the main process, which reports it.
         """
         if self.size == 1:
             return act()
-        outcome: list[tuple[bool, T | None]] = [(False, None)]
+        # Empty if it failed.
+        returned: list[list[T]] = [[]]
         try:
-            if self.first:
-                outcome = [(True, act())]
+            if self.is_main:
+                returned = [[act()]]
         finally:
-            distributed.broadcast_object_list(outcome, device=torch.device("cpu"))
-        done, result = outcome[0]
-        if not done:
-            _leave_after_the_first()
-        return result  # type: ignore[return-value]
+            distributed.broadcast_object_list(returned, device=torch.device("cpu"))
+        if not returned[0]:
+            _exit_after_main()
+        return returned[0][0]
 
-    def gather(self, *figures: float) -> list[list[float]]:
-        """The figures of all processes, the first's first."""
+    def main_first(self, act: Callable[[], T]) -> T:
+        """Run `act` in every process, in the others once the main process is done."""
+        done: list[T] = []
+        self.on_main(lambda: done.append(act()))
+        return done[0] if done else act()
+
+    def gather(self, *numbers: float) -> list[list[float]]:
+        """The numbers of all processes, in the order of their ranks."""
         if self.size == 1:
-            return [list(figures)]
-        own = torch.tensor(figures, dtype=torch.float64)
+            return [list(numbers)]
+        own = torch.tensor(numbers, dtype=torch.float64)
         rows = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(rows, own)
         return [row.tolist() for row in rows]
 
-    def share(self, parts: Sequence[T]) -> list[tuple[int, T]]:
-        """This process' parts of a step, each with its number: every `size`-th."""
-        return list(enumerate(parts))[self.rank :: self.size]
+    def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
+        """The main process' clock and any process' signal, so that all decide the same."""
+        rows = self.gather(seconds, signal or 0)
+        return rows[0][0], int(max(number for _, number in rows)) or None
+
+    def share(self, micro_batches: Sequence[T]) -> list[tuple[int, T]]:
+        """This process' micro-batches of a step, each with its number: every `size`-th."""
+        return list(enumerate(micro_batches))[self.rank :: self.size]
 
     def wrap_ddp(self, module: nn.Module) -> nn.Module:
         """The module; its gradients become the mean over all processes."""
@@ -150,8 +161,8 @@ class World:
             return module
         # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
         # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
-        # other group, of `gather` and `on_main`, is then freed, threads and all, in `joined`.
-        gradients = distributed.new_group(timeout=_LONGEST_WAIT)
+        # other group, of `gather` and `on_main`, is freed, threads and all, in `process_group`.
+        gradients = distributed.new_group(timeout=_COLLECTIVE_TIMEOUT)
         return DistributedDataParallel(
             module, process_group=gradients, gradient_as_bucket_view=True
         )
@@ -162,22 +173,22 @@ class World:
             return nullcontext()
         return module.no_sync()
 
-    def watched(
-        self, seconds: float, alarmed: Callable[[], bool]
+    def heartbeat(
+        self, timeout: float, suspicious: Callable[[], bool]
     ) -> AbstractContextManager[object]:
-        """Where the training ends if a process gives no sign of life for so long."""
+        """Where the training ends if a process sends no heartbeat for `timeout` seconds."""
         if self.size == 1:
             return nullcontext()
-        return Heartbeat(_connection(), self.rank, self.size, seconds, alarmed)
+        return Heartbeat(_connect(), self.rank, self.size, timeout, suspicious)
 
 
-def _leave_after_the_first() -> NoReturn:
-    """Quietly, and not before it: torchrun would end it before it has said why."""
-    time.sleep(_FIRST_SPEAKS_WITHIN.total_seconds())
+def _exit_after_main() -> NoReturn:
+    """Not before it: torchrun would end the main process before it has reported the error."""
+    time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)
 
 
-def _connection() -> Store:
-    """To the store through which the processes met: that of the process group may be busy."""
+def _connect() -> Store:
+    """A connection of its own to the store where the processes met: the group's may be busy."""
     store: Store = next(rendezvous("env://"))[0]
     return store

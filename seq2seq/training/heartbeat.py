@@ -1,7 +1,7 @@
 """Notices a process of a training that died or stalled, and ends the others with one message.
 
-A collective operation alone doesn't: gloo says only that a connection was closed, nccl waits. So
-each process gives a sign of life every second, in a thread of its own, and looks for the others'.
+A collective operation alone doesn't: gloo reports only that a connection was closed, nccl waits. So
+each process sends a heartbeat every second, in a thread of its own, and checks the others'.
 """
 
 import logging
@@ -19,41 +19,49 @@ from torch.distributed.distributed_c10d import Store
 
 logger = logging.getLogger("seq2seq")
 
-_BEAT_SECONDS = 1.0
 # Beats that a process may miss if it is known to be dead, and if something looks wrong.
-_BEATS_OF_THE_DEAD = 2
-_BEATS_OF_A_SUSPECT = 5
+_MAX_MISSED_IF_DEAD = 2
+_MAX_MISSED_IF_SUSPICIOUS = 5
 _LEFT = "left"
 
 
 class Heartbeat:
-    """As a context: the signs of life of this process, and the watch over the others'.
+    """As a context: sends the heartbeats of this process, and checks the others'.
 
-    Missed beats are counted in beats of this process' own, so that a training that was suspended as
-    a whole goes on.
+    Missed beats are counted in this process' own beats, so that a training that was suspended as a
+    whole goes on.
 
     Args:
-        store: that all processes read and write, by a connection that nobody else uses.
+        store: read and written by all processes, through a connection that nothing else uses.
         rank: number of this process.
         size: number of all processes.
-        seconds: without a sign of life after which a process counts as lost.
-        alarmed: whether something looks wrong, so that fewer seconds are enough.
+        timeout: seconds without a heartbeat after which a process counts as lost.
+        suspicious: whether something looks wrong, so that fewer seconds are enough.
+        interval: seconds between two heartbeats.
     """
 
     def __init__(
-        self, store: Store, rank: int, size: int, seconds: float, alarmed: Callable[[], bool]
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: float,
+        suspicious: Callable[[], bool],
+        *,
+        interval: float = 1.0,
     ) -> None:
         self.store = store
         self.rank = rank
-        self.most_beats = max(_BEATS_OF_A_SUSPECT, round(seconds / _BEAT_SECONDS))
-        self.alarmed = alarmed
+        self.interval = interval
+        self.max_missed = max(_MAX_MISSED_IF_SUSPICIOUS, round(timeout / interval))
+        self.suspicious = suspicious
         self.failed = Event()
         self.ended = Event()
         self.keys = [f"seq2seq/beat/{other}" for other in range(size)]
-        self.signs = [""] * size
+        self.beats = [""] * size
         self.missed = [0] * size
         self.place = _place()
-        self.thread = Thread(target=self._watch, name="heartbeat", daemon=True)
+        self.thread = Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
         """Start; waits for all processes."""
@@ -68,76 +76,76 @@ class Heartbeat:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop; after an error of a connection, wait for the watch to find out whose it is."""
+        """Stop; after a connection failed, wait until the thread has found whose."""
         if isinstance(error, RuntimeError):
-            # torchrun tells all others to leave as soon as one has died, before it is named here.
+            # torchrun ends all others as soon as one has died, before it is named here.
             before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self.failed.set()
-            self.thread.join(2 * _BEATS_OF_A_SUSPECT * _BEAT_SECONDS)
+            self.thread.join(2 * _MAX_MISSED_IF_SUSPICIOUS * self.interval)
             signal.signal(signal.SIGTERM, before)
         self.ended.set()
         # An interpreter that ends while a thread is within the store aborts the process.
-        self.thread.join(_BEATS_OF_A_SUSPECT * _BEAT_SECONDS)
+        self.thread.join(_MAX_MISSED_IF_SUSPICIOUS * self.interval)
         if error is not None:
             self._leave()
 
     def _beat(self, number: int) -> None:
-        sign = f"{number} {os.getpid()} {self.place} {socket.gethostname()}"
-        self.store.set(self.keys[self.rank], sign)
+        beat = f"{number} {os.getpid()} {self.place} {socket.gethostname()}"
+        self.store.set(self.keys[self.rank], beat)
 
     def _leave(self) -> None:
         with suppress(RuntimeError):  # there may be no store any more
             self.store.set(self.keys[self.rank], _LEFT)
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         number = 0
-        while not self.ended.wait(_BEAT_SECONDS):
+        while not self.ended.wait(self.interval):
             number += 1
             try:
                 self._beat(number)
-                signs = [sign.decode() for sign in self.store.multi_get(self.keys)]
+                beats = [beat.decode() for beat in self.store.multi_get(self.keys)]
             except RuntimeError:
                 self._end("torchrun on the first machine is gone")
-            self._compare(signs)
+            self._compare(beats)
 
-    def _compare(self, signs: list[str]) -> None:
+    def _compare(self, beats: list[str]) -> None:
         """Count the beats missed since the last look, and end if they are too many."""
-        suspicious = self.failed.is_set() or self.alarmed() or _LEFT in signs
-        most_beats = _BEATS_OF_A_SUSPECT if suspicious else self.most_beats
+        suspicious = self.failed.is_set() or self.suspicious() or _LEFT in beats
+        max_missed = _MAX_MISSED_IF_SUSPICIOUS if suspicious else self.max_missed
         lost = []
-        for other, sign in enumerate(signs):
-            self.missed[other] = self.missed[other] + 1 if sign == self.signs[other] else 0
-            if self.missed[other] >= (_BEATS_OF_THE_DEAD if self._dead(sign) else most_beats):
+        for other, beat in enumerate(beats):
+            self.missed[other] = self.missed[other] + 1 if beat == self.beats[other] else 0
+            if self.missed[other] >= (_MAX_MISSED_IF_DEAD if self._is_dead(beat) else max_missed):
                 lost.append(other)
-        self.signs = signs
+        self.beats = beats
         if not lost or self.ended.is_set():
             return
-        # One that left has said why; of those that are still there, one speaks.
-        silent = [other for other in lost if signs[other] != _LEFT]
-        speaker = next(other for other in range(len(signs)) if other not in lost)
+        # One that left has reported why; of those that are still there, the first one reports.
+        silent = [other for other in lost if beats[other] != _LEFT]
+        reporter = next(other for other in range(len(beats)) if other not in lost)
         reason = ", ".join(map(self._end_lost, silent))
-        self._end(reason if silent == lost and self.rank == speaker else "")
+        self._end(reason if silent == lost and self.rank == reporter else "")
 
-    def _dead(self, sign: str) -> bool:
-        """Whether it is known, which it can be of this machine's processes alone."""
-        if sign == _LEFT or sign.split()[2] != self.place:
+    def _is_dead(self, beat: str) -> bool:
+        """Whether the process is known to be dead, which only one of this machine's can be."""
+        if beat == _LEFT or beat.split()[2] != self.place:
             return False
         try:
-            os.kill(int(sign.split()[1]), 0)
+            os.kill(int(beat.split()[1]), 0)
         except ProcessLookupError:
             return True
         return False
 
     def _end_lost(self, other: int) -> str:
-        """What became of it; a stalled process can't be asked to leave."""
-        _, process, place, host = self.signs[other].split()
+        """Kill a process that stalled, and describe what happened to it."""
+        _, process, place, host = self.beats[other].split()
         name = f"rank {other} (process {process} on {host})"
         if place == self.place:
             try:
                 os.kill(int(process), signal.SIGKILL)
             except ProcessLookupError:
                 return f"{name} died"
-        return f"{name} gives no sign of life"
+        return f"{name} sends no heartbeat"
 
     def _end(self, reason: str) -> NoReturn:
         if reason:
@@ -150,7 +158,7 @@ class Heartbeat:
 
 
 def _place() -> str:
-    """Names where process numbers mean the same: this machine, or a container on it."""
+    """Names where process numbers are the same: this machine, or a container on it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

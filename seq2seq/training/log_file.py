@@ -1,4 +1,4 @@
-"""What is said, kept until there is a file for it."""
+"""The log of a run, kept in memory until there is a file for it."""
 
 import logging
 from collections.abc import Iterator
@@ -8,37 +8,37 @@ from pathlib import Path
 
 
 class DeferredFileHandler(MemoryHandler):
-    """Keeps what is said until there is a file for it."""
+    """Keeps log records until it is given a file: a failed start leaves no run folder behind."""
 
     def __init__(self) -> None:
         super().__init__(capacity=1, flushLevel=logging.CRITICAL + 1)
 
     def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """Only a file is ever flushed to."""
+        """True once there is a file."""
         return self.target is not None
 
     def write_to(self, path: Path) -> None:
-        """Write all so far, and from now on each line, at the end of a file."""
-        file = _File(path)
+        """Append all records so far to a file, and each one from now on."""
+        file = _FileHandler(path)
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         self.setTarget(file)
         self.flush()
 
 
-class _File(logging.FileHandler):
+class _FileHandler(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """On a full disk the training goes on without its log; what is saved says so itself."""
+        """On a full disk the training goes on without its log; a failed save is reported."""
 
 
 @contextmanager
-def deferred_file_handler(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
-    """Listen to a logger."""
-    log = DeferredFileHandler()
-    logger.addHandler(log)
+def deferred_log_file(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
+    """Attach a `DeferredFileHandler` to a logger."""
+    handler = DeferredFileHandler()
+    logger.addHandler(handler)
     try:
-        yield log
+        yield handler
     finally:
-        logger.removeHandler(log)
-        if log.target is not None:
-            log.target.close()
-        log.close()
+        logger.removeHandler(handler)
+        if handler.target is not None:
+            handler.target.close()
+        handler.close()

@@ -1,4 +1,4 @@
-"""The figures of the updates, one by one and together."""
+"""The metrics of the updates, one by one and summed up."""
 
 import math
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class StepMetrics(NamedTuple):
-    """The figures of one update."""
+    """The metrics of one update."""
 
     smoothed: float
-    """Label-smoothed loss, summed over the target tokens."""
+    """Label-smoothed loss in nats, summed over the target tokens."""
     cross_entropy: float
     """The same without smoothing."""
     source_tokens: int
@@ -20,7 +20,7 @@ class StepMetrics(NamedTuple):
     learning_rate: float
     seconds: float
     waited: float
-    """Seconds of these until the batches were there."""
+    """Seconds of these spent on reading the batches."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class RunningMetrics:
     waited: float = 0.0
 
     def add(self, step: StepMetrics) -> None:
-        """Take in an update."""
+        """Add an update."""
         self.steps += 1
         self.smoothed += step.smoothed
         self.cross_entropy += step.cross_entropy
@@ -50,8 +50,8 @@ class RunningMetrics:
         self.seconds += step.seconds
         self.waited += step.waited
 
-    def figures(self) -> dict[str, float]:
-        """Means per target token (losses), per step (tokens), per second; shares of the time."""
+    def summary(self) -> dict[str, float]:
+        """Losses per target token, tokens per step and per second, waiting as a share of time."""
         seconds = max(self.seconds, 1e-9)  # a clock may stand still
         return {
             "train/loss": self.smoothed / self.target_tokens,

@@ -8,7 +8,7 @@ from seq2seq.training.metrics import RunningMetrics
 
 @dataclass
 class Progress:
-    """Saved with each checkpoint: enough, with model and optimizer, to go on from."""
+    """What a training knows of itself beside model and optimizer."""
 
     step: int = 0
     """Updates done."""
@@ -22,29 +22,28 @@ class Progress:
     validations_without_improvement: int = 0
     """Validations since the best one."""
     validation_pending: bool = False
-    """Whether a validation that was due here was given up for a signal."""
+    """Whether this step is to be validated and is not yet; a signal may have come before."""
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     ended: str = ""
     """Why it ended; empty while it goes on."""
 
     def __post_init__(self) -> None:
-        """Take a window as it was saved; refuse what no training can have reached.
+        """Refuse what no training can have reached.
 
         Raises:
-            UserError: a count or a time is below 0.
+            UserError: if a count or a time is below 0.
         """
-        if isinstance(self.unrecorded, dict):
-            self.unrecorded = RunningMetrics(**self.unrecorded)
-        for name in (
-            "step",
-            "epoch",
-            "batch",
-            "seconds",
-            "best_step",
-            "validations_without_improvement",
-        ):
+        counts = ("step", "epoch", "batch", "seconds", "best_step")
+        for name in (*counts, "validations_without_improvement"):
             if getattr(self, name) < 0:
-                raise UserError(
-                    f"{name} is {getattr(self, name)} in the progress: must be 0 or above"
-                )
+                raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
+
+    def record_bleu(self, bleu: float) -> bool:
+        """Take note of a validation; whether it is the best so far."""
+        if bleu > self.best_bleu:
+            self.best_bleu, self.best_step = bleu, self.step
+            self.validations_without_improvement = 0
+            return True
+        self.validations_without_improvement += 1
+        return False

@@ -1,78 +1,138 @@
-"""What a run records: `metrics.jsonl`, TensorBoard events and a picture of its learning curve."""
+"""What is recorded of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from seq2seq.storage.atomic import read_regular_file, write_file
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.display import Display
+from seq2seq.training.progress import Progress
 
 _MAX_BYTES = 2**30  # millions of records
 
 
-class Metrics:
-    """The records of one run folder.
+class Recorder(Protocol):
+    """What a trainer reports to."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """After each update."""
+
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Every `log_steps` updates, and before each validation."""
+
+    def record_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        """After each validation."""
+
+    def close(self) -> None:
+        """At the end."""
+
+
+class NullRecorder:
+    """Records nothing: for all processes but the main one, and for tests."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """Nothing is shown."""
+
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Nothing is recorded."""
+
+    def record_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        """Nothing is recorded."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class RunRecorder:
+    """Records a training in its run folder and shows it.
 
     Args:
         run: the run folder.
-        last_step: of a resumed run: records after it are dropped, they will be made again.
+        progress: where the training stands; records of later steps, which will be made again, are
+            dropped.
+        config: when the training ends.
     """
 
-    def __init__(self, run: Path, last_step: int) -> None:
+    def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
         with warnings.catch_warnings():
             # TensorBoard imports what it doesn't need, some of it deprecated.
             warnings.simplefilter("ignore")
             from torch.utils.tensorboard import SummaryWriter
         self.path = run / "metrics.jsonl"
         self.picture = run / "learning_curve.png"
-        self.records: list[dict[str, Any]] = []
+        self.records: list[dict[str, float]] = []
         if self.path.exists():
-            self.records = [r for r in read_metrics(self.path) if r["step"] <= last_step]
+            self.records = [r for r in read_metrics(self.path) if r["step"] <= progress.step]
         content = "".join(json.dumps(record) + "\n" for record in self.records)
         write_file(self.path, content.encode())
-        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=last_step + 1)
+        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=progress.step + 1)
+        self.display = Display(progress, config.max_steps, config.max_minutes)
 
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Record figures, whose names are like `train/loss`, at a step."""
-        record = {"step": step, **figures}
+    def show_progress(self, progress: Progress) -> None:
+        """Move the progress bar."""
+        self.display.show_progress(progress)
+
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Write metrics, whose names are like `train/loss`, everywhere."""
+        self._write(progress.step, metrics)
+        self.display.log_metrics(progress, metrics)
+
+    def record_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        """Write a validation's metrics everywhere and draw the learning curve anew."""
+        self._write(progress.step, metrics)
+        self.writer.flush()
+        draw_learning_curve(self.records, self.picture)
+        self.display.log_validation(progress, metrics, is_best=is_best)
+
+    def close(self) -> None:
+        """Close the progress bar and the event file."""
+        self.display.close()
+        self.writer.close()
+
+    def _write(self, step: int, metrics: Mapping[str, float]) -> None:
+        record = {"step": step, **metrics}
         self.records.append(record)
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
-        for name, value in figures.items():
+        for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
-    def draw(self) -> None:
-        """Draw the learning curve anew."""
-        self.writer.flush()
-        from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        losses, bleu = figure.subplots(1, 2)
-        for name, label in (("train/loss", "training, smoothed"), ("valid/loss", "validation")):
-            losses.plot(*self._curve(name), label=label)
-        losses.set(xlabel="step", ylabel="nats per target token", title="loss")
-        losses.legend()
-        bleu.plot(*self._curve("valid/bleu"), marker="o", markersize=3)
-        bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
-        for axes in (losses, bleu):
-            axes.grid(alpha=0.3)
-        figure.savefig(self.picture, dpi=110)
+def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw the losses and the validation BLEU by step."""
+    from matplotlib.figure import Figure
 
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self.writer.close()
-
-    def _curve(self, name: str) -> tuple[list[int], list[float]]:
-        points = [(record["step"], record[name]) for record in self.records if name in record]
+    def curve(name: str) -> tuple[list[float], list[float]]:
+        points = [(record["step"], record[name]) for record in records if name in record]
         return [step for step, _ in points], [value for _, value in points]
 
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    losses, bleu = figure.subplots(1, 2)
+    for name, label in (("train/loss", "training, smoothed"), ("valid/loss", "validation")):
+        losses.plot(*curve(name), label=label)
+    losses.set(xlabel="step", ylabel="nats per target token", title="loss")
+    losses.legend()
+    bleu.plot(*curve("valid/bleu"), marker="o", markersize=3)
+    bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
+    for axes in (losses, bleu):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; lines that hold none, such as one cut off, are left out.
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The records of a `metrics.jsonl`, without lines that are damaged, such as one cut off.
 
     Raises:
-        UserError: the file can't be read.
+        UserError: if the file can't be read.
     """
     records = []
     for line in read_regular_file(path, _MAX_BYTES).split(b"\n"):

@@ -1,17 +1,14 @@
-"""The training loop (section 5): updates, checkpoints, and when to stop."""
+"""The training loop (section 5): update, validate, save, until the end."""
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from types import FrameType
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batch, Batching, Indices
@@ -21,25 +18,25 @@ from seq2seq.kernels.loss import projected_loss
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.display import Display
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
+from seq2seq.training.memory_probe import find_slices, split, without_a_trace
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import Metrics
+from seq2seq.training.recorder import Recorder
+from seq2seq.training.signals import StopSignals
+
+Validate = Callable[[], Mapping[str, float]]
+Save = Callable[[bool], None]
 
 
 class DivergenceError(UserError):
     """A loss or a gradient is not finite; the weights are those of the step before."""
 
 
-class _Interrupted(BaseException):
-    """A signal came while validating; raised from its handler."""
-
-
 class BatchLoss(nn.Module):
-    """The loss of a batch as a module, so that its gradients can be summed over processes."""
+    """The loss of a batch as a module, as DistributedDataParallel needs it."""
 
     def __init__(self, model: Transformer, smoothing: float, *, in_chunks: bool) -> None:
         super().__init__()
@@ -73,12 +70,13 @@ class Trainer:
     Args:
         model: on its device.
         batching: the training pairs; its budgets are those of a micro-batch.
-        config: what a person chooses.
+        config: what a user chooses.
         device: where the model is.
-        precision: of the matrix products.
-        seed: of dropout; each micro-batch's is a function of the seed, the step and its number.
+        dtype: of the matrix products.
+        seed: of dropout, whose masks are a function of the seed, the step and the micro-batch.
         world: the processes that share the work, each with a trainer like this one.
         kernels: the fast forms that are put into the model; all by default.
+        clock: seconds from any start.
     """
 
     def __init__(
@@ -88,10 +86,11 @@ class Trainer:
         config: TrainingConfig,
         *,
         device: torch.device,
-        precision: torch.dtype,
+        dtype: torch.dtype,
         seed: int,
         world: World | None = None,
         kernels: TrainingKernels | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         kernels = kernels or TrainingKernels()
         use_training_kernels(model, kernels, device)
@@ -99,86 +98,82 @@ class Trainer:
         self.batching = batching
         self.config = config
         self.device = device
-        self.precision = precision
+        self.dtype = dtype
         self.seed = seed
         self.world = world or World()
-        self.micro_batches = config.micro_batches_on(self.world.size)
-        self.loss = self.world.wrap_ddp(
-            BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
-        )
+        self.clock = clock
+        self.loss = BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
+        self.ddp_loss = self.world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
+        self.micro_batches = config.micro_batches_on(self.world.size)
+        self.slices = 1
+        """Slices in which a micro-batch is computed, one after the other."""
         self.progress = Progress()
+        self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None
-        """The signal that asked for a stop, if one did, of this process or another."""
-        self.caught: int | None = None
-        """The signal that came to this process, which the others may not know of yet."""
-        self._validating = False
+        """The signal to stop that came to any of the processes."""
 
-    def train(
-        self,
-        metrics: Metrics,
-        display: Display,
-        *,
-        validate: Callable[[], dict[str, float]],
-        save: Callable[[bool], None],
-    ) -> None:
+    def train(self, recorder: Recorder, *, validate: Validate, save: Save) -> None:
         """Go on from `progress` until the end or a signal; the last thing done is a save.
 
         Args:
-            metrics: where figures are recorded.
-            display: shows them.
-            validate: returns the figures of a validation, `valid/bleu` among them.
-            save: writes a checkpoint of model, optimizer and progress; told whether it is the best.
+            recorder: of metrics and progress.
+            validate: returns the metrics of a validation, `valid/bleu` among them.
+            save: writes a checkpoint of model, optimizer and progress; its argument is whether the
+                model is the best so far.
 
         Raises:
-            DivergenceError: the loss or a gradient is not finite.
-            UserError: a save failed.
+            DivergenceError: if the loss or a gradient is not finite.
+            UserError: if a save fails.
         """
-        progress, config = self.progress, self.config
+        progress = self.progress
         progress.ended = ""  # a training that had ended may be given more steps
-        self.started = time.perf_counter() - progress.seconds
-
-        def check(ended: str = "") -> None:
-            progress.validation_pending = True
-            figures = self.world.on_main(partial(self._unless_interrupted, validate))
-            self._agree()
-            if not figures:
-                self.world.on_main(partial(save, False))
-                return
-            progress.validation_pending = False
-            metrics.write(progress.step, figures)
-            metrics.draw()
-            best = self._note_validation(figures["valid/bleu"])
-            display.checkpoint(progress, figures, best)
-            progress.ended = ended or self.limit_reached()
-            self.world.on_main(partial(save, best))
-            self._agree()
-
+        self.started = self.clock() - progress.seconds
+        checkpoint_seconds = progress.seconds
+        steps = self.steps()
         self.model.train()
-        with self._catch_signals():
-            if progress.validation_pending:
-                check()
-            checkpoint_seconds = progress.seconds
-            if progress.ended or self.signal:
-                return
-            for batches in self._steps():
-                progress.unrecorded.add(self.update(batches))
-                self._agree()
-                display.show(progress)
-                ended = self.limit_reached()
-                due = bool(ended) or self._checkpoint_due(progress.seconds - checkpoint_seconds)
-                if due or progress.step % config.log_steps == 0:
-                    figures = progress.unrecorded.figures()
-                    metrics.write(progress.step, figures)
-                    display.log(progress, figures)
-                    progress.unrecorded = RunningMetrics()
-                if due:
-                    check(ended)
+        with self.signals:
+            while not (progress.ended or self.signal):
+                if not progress.validation_pending:  # a resumed training may begin with one
+                    progress.unrecorded.add(self.update(next(steps)))
+                    self._agree()
+                    recorder.show_progress(progress)
+                    progress.validation_pending = self._checkpoint_is_due(checkpoint_seconds)
+                    if progress.validation_pending or progress.step % self.config.log_steps == 0:
+                        recorder.record_metrics(progress, progress.unrecorded.summary())
+                        progress.unrecorded = RunningMetrics()
+                if progress.validation_pending or self.signal:
+                    is_best = self._validate(recorder, validate)
+                    self.world.on_main(partial(save, is_best))
+                    self._agree()
                     checkpoint_seconds = progress.seconds
-                elif self.signal:
-                    self.world.on_main(partial(save, False))
-                if progress.ended or self.signal:
-                    return
+
+    def _validate(self, recorder: Recorder, validate: Validate) -> bool:
+        """Validate, unless a signal comes, which leaves it pending; whether the model is the best.
+
+        A validation may also be what ends the training.
+        """
+        if self.signal:
+            return False
+        metrics = self.world.on_main(lambda: self.signals.interruptible(validate))
+        self.model.train()
+        self._agree()
+        if metrics is None:
+            return False
+        progress = self.progress
+        progress.validation_pending = False
+        is_best = progress.record_bleu(metrics["valid/bleu"])
+        recorder.record_validation(progress, metrics, is_best=is_best)
+        progress.ended = self.limit_reached()
+        return is_best
+
+    def _checkpoint_is_due(self, checkpoint_seconds: float) -> bool:
+        """Whether the step is one to validate and save after, by count, by the clock or as last."""
+        steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
+        by_steps = steps is not None and self.progress.step % steps == 0
+        since = self.progress.seconds - checkpoint_seconds
+        by_clock = minutes is not None and since >= 60 * minutes
+        return by_steps or by_clock or self.limit_reached() != ""
 
     def limit_reached(self) -> str:
         """Why there is nothing more to do, or the empty string."""
@@ -187,71 +182,57 @@ class Trainer:
             return f"at step {progress.step:,} of {config.max_steps:,}"
         if config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes:
             return f"{progress.seconds / 60:.1f} of {config.max_minutes:g} minutes are over"
-        if (
-            config.patience is not None
-            and progress.validations_without_improvement >= config.patience
-        ):
-            return f"{progress.validations_without_improvement} validations without a better BLEU"
+        without_improvement = progress.validations_without_improvement
+        if config.patience is not None and without_improvement >= config.patience:
+            return f"{without_improvement} validations without a better BLEU"
         return ""
 
     def _agree(self) -> None:
-        """Take the first process' clock and any process' signal, so that all decide the same."""
-        seconds = time.perf_counter() - self.started
-        known = self.world.gather(seconds, self.caught or 0)
-        self.progress.seconds = known[0][0]
-        self.signal = int(max(signal for _, signal in known)) or None
+        """Make all processes decide the same about time and signals."""
+        seconds = self.clock() - self.started
+        self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
 
-    def _steps(self) -> Iterator[list[Indices]]:
-        """The micro-batches of one step after the other."""
-        stream = self._micro_batches()
+    def steps(self) -> Iterator[list[Indices]]:
+        """The micro-batches of one step after the other, from the progress on."""
+        stream = self._stream()
         while True:
             yield list(islice(stream, self.micro_batches))
 
-    def _micro_batches(self) -> Iterator[Indices]:
-        """All batches from the progress on, one epoch after the other."""
+    def _stream(self) -> Iterator[Indices]:
+        """All micro-batches from the progress on, one epoch after the other."""
         progress = self.progress
         while True:
-            for indices in self.batching.epoch(progress.epoch)[progress.batch :]:
+            for micro_batch in self.batching.epoch(progress.epoch)[progress.batch :]:
                 progress.batch += 1
-                yield indices
+                yield micro_batch
             progress.epoch += 1
             progress.batch = 0
 
-    def update(self, batches: list[Indices]) -> StepMetrics:
+    def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
         """One update from all micro-batches of a step.
 
         Raises:
-            DivergenceError: the loss or the gradient is not finite; nothing is updated.
+            DivergenceError: if the loss or the gradient is not finite; nothing is updated.
         """
-        started, waited = time.perf_counter(), 0.0
+        started = self.clock()
         step = self.progress.step + 1
-        corpus = self.batching.corpus
-        source_tokens = sum(int(corpus.source_lengths[indices].sum()) for indices in batches)
-        target_tokens = sum(int(corpus.target_lengths[indices].sum()) for indices in batches)
-        mine = self.world.share(batches)
-        losses = []
-        for number, indices in mine:
-            # The same masks for the same micro-batch in whatever process.
-            seed = np.random.SeedSequence([self.seed, step, number]).generate_state(1)[0]
-            torch.manual_seed(int(seed))
-            asked = time.perf_counter()
-            batch = self.batching.collate(indices).to(self.device)
-            waited += time.perf_counter() - asked
-            loss = self._backward(batch, target_tokens, last=number == mine[-1][0])
-            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
+        corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
+        source_tokens = int(corpus.source_lengths[pairs].sum())
+        target_tokens = int(corpus.target_lengths[pairs].sum())
+        losses, waited = self._accumulate_gradients(micro_batches, target_tokens)
         # Read only now: a GPU is not made to wait between two micro-batches.
         own = torch.stack(losses).double().cpu()
-        known = self.world.gather(*own.sum(dim=0).tolist())
-        smoothed, cross_entropy = (sum(column) for column in zip(*known, strict=True))
+        rows = self.world.gather(*own.sum(dim=0).tolist())
+        smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = get_total_norm(gradients).item()
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
             odd = [
-                indices
-                for (_, indices), figures in zip(mine, own, strict=True)
-                if not figures.isfinite().all()
+                pairs
+                for (_, _, pairs), loss in zip(self._slices(micro_batches), own, strict=True)
+                if not loss.isfinite().all()
             ]
-            raise self._diverged(smoothed / target_tokens, norm, odd or batches)
+            raise self._divergence(smoothed / target_tokens, norm, odd or micro_batches)
         rate = learning_rate(
             step,
             d_model=self.model.config.d_model,
@@ -264,26 +245,57 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step = step
         if self.config.subtract_target_entropy:
-            least = target_entropy(self.config.label_smoothing, self.model.vocab_size)
-            smoothed -= target_tokens * least
-        seconds = time.perf_counter() - started
+            entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
+            smoothed -= target_tokens * entropy
+        seconds = self.clock() - started
         return StepMetrics(
             smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
 
-    def _backward(self, batch: Batch, target_tokens: int, *, last: bool) -> Loss:
-        """Add a micro-batch's share to the gradient of a step of so many target tokens."""
-        # Divided by the tokens of the whole step: k micro-batches give the gradient of one. What
-        # is averaged over processes is their sum.
-        divisor = target_tokens / self.world.size
-        with oom_as_user_error(), self.world.accumulating(self.loss, last=last):
-            with autocast(self.device, self.precision):
-                loss: Loss = self.loss(batch)
+    def _slices(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, Indices]]:
+        """What this process computes of a step: micro-batch, slice of it, pairs."""
+        return [
+            (number, index, pairs)
+            for number, micro_batch in self.world.share(micro_batches)
+            for index, pairs in enumerate(split(micro_batch, self.slices))
+        ]
+
+    def _accumulate_gradients(
+        self, micro_batches: Sequence[Indices], target_tokens: int
+    ) -> tuple[list[Tensor], float]:
+        """Sum up the gradient of a step.
+
+        Returns:
+            The two losses of each slice, (2,), and the seconds spent on reading the batches.
+        """
+        losses, waited = [], 0.0
+        slices = self._slices(micro_batches)
+        for position, (number, index, pairs) in enumerate(slices, start=1):
+            # The same masks for the same micro-batch in whatever process.
+            entropy = [self.seed, self.progress.step + 1, number, *([index] if index else [])]
+            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+            asked = self.clock()
+            batch = self.batching.collate(pairs).to(self.device)
+            waited += self.clock() - asked
+            with self.world.accumulating(self.ddp_loss, last=position == len(slices)):
+                # DistributedDataParallel takes the mean over processes: times their number, a sum.
+                loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
+            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
+        return losses, waited
+
+    def _backward(self, loss_module: nn.Module, batch: Batch, divisor: float) -> Loss:
+        """Add the gradient of a batch's summed loss, divided by the tokens of the whole step.
+
+        Micro-batches and their slices then add up to the gradient of the step's mean loss.
+        """
+        with oom_as_user_error():
+            with autocast(self.device, self.dtype):
+                loss: Loss = loss_module(batch)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def _diverged(self, loss: float, norm: float, batches: list[Indices]) -> DivergenceError:
-        pairs = np.sort(np.concatenate(batches))
+    def _divergence(self, loss: float, norm: float, odd: Sequence[Indices]) -> DivergenceError:
+        pairs = np.sort(np.concatenate(odd))
         first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
         progress = self.progress
         return DivergenceError(
@@ -293,79 +305,20 @@ class Trainer:
             " training.learning_rate_scale or raise training.warmup_steps"
         )
 
-    def try_largest(self) -> None:
-        """Take the epoch's largest micro-batch forward and backward, and forget it.
+    def fit_memory(self) -> None:
+        """Find in how many slices a micro-batch fits into memory.
 
-        Memory runs out here or never; weights, random numbers and results stay as they are.
+        Memory runs out here or not at all; weights, random numbers and results stay as they are.
 
         Raises:
-            UserError: it does not fit.
+            UserError: if not even a single pair fits.
         """
-        source, target = self.batching.corpus.source_lengths, self.batching.corpus.target_lengths
-        largest = max(
-            self.batching.epoch(self.progress.epoch),
-            key=lambda batch: len(batch) * int(source[batch].max() + target[batch].max()),
-        )
-        devices = [self.device] if self.device.type == "cuda" else []
-        training = self.model.training
-        self.model.train()
-        with torch.random.fork_rng(devices), oom_as_user_error():
-            # Adam's moments take this much from the first update on.
-            moments = [
-                torch.empty_like(parameter)
-                for parameter in self.model.parameters()
-                for _ in range(0 if self.optimizer.state else 2)
-            ]
-            batch = self.batching.collate(largest).to(self.device)
-            self._backward(batch, int(target[largest].sum()), last=True)
-            del moments
-        self.optimizer.zero_grad(set_to_none=True)
-        self.model.train(training)
 
-    def _checkpoint_due(self, seconds_since: float) -> bool:
-        steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
-        by_steps = steps is not None and self.progress.step % steps == 0
-        return by_steps or (minutes is not None and seconds_since >= 60 * minutes)
+        def attempt(pairs: Indices) -> None:
+            with oom_as_user_error(), without_a_trace(self.model, self.optimizer, self.device):
+                # Not through DistributedDataParallel: another process may have memory enough.
+                self._backward(self.loss, self.batching.collate(pairs).to(self.device), 1.0)
 
-    def _note_validation(self, bleu: float) -> bool:
-        progress = self.progress
-        if bleu > progress.best_bleu:
-            progress.best_bleu, progress.best_step = bleu, progress.step
-            progress.validations_without_improvement = 0
-            return True
-        progress.validations_without_improvement += 1
-        return False
-
-    def _unless_interrupted(self, validate: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """A validation's figures; none if a signal came, which need not wait for its end."""
-        figures: dict[str, float] = {}
-        training = self.model.training
-        with suppress(_Interrupted):
-            self._validating = True
-            try:
-                if not self.caught:
-                    figures = validate()
-            finally:
-                self._validating = False
-        self.model.train(training)
-        return figures
-
-    @contextmanager
-    def _catch_signals(self) -> Iterator[None]:
-        """Let SIGTERM and Ctrl-C end the training after a save; a second one ends it at once."""
-
-        def note(number: int, _: FrameType | None) -> None:
-            self.caught = number
-            # One for all processes reaches each several times: from torchrun, from the scheduler.
-            if self.world.size == 1:
-                for caught, handler in before.items():
-                    signal.signal(caught, handler)
-            if self._validating:
-                raise _Interrupted
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        epoch = self.batching.epoch(self.progress.epoch)
+        slices = find_slices(attempt, epoch, self.batching.corpus)
+        self.slices = int(max(row[0] for row in self.world.gather(slices)))

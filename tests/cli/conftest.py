@@ -27,8 +27,8 @@ class Corpus(NamedTuple):
         return [
             "data=files",
             *(
-                f"data.{part}.{side}={self.folder / part}.{side}"
-                for part in ("train", "valid")
+                f"data.{split}.{side}={self.folder / split}.{side}"
+                for split in ("train", "valid")
                 for side in ("source", "target")
             ),
             "data.tokenizer.vocab_size=60",
@@ -51,11 +51,11 @@ class Corpus(NamedTuple):
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("corpus")
     generator = random.Random(5)
-    for part, count in (("train", 2000), ("valid", 20), ("test", 40)):
+    for split, count in (("train", 2000), ("valid", 20), ("test", 40)):
         sources = [generator.choices(WORDS, k=generator.randint(1, 6)) for _ in range(count)]
         for side, step in (("source", 1), ("target", -1)):
             lines = "".join(" ".join(words[::step]) + "\n" for words in sources)
-            (folder / f"{part}.{side}").write_text(lines)
+            (folder / f"{split}.{side}").write_text(lines)
     return Corpus(folder)
 
 

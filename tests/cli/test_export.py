@@ -16,7 +16,7 @@ def expected(corpus, trained: Path, seq2seq: Callable) -> list[str]:
     return result.out.splitlines()
 
 
-def test_marian_translates_as_we_do(
+def test_marian_translates_as_this_package_does(
     corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
@@ -31,7 +31,7 @@ def test_marian_translates_as_we_do(
     assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == expected
 
 
-def test_ctranslate2_translates_as_we_do(
+def test_ctranslate2_translates_as_this_package_does(
     corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
 ) -> None:
     import ctranslate2
@@ -52,10 +52,10 @@ def test_ctranslate2_translates_as_we_do(
     assert tokenizer.decode(outputs) == expected
 
 
-def test_a_folder_that_is_there_is_left_alone(
+def test_a_folder_that_exists_is_left_alone(
     trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
     (tmp_path / "mine").write_text("kept")
     result = seq2seq("export", "--model", trained, "--to", "marian", "-o", tmp_path)
     assert (result.code, [path.name for path in tmp_path.iterdir()]) == (1, ["mine"])
-    assert "is there already" in result.err
+    assert "exists already" in result.err

@@ -1,7 +1,8 @@
-"""`seq2seq fidelity` and `seq2seq table3` as commands."""
+"""`seq2seq fidelity` and `seq2seq table3` on the command line."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,15 +50,17 @@ def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     model = new_transformer(MODEL, tokenizer.vocab_size)
     save_model(run / "averaged", TrainedModel(model, tokenizer, "en", "de"))
     assert main(["fidelity", "--json", "--model", str(run)]) == 0
-    here = [row["here"] for row in json.loads(capsys.readouterr().out)]
+    rows = json.loads(capsys.readouterr().out)
+    here = [row["here"] for row in rows]
     assert here[0].startswith("LayerNorm(x + Dropout(Sublayer(x)))")
-    assert here[16] == "25,000 + 25,000: 900 + 950 on average of the run"
+    assert here[16] == "25,000 + 25,000: 900 + 950 on average in the run"
     assert here[17].startswith("30 done, of 30 steps")
+    assert [rows[i]["verdict"] for i in (16, 17)] == ["differs", "differs"]
     assert main(["fidelity", "--model", str(run), "model=big"]) == 2
     assert "leave out the overrides" in capsys.readouterr().err
 
 
-def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complaints_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fidelity", "model=bigg"]) == 2
     assert "did you mean big?" in capsys.readouterr().err
     assert main(["fidelity", "model.d_modell=4"]) == 2
@@ -71,6 +74,31 @@ def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "config.yaml").write_text("model: {d_model: many}\n")
     assert main(["table3", str(run)]) == 1
     assert "not a configuration of this program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400"])
+def test_a_validation_that_is_not_finite_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("7.4", value))
+    assert main(["table3", str(run)]) == 1
+    assert "not finite" in capsys.readouterr().err
+
+
+def test_the_parameters_of_a_run_with_absurd_sizes_are_counted_or_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = write_run(tmp_path / "deep", model=replace(MODEL, num_layers=10**9))
+    assert main(["table3", "--json", str(deep)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["run"]["parameters"] > 10**13
+    wide = write_run(tmp_path / "wide", model=replace(MODEL, d_model=4 * 10**12))
+    assert main(["table3", str(wide)]) == 1
+    error = capsys.readouterr().err
+    assert f"{wide / 'config.yaml'}: no matrix can be this large" in error
+    assert main(["fidelity", *TINY, "search.max_extra_tokens=1000000000"]) == 1
+    assert "search.max_extra_tokens is 1,000,000,000: too large" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -91,10 +119,10 @@ def test_table_3(table_runs: Callable[[], list[str]], capsys: pytest.CaptureFixt
     runs = table_runs()
     assert main(["table3", "--json", *runs]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["row"] for row in rows] == ["base", "A_h1", "C_dff1024"]
-    assert [row["bleu"] for row in rows] == [20.0, 19.0, 18.0]
-    assert [row["bleu_less_base"] for row in rows] == [0.0, -1.0, -2.0]
-    assert all(row["step"] == 30 and row["perplexity"] == 7.4 for row in rows)
+    assert [row["row"]["name"] for row in rows] == ["base", "A_h1", "C_dff1024"]
+    assert [row["run"]["bleu"] for row in rows] == [20.0, 19.0, 18.0]
+    assert [row["bleu_minus_base"] for row in rows] == [0.0, -1.0, -2.0]
+    assert all((row["run"]["step"], row["run"]["perplexity"]) == (30, 7.4) for row in rows)
     assert main(["table3", *runs]) == 0
     text = capsys.readouterr().out
-    assert "BLEU: 2 of 2 rows are on the paper's side of base" in text
+    assert "BLEU: 2 of 2 rows are on the same side of base as in the paper" in text

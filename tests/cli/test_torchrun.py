@@ -1,4 +1,4 @@
-"""`torchrun -m seq2seq train`: one of several processes speaks, writes and decides."""
+"""`torchrun -m seq2seq train`: one of several processes prints, writes and decides."""
 
 import json
 import subprocess
@@ -29,12 +29,12 @@ def losses(run: Path) -> list[tuple[int, float]]:
 
 
 COMMAND = ("training.log_steps=1", "training.max_steps=4")
-TWO_PARTS = "training.micro_batch_tokens=128"
+TWO_MICRO_BATCHES = "training.micro_batch_tokens=128"
 
 
 @pytest.fixture(scope="module")
 def by_two(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The run folder of two processes, which chose its name, and what they said."""
+    """The run folder of two processes, which chose its name, and standard error."""
     folder = tmp_path_factory.mktemp("by_two")
     done = torchrun(*corpus.overrides(), *COMMAND, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -45,11 +45,11 @@ def by_two(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
 def test_two_processes_make_one_run(
     corpus, by_two: tuple[Path, str], seq2seq: Callable, tmp_path: Path
 ) -> None:
-    run, said = by_two
-    assert said.count("a step: 2 micro-batches") == 1
+    run, stderr = by_two
+    assert stderr.count("a step: 2 micro-batches") == 1
     assert "in each of 2 processes" in (run / "train.log").read_text()
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000004"]
-    words = [*corpus.overrides(), *COMMAND, TWO_PARTS, f"run_dir={tmp_path / 'one'}"]
+    words = [*corpus.overrides(), *COMMAND, TWO_MICRO_BATCHES, f"run_dir={tmp_path / 'one'}"]
     assert seq2seq("train", *words).code == 0
     for (step, loss), (step_alone, alone) in zip(
         losses(run), losses(tmp_path / "one"), strict=True
@@ -60,43 +60,43 @@ def test_two_processes_make_one_run(
         torch.testing.assert_close(model(run, 4)[name], value, rtol=0, atol=1e-4)
 
 
-def test_fewer_processes_go_on_and_say_so(
+def test_fewer_processes_go_on_with_a_warning(
     corpus, by_two: tuple[Path, str], seq2seq: Callable
 ) -> None:
     words = [*corpus.overrides(), *COMMAND, f"run_dir={by_two[0]}", "resume=true"]
     refused = seq2seq("train", *words, "training.max_steps=6")
     assert refused.code == 1
-    assert "'micro_batches': 2, 'count_longer_side': 0}, now" in refused.err.splitlines()[-1]
-    result = seq2seq("train", *words, "training.max_steps=6", TWO_PARTS)
+    assert "was trained with micro_batches=2, now 1" in refused.err.splitlines()[-1]
+    result = seq2seq("train", *words, "training.max_steps=6", TWO_MICRO_BATCHES)
     assert result.code == 0, result.err
-    assert "processes: 2 so far, 1 now" in result.err
+    assert "processes: 2 before, 1 now" in result.err
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
-        ("data.train.source=missing", "missing: "),  # the first process prepares the data
+        ("data.train.source=missing", "missing: "),  # the main process prepares the data
         ("training.learning_rate_scale=1e30", "is not finite"),  # all processes see it
     ],
 )
-def test_an_error_is_said_once(corpus, tmp_path: Path, word: str, says: str) -> None:
+def test_an_error_is_reported_once(corpus, tmp_path: Path, word: str, message: str) -> None:
     done = torchrun(*corpus.overrides(), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
-    assert len(said) == 1, done.stderr
-    assert says in said[0]
+    stderr = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
+    assert len(stderr) == 1, done.stderr
+    assert message in stderr[0]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["--multirun", "seed=1,2"], "--multirun can't run under torchrun"),
         (["trainig.max_steps=3"], "did you mean training.max_steps?"),
     ],
 )
 def test_a_bad_command_line_is_refused_once(
-    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank, lines in ((0, 1), (1, 0)):
@@ -105,4 +105,4 @@ def test_a_bad_command_line_is_refused_once(
         result = seq2seq("train", *words)
         assert result.code == 2
         assert result.err.count("\n") == lines
-        assert says in result.err or not lines
+        assert message in result.err or not lines

@@ -40,7 +40,7 @@ def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
     ]
 
 
-def test_metrics_tell_of_each_checkpoint(trained: Path) -> None:
+def test_metrics_are_recorded_at_each_checkpoint(trained: Path) -> None:
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     validated = [record for record in records if "valid/bleu" in record]
     assert [record["step"] for record in validated] == [250, 500, 750]
@@ -83,23 +83,23 @@ def test_it_learns_to_write_backwards(
     assert right / len(expected) > 0.8
 
 
-@pytest.mark.parametrize("cut", [3, 7])
+@pytest.mark.parametrize("step", [3, 7])
 def test_a_resumed_run_is_the_uninterrupted_run(
-    corpus, seq2seq: Callable, tmp_path: Path, cut: int
+    corpus, seq2seq: Callable, tmp_path: Path, step: int
 ) -> None:
     command = ["train", *corpus.overrides(), "training.checkpoint_steps=3", "training.log_steps=1"]
-    # Two micro-batches a step: the cut falls into the middle of an epoch's batches.
+    # Two micro-batches a step: it is interrupted in the middle of an epoch.
     command += ["training.micro_batch_tokens=128", "training.average_checkpoints=1"]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert seq2seq(*command, f"run_dir={whole}", "training.max_steps=10").code == 0
-    assert seq2seq(*command, f"run_dir={parts}", f"training.max_steps={cut}").code == 0
-    resumed = seq2seq(*command, f"run_dir={parts}", "training.max_steps=10", "resume=true")
-    assert resumed.code == 0, resumed.err
-    expected, found = weights(whole, 10), weights(parts, 10)
+    assert seq2seq(*command, f"run_dir={resumed}", f"training.max_steps={step}").code == 0
+    result = seq2seq(*command, f"run_dir={resumed}", "training.max_steps=10", "resume=true")
+    assert result.code == 0, result.err
+    expected, found = weights(whole, 10), weights(resumed, 10)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     optimizers = [
         (run / "checkpoints" / "step_00000010" / "optimizer.safetensors").read_bytes()
-        for run in (whole, parts)
+        for run in (whole, resumed)
     ]
     assert optimizers[0] == optimizers[1]
 
@@ -108,7 +108,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(
         records = [json.loads(line) for line in lines]
         return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
 
-    assert losses(whole) == losses(parts)
+    assert losses(whole) == losses(resumed)
 
 
 def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -135,7 +135,7 @@ def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable)
         f"data.train.target={corpus.folder / 'train.source'}",
     )
     assert result.code == 1
-    assert "was trained with other data" in result.err.splitlines()[-1]
+    assert "was trained with data=" in result.err.splitlines()[-1]
 
 
 def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -143,7 +143,7 @@ def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable)
     words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "model.d_model=64"]
     result = seq2seq("train", *words, "training.source_tokens=300")
     assert result.code == 1
-    assert "was trained with other batches" in result.err.splitlines()[-1]
+    assert "was trained with source_tokens=256, now 300" in result.err.splitlines()[-1]
     assert (trained / "config.yaml").read_bytes() == before
 
 
@@ -153,7 +153,7 @@ def test_another_model_is_not_resumed(corpus, trained: Path, seq2seq: Callable) 
     assert result.code == 2  # there is no such choice
     result = seq2seq("train", *words, "model.d_model=64", "model.num_heads=2")
     assert result.code == 1
-    assert "was trained with other model" in result.err.splitlines()[-1]
+    assert "was trained with num_heads=4, now 2" in result.err.splitlines()[-1]
 
 
 def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
@@ -170,11 +170,11 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     words += ["training.max_steps=5", "resume=true", "training.warmup_steps=50"]
     result = seq2seq("train", *words, "model.dropout=0.3")
     assert result.code == 0
-    assert "warmup_steps: 40 so far, 50 now" in result.err
-    assert "dropout: 0.1 so far, 0.3 now" in result.err
+    assert "warmup_steps: 40 before, 50 now" in result.err
+    assert "dropout: 0.1 before, 0.3 now" in result.err
 
 
-def test_a_start_that_post_ln_may_not_survive_is_warned_of(
+def test_a_start_that_post_ln_may_not_survive_is_warned_about(
     corpus, seq2seq: Callable, tmp_path: Path
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
@@ -195,13 +195,13 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
     result = seq2seq("train", *corpus.overrides(), f"run_dir={trained}", "seed=7")
     assert result.code == 1
     assert result.err.strip().endswith(
-        "is there already; choose another run_dir, or add resume=true to go on"
+        "exists already; choose another run_dir, or add resume=true to go on"
     )
     assert (trained / "config.yaml").read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
         ("trainig.max_steps=3", "no such key: trainig.max_steps; did you mean training.max_steps?"),
         ("max_steps=3", "did you mean training.max_steps?"),
@@ -215,10 +215,10 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("resume=true", "run_dir"),
     ],
 )
-def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, says: str) -> None:
+def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str) -> None:
     result = seq2seq("train", word)
     assert result.code in (1, 2)
-    assert says in result.err
+    assert message in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
 

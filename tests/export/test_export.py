@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
 
-# Their libraries warn of themselves.
+# The libraries' own warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -67,11 +67,11 @@ def test_marian_has_the_same_ids_logits_and_greedy_output(
         expected = trained.model(batch["input_ids"], target)
     assert (found - expected).abs().max() < 1e-4
     output = model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=8)
-    told = [
+    found_pieces = [
         trained.tokenizer.pieces([i for i in row.tolist()[1:] if i not in (PADDING_ID, END_ID)])
         for row in output
     ]
-    assert [pieces[:7] for pieces in told] == [p[:7] for p in greedy(trained, few, 8)]
+    assert [pieces[:7] for pieces in found_pieces] == [p[:7] for p in greedy(trained, few, 8)]
 
 
 @NEEDS_CTRANSLATE2
@@ -113,28 +113,45 @@ def test_ctranslate2_has_the_same_scores_and_greedy_output(
         with torch.no_grad():
             source_ids = torch.tensor([[*(ids_of[piece] for piece in source), END_ID]])
             exact = trained.model(source_ids, torch.tensor([read])).log_softmax(-1)[0]
-        wanted = torch.tensor([*read[1:], END_ID])
-        told = torch.tensor(score.log_probs)
-        assert (told - exact.gather(1, wanted.unsqueeze(1)).squeeze(1)).abs().max() < 1e-4
+        exact = exact.gather(1, torch.tensor([*read[1:], END_ID]).unsqueeze(1)).squeeze(1)
+        assert (torch.tensor(score.log_probs) - exact).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize(
-    ("choices", "says"),
+    "write", [write_marian, pytest.param(write_ctranslate2, marks=NEEDS_CTRANSLATE2)]
+)
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
     [
         ({"d_k": 3}, "heads"),
-        ({"positions": Positions.learned}, "learned positions"),
-        ({"positions": Positions.concatenated}, "concatenated positions"),
+        ({"d_v": 3}, "heads"),
+        ({"num_heads": 3, "d_k": 2, "d_v": 2}, "heads"),
         ({"start": Start.zero}, "with zeros"),
     ],
+    ids=str,
 )
-def test_what_marian_has_not_is_refused(
+def test_what_neither_program_can_express_is_refused(
     make_model: Callable[..., Transformer],
     tokenizer: Tokenizer,
     tmp_path: Path,
+    write: Callable[[Path, TrainedModel], None],
     choices: dict[str, object],
-    says: str,
+    complaint: str,
 ) -> None:
     model = make_model(vocab_size=tokenizer.vocab_size, **choices)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=complaint):
+        write(tmp_path / "model", TrainedModel(model, tokenizer, "en", "de"))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("positions", [Positions.learned, Positions.concatenated])
+def test_positions_that_marian_cannot_express_are_refused(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    positions: Positions,
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size, positions=positions)
+    with pytest.raises(UserError, match=f"{positions.value} positions"):
         write_marian(tmp_path / "marian", TrainedModel(model, tokenizer, "en", "de"))
     assert not (tmp_path / "marian").exists()

@@ -6,9 +6,8 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from copy import deepcopy
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.trainer import Trainer
 
 CHECKOUT = Path(__file__).parents[2]
@@ -130,18 +130,14 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
         batching,
         config,
         device=torch.device("cpu"),
-        precision=torch.float32,
+        dtype=torch.float32,
         seed=SEED,
     )
     trainer.progress = progress
-    silent = SimpleNamespace(
-        **dict.fromkeys(("write", "draw", "show", "log", "checkpoint"), lambda *_: None)
-    )
     trainer.train(
-        silent,  # type: ignore[arg-type]
-        silent,  # type: ignore[arg-type]
+        NullRecorder(),
         validate=lambda: {"valid/bleu": 0.0},
-        save=lambda best: None,
+        save=lambda is_best: None,
     )
     return batching.digests, trainer.progress
 
@@ -157,5 +153,5 @@ def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
     for cut in (epoch, epoch + 1, *cuts):
         with trial("batches after resume"):
             before, progress = train(path, Progress(), cut)
-            after, _ = train(path, Progress(**asdict(progress)), steps)
+            after, _ = train(path, deepcopy(progress), steps)
             assert before + after == uninterrupted

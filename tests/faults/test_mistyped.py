@@ -10,8 +10,8 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.main import main
-from seq2seq.cli.train import Run
-from seq2seq.config import Config, check_words, keys
+from seq2seq.cli.overrides import check_command_line, keys
+from seq2seq.config import Config
 from seq2seq.errors import UsageError
 
 
@@ -54,10 +54,10 @@ def wrong_value(kind: Any) -> str:
 
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def worked(run: Run) -> int:
+    def begin(*arguments: object) -> int:
         raise AssertionError("work began")
 
-    monkeypatch.setattr(Run, "execute", worked)
+    monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
 
 
 def test_the_walk_finds_every_key() -> None:
@@ -101,7 +101,7 @@ def test_the_command_refuses_them_in_one_line(
 
 
 def test_a_word_that_is_no_override_is_refused() -> None:
-    check_words(["model=tiny", "~model", "--multirun"])
+    check_command_line(["model=tiny", "~model", "--multirun"])
     for word in ("model", "=3"):
         with pytest.raises(UsageError, match="not KEY=VALUE"):
-            check_words([word])
+            check_command_line([word])

@@ -1,5 +1,6 @@
 """Processes of a training that die or stall, and data that doesn't divide evenly among them."""
 
+import itertools
 import os
 import random
 import re
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ Trials = Callable[[int, int], int]
 GONE_WITHIN_SECONDS = 15
 
 
-def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> None:
+def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_left_out(trial: Trial) -> None:
     chance = random.Random(1)
     model = new_transformer(TransformerConfig(num_layers=1, d_model=4, d_ff=4, num_heads=1), 20)
     for _ in range(1000):
@@ -47,24 +48,24 @@ def test_all_ranks_take_as_many_batches_and_none_is_left_out(trial: Trial) -> No
                 batching,
                 TrainingConfig(source_tokens=asked, target_tokens=asked, micro_batch_tokens=1),
                 device=torch.device("cpu"),
-                precision=torch.float32,
+                dtype=torch.float32,
                 seed=1,
             )
-            parts = trainer.micro_batches = trainer.config.micro_batches_on(size)
-            alone = (batch for epoch in count() for batch in batching.epoch(epoch))
-            for step in islice(trainer._steps(), 2):
+            count = trainer.micro_batches = trainer.config.micro_batches_on(size)
+            alone = (batch for epoch in itertools.count() for batch in batching.epoch(epoch))
+            for step in islice(trainer.steps(), 2):
                 shares = [World(rank, size).share(step) for rank in range(size)]
-                assert {len(share) for share in shares} == {parts // size}
-                dealt = dict(part for share in shares for part in share)
-                for number, batch in enumerate(islice(alone, parts)):
+                assert {len(share) for share in shares} == {count // size}
+                dealt = dict(numbered for share in shares for numbered in share)
+                for number, batch in enumerate(islice(alone, count)):
                     assert np.array_equal(dealt[number], batch)
 
 
 def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
     """A training by two processes that would go on for long, and has begun."""
     texts = [
-        f"data.{part}.{side}={corpus / part}.{side}"
-        for part in ("train", "valid")
+        f"data.{split}.{side}={corpus / split}.{side}"
+        for split in ("train", "valid")
         for side in ("source", "target")
     ]
     words = [
@@ -106,23 +107,29 @@ def processes_of(run_dir: Path) -> dict[int, int]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     chance = random.Random(5)
-    for part, pairs in (("train", 500), ("valid", 10)):
-        lines = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
+    for split, pairs in (("train", 500), ("valid", 10)):
+        texts = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
         for side in ("source", "target"):
-            (folder / f"{part}.{side}").write_text("".join(f"{line}\n" for line in lines))
+            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in texts))
     return folder
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 @pytest.mark.parametrize(
-    ("fault", "number", "says"),
+    ("fault", "number", "message"),
     [
         ("a rank dies", signal.SIGKILL, "died"),
-        ("a rank stalls", signal.SIGSTOP, "gives no sign of life"),
+        ("a rank stalls", signal.SIGSTOP, "sends no heartbeat"),
     ],
 )
 def test_a_lost_rank_ends_all_with_one_message_that_names_it(
-    corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, number: int, says: str
+    corpus: Path,
+    tmp_path: Path,
+    trial: Trial,
+    trials: Trials,
+    fault: str,
+    number: int,
+    message: str,
 ) -> None:
     chance = random.Random(2)
     for attempt in range(trials(1, 20)):
@@ -137,10 +144,10 @@ def test_a_lost_rank_ends_all_with_one_message_that_names_it(
             stopped = time.monotonic()
             _, err = torchrun.communicate(timeout=60)
             # A stalled one is missed for five seconds before it counts as lost.
-            assert time.monotonic() - stopped < GONE_WITHIN_SECONDS + 5 * (says != "died")
+            assert time.monotonic() - stopped < GONE_WITHIN_SECONDS + 5 * (message != "died")
             assert torchrun.returncode not in (0, None)
             assert not processes_of(run_dir)
-            said = [line for line in err.splitlines() if line.startswith("seq2seq: ")]
-            assert len(said) == 1, err
-            assert f"rank {lost} (process {ranks[lost]} " in said[0]
-            assert says in said[0]
+            lines = [line for line in err.splitlines() if line.startswith("seq2seq: ")]
+            assert len(lines) == 1, err
+            assert f"rank {lost} (process {ranks[lost]} " in lines[0]
+            assert message in lines[0]

@@ -111,6 +111,7 @@ def overrides(config: DataConfig, folder: Path) -> list[str]:
         f"cache={folder / 'cache'}",
         f"run_dir={folder / 'run'}",
         "model=tiny",
+        "schedule=demo",
         "device=cpu",
     ]
 

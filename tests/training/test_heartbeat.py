@@ -1,11 +1,10 @@
-"""The watch over the processes of a training, one process alone with itself."""
+"""The heartbeats of a training, of one process alone."""
 
 import time
 
 import pytest
 from torch.distributed import HashStore
 
-from seq2seq.training import heartbeat
 from seq2seq.training.heartbeat import Heartbeat
 
 
@@ -18,16 +17,13 @@ class SlowStore(HashStore):
 
 
 @pytest.mark.parametrize("error", [None, ValueError], ids=str)
-def test_no_look_at_the_others_outlives_the_training(
-    monkeypatch: pytest.MonkeyPatch, error: type[Exception] | None
-) -> None:
-    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.2)
-    watch = Heartbeat(SlowStore(), 0, 1, 60.0, lambda: False)
+def test_the_thread_does_not_outlive_the_training(error: type[Exception] | None) -> None:
+    heartbeat = Heartbeat(SlowStore(), 0, 1, 60.0, lambda: False, interval=0.2)
     try:
-        with watch:
+        with heartbeat:
             time.sleep(0.4)
             if error:
                 raise error
     except ValueError:
         pass
-    assert not watch.thread.is_alive()
+    assert not heartbeat.thread.is_alive()

@@ -1,4 +1,4 @@
-"""The trainer against a plain loop, against itself in parts, and what ends it."""
+"""The trainer against a plain loop, against itself divided otherwise, and what ends it."""
 
 import math
 import os
@@ -6,9 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from seq2seq.data.batching import Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     new_transformer,
@@ -28,7 +26,10 @@ from seq2seq.storage.checkpoint import (
     save_checkpoint,
 )
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.loss import Loss
 from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.run_state import RunState
 from seq2seq.training.trainer import Trainer
 
 V = 60
@@ -46,7 +47,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
 
 
 class Equal(Batching):
-    """Batches of as many pairs each, in another order each epoch."""
+    """Batches of the same number of pairs, in another order each epoch."""
 
     def __init__(self, corpus: EncodedCorpus, pairs: int) -> None:
         super().__init__(corpus, source_tokens=100, target_tokens=100, seed=1)
@@ -57,52 +58,59 @@ class Equal(Batching):
         return list(order.reshape(-1, self.pairs))
 
 
-class Notebook:
-    """Stands for metrics and display."""
+class Records(NullRecorder):
+    """Keeps everything that is recorded."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[int, dict[str, float]]] = []
+        self.all: list[tuple[int, dict[str, float]]] = []
 
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        self.records.append((step, dict(figures)))
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        self.all.append((progress.step, dict(metrics)))
+
+    def record_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        self.all.append((progress.step, dict(metrics)))
 
     def of(self, name: str) -> list[float]:
-        return [figures[name] for _, figures in self.records if name in figures]
-
-    def draw(self) -> None: ...
-    def show(self, *_: object) -> None: ...
-    def log(self, *_: object) -> None: ...
-    def checkpoint(self, *_: object) -> None: ...
+        return [metrics[name] for _, metrics in self.all if name in metrics]
 
 
 def make_trainer(
-    batching: Batching, *, dropout: float = 0.0, seed: int = 1, double: bool = False, **choices: Any
+    batching: Batching,
+    *,
+    dropout: float = 0.0,
+    seed: int = 1,
+    double: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+    **choices: Any,
 ) -> Trainer:
     torch.manual_seed(seed)
     model = new_transformer(
         TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=dropout), V
     )
     # A step is `micro_batches` batches: the token counts are there to make that number.
-    parts = {"source_tokens": 1, "target_tokens": 1, "micro_batch_tokens": 1}
+    tokens = {"source_tokens": 1, "target_tokens": 1, "micro_batch_tokens": 1}
     defaults = {"warmup_steps": 10, "max_steps": 20, "log_steps": 1, "checkpoint_minutes": None}
     return Trainer(
         model.double() if double else model,
         batching,
-        TrainingConfig(**(parts | defaults | choices)),
+        TrainingConfig(**(tokens | defaults | choices)),
         device=torch.device("cpu"),
-        precision=torch.float32,
+        dtype=torch.float32,
         seed=5,
+        clock=clock,
     )
 
 
 def train(
     trainer: Trainer,
     validate: Callable[[], dict[str, float]] = lambda: {"valid/bleu": 0.0},
-    save: Callable[[bool], None] = lambda best: None,
-) -> Notebook:
-    notebook = Notebook()
-    trainer.train(notebook, notebook, validate=validate, save=save)  # type: ignore[arg-type]
-    return notebook
+    save: Callable[[bool], None] = lambda is_best: None,
+) -> Records:
+    records = Records()
+    trainer.train(records, validate=validate, save=save)
+    return records
 
 
 def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -152,32 +160,49 @@ def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus) -> None:
         loss.backward()
         adam.param_groups[0]["lr"] = 16**-0.5 * min(step**-0.5, step * 10**-1.5)
         adam.step()
-    notebook = train(trainer)
-    assert notebook.of("train/loss") == pytest.approx(losses, abs=1e-9)
-    assert notebook.of("train/perplexity") == pytest.approx(perplexities, rel=1e-9)
+    records = train(trainer)
+    assert records.of("train/loss") == pytest.approx(losses, abs=1e-9)
+    assert records.of("train/perplexity") == pytest.approx(perplexities, rel=1e-9)
     for one, other in zip(trainer.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
 
 
-def test_parts_of_a_step_make_the_same_step(corpus: EncodedCorpus) -> None:
+@pytest.mark.parametrize(("pairs", "micro_batches", "slices"), [(4, 5, 1), (20, 1, 8), (4, 5, 8)])
+def test_a_divided_step_is_the_same_step(
+    corpus: EncodedCorpus, pairs: int, micro_batches: int, slices: int
+) -> None:
+    """In micro-batches of 4 pairs, in slices of 2 or 3 of a micro-batch of 20, or one by one."""
     whole = make_trainer(Equal(corpus, 20), double=True, max_steps=5)
-    parts = make_trainer(Equal(corpus, 4), double=True, max_steps=5, source_tokens=5)
-    assert (whole.config.micro_batches, parts.config.micro_batches) == (1, 5)
-    losses = [train(trainer).of("train/loss") for trainer in (whole, parts)]
+    divided = make_trainer(
+        Equal(corpus, pairs), double=True, max_steps=5, source_tokens=micro_batches
+    )
+    divided.slices = slices
+    assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
+    losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
-    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+    for one, other in zip(whole.model.parameters(), divided.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
-def test_the_figures_are_those_of_the_steps(corpus: EncodedCorpus) -> None:
+def test_the_masks_of_slices_depend_on_the_seed_alone(corpus: EncodedCorpus) -> None:
+    losses = []
+    for seed, slices in ((5, 1), (5, 2), (5, 2), (6, 2)):
+        trainer = make_trainer(Equal(corpus, 20), dropout=0.5, max_steps=2)
+        trainer.seed, trainer.slices = seed, slices
+        losses.append(train(trainer).of("train/loss"))
+    assert losses[1] == losses[2]
+    assert losses[0] != losses[1] != losses[3]
+
+
+def test_the_metrics_are_those_of_the_steps(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=5)
-    notebook = train(trainer)
+    records = train(trainer)
     batches = trainer.batching.epoch(0)
     for side in ("source", "target"):
         lengths = getattr(corpus, f"{side}_lengths")
-        assert notebook.of(f"train/{side}_tokens") == [lengths[b].sum() for b in batches]
+        assert records.of(f"train/{side}_tokens") == [lengths[b].sum() for b in batches]
     rates = [16**-0.5 * step * 10**-1.5 for step in range(1, 6)]
-    assert notebook.of("train/learning_rate") == pytest.approx(rates)
+    assert records.of("train/learning_rate") == pytest.approx(rates)
 
 
 STEPS = 12  # of five batches an epoch: the third epoch is under way
@@ -197,19 +222,21 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     first = make_trainer(Equal(corpus, 8), dropout=0.2, max_steps=step)
     saved: list[Path] = []
 
-    def save(best: bool) -> None:
+    def save(is_best: bool) -> None:
         trained = TrainedModel(first.model, tokenizer, "a", "b")
-        progress = asdict(first.progress)
-        saved.append(save_checkpoint(tmp_path, step, trained, first.optimizer, progress))
+        state = RunState(first.progress, {}, {}).to_json()
+        saved.append(save_checkpoint(tmp_path, step, trained, first.optimizer, state))
 
     train(first, save=save)
     second = make_trainer(Equal(corpus, 8), dropout=0.2, seed=99, max_steps=STEPS)
-    second.progress = Progress(**restore_checkpoint(saved[0], second.model, second.optimizer))
+    restored = restore_checkpoint(saved[0], second.model, second.optimizer)
+    state = RunState(second.progress, {}, {}).restored(saved[0] / "progress.json", restored)
+    second.progress = state.progress
     assert second.progress.step == step
     torch.manual_seed(step)
     saves: list[int] = []
-    notebook = train(second, save=lambda best: saves.append(second.progress.step))
-    assert [at for at, figures in notebook.records if "train/loss" in figures] == list(
+    records = train(second, save=lambda is_best: saves.append(second.progress.step))
+    assert [at for at, metrics in records.all if "train/loss" in metrics] == list(
         range(step + 1, STEPS + 1)
     )
     assert saves == [STEPS]
@@ -230,14 +257,13 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
     good = make_trainer(Equal(corpus, 8), max_steps=3)
     train(good)
     bad = make_trainer(Equal(corpus, 8))
-    update = bad.update
 
-    def damaged(batches: list[Indices]) -> Any:
+    def damage(module: object, inputs: object, loss: Loss) -> Loss:
         if bad.progress.step == 3:  # as an overflow somewhere would
-            bad.model.decode = lambda *a: Transformer.decode(bad.model, *a) * math.nan
-        return update(batches)
+            return loss._replace(smoothed=loss.smoothed * math.nan)
+        return loss
 
-    bad.update = damaged
+    bad.loss.register_forward_hook(damage)
     saves: list[bool] = []
     with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
         train(bad, save=saves.append)
@@ -261,13 +287,13 @@ def test_steps_end_it_with_a_validation_and_a_save(corpus: EncodedCorpus) -> Non
     trainer = make_trainer(Equal(corpus, 8), max_steps=7, checkpoint_steps=3)
     bleu = iter([1.0, 3.0, 2.0])
     saves: list[tuple[int, bool]] = []
-    notebook = train(
+    records = train(
         trainer,
         validate=lambda: {"valid/bleu": next(bleu)},
-        save=lambda best: saves.append((trainer.progress.step, best)),
+        save=lambda is_best: saves.append((trainer.progress.step, is_best)),
     )
     assert saves == [(3, True), (6, True), (7, False)]
-    assert notebook.of("valid/bleu") == [1.0, 3.0, 2.0]
+    assert records.of("valid/bleu") == [1.0, 3.0, 2.0]
     assert trainer.progress.ended == "at step 7 of 7"
     assert (trainer.progress.best_bleu, trainer.progress.best_step) == (3.0, 6)
 
@@ -281,31 +307,29 @@ def test_patience_ends_it(corpus: EncodedCorpus) -> None:
     assert "2 validations" in trainer.progress.ended
 
 
-def test_minutes_end_it_and_checkpoints_come_by_the_clock(
-    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
+    now = [0.0]
     trainer = make_trainer(
-        Equal(corpus, 8), max_steps=None, max_minutes=10.0, checkpoint_minutes=4.0
+        Equal(corpus, 8),
+        clock=lambda: now[0],
+        max_steps=None,
+        max_minutes=10.0,
+        checkpoint_minutes=4.0,
     )
-    clock = [0.0]
-    update = trainer.update
-
-    def minute(batches: list[Indices]) -> Any:
-        clock[0] += 60
-        return update(batches)
 
     def validate() -> dict[str, float]:
-        clock[0] += 30
+        now[0] += 30
         return {"valid/bleu": 0.0}
 
-    trainer.update = minute
-    watch = SimpleNamespace(perf_counter=lambda: clock[0])
-    monkeypatch.setattr("seq2seq.training.trainer.time", watch)
+    def spend_a_minute(*_: object) -> None:
+        now[0] += 60
+
+    trainer.loss.register_forward_hook(spend_a_minute)
     saves: list[int] = []
-    train(trainer, validate, lambda best: saves.append(trainer.progress.step))
+    train(trainer, validate, lambda is_best: saves.append(trainer.progress.step))
     assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
     assert trainer.progress.seconds == 10 * 60 + 30
-    assert "10.0 of 10 minutes" in trainer.progress.ended
+    assert trainer.progress.ended == "10.5 of 10 minutes are over"
 
 
 def send(number: int) -> None:
@@ -316,18 +340,16 @@ def send(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20)
-    update = trainer.update
 
-    def interrupted(batches: list[Indices]) -> Any:
+    def interrupt(*_: object) -> None:
         if trainer.progress.step == 3:
             send(number)
-        return update(batches)
 
-    trainer.update = interrupted
+    trainer.loss.register_forward_hook(interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
     saves: list[tuple[int, bool]] = []
-    train(trainer, save=lambda best: saves.append((trainer.progress.step, best)))
+    train(trainer, save=lambda is_best: saves.append((trainer.progress.step, is_best)))
     assert saves == [(4, False)]
     assert trainer.signal == number
     assert trainer.progress.ended == ""
@@ -344,10 +366,10 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
             send(signal.SIGTERM)
         return {"valid/bleu": 1.0}
 
-    def save(best: bool) -> None:
+    def save(is_best: bool) -> None:
         if place == "save":
             send(signal.SIGTERM)
-        assert best == (place == "save")
+        assert is_best == (place == "save")
         saves.append(trainer.progress.step)
 
     train(trainer, validate, save)
@@ -357,11 +379,12 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     assert trainer.progress.validation_pending == (place == "validate")
 
 
-def test_trying_the_largest_batch_changes_nothing(corpus: EncodedCorpus) -> None:
+def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
     numbers = torch.get_rng_state()
-    tried.try_largest()
+    tried.fit_memory()
+    assert tried.slices == 1
     assert torch.equal(numbers, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
@@ -382,7 +405,7 @@ def test_a_second_signal_ends_it_at_once(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = signal.getsignal(signal.SIGINT)
 
-    def save(best: bool) -> None:
+    def save(is_best: bool) -> None:
         send(signal.SIGINT)
         send(signal.SIGINT)
 
@@ -390,20 +413,3 @@ def test_a_second_signal_ends_it_at_once(corpus: EncodedCorpus) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(trainer, save=save)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize(
-    ("choices", "complaint"),
-    [
-        ({"source_tokens": 0}, "source_tokens=0"),
-        ({"warmup_steps": 0}, "warmup_steps=0"),
-        ({"max_minutes": -1.0}, "max_minutes=-1"),
-        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
-        ({"max_steps": None}, "nothing ends the training"),
-        ({"keep_checkpoints": 4}, "average_checkpoints=5 are more"),
-    ],
-    ids=str,
-)
-def test_a_training_that_cannot_be_done_is_refused(choices: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        TrainingConfig(**choices)

@@ -1,4 +1,4 @@
-"""Parity with Hugging Face's MarianMTModel, weights copied over."""
+"""Logits of Hugging Face's MarianMTModel with the weights of a model of this package."""
 
 import warnings
 

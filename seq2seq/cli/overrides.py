@@ -1,0 +1,141 @@
+"""Overrides of `seq2seq train`: Hydra's complaints about them as lines, with the nearest name."""
+
+import difflib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq.config import Config
+from seq2seq.errors import UsageError
+from seq2seq.resources import resource_folder
+
+GROUPS = ("data", "model", "schedule", "variant", "experiment")
+
+
+def config_path() -> Path:
+    """The folder that Hydra reads."""
+    return resource_folder("conf")
+
+
+def register() -> None:
+    """Make the schema and the `${embedded:...}` paths known to Hydra."""
+    ConfigStore.instance().store(name="schema", node=Config)
+    OmegaConf.register_new_resolver(
+        "embedded", lambda path: str(resource_folder("data") / path), replace=True
+    )
+
+
+def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
+    """Every key that can be overridden, dotted."""
+    types = get_type_hints(schema)
+    for item in fields(schema):
+        yield prefix + item.name
+        kind = types[item.name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            yield from keys(kind, f"{prefix}{item.name}.")
+
+
+def choices(group: str) -> list[str]:
+    """The configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
+    folder = config_path() / group
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
+def check_command_line(words: list[str]) -> None:
+    """Refuse what Hydra's own command line would refuse by printing its usage and leaving.
+
+    Raises:
+        UsageError: if a flag is unknown or lacks its value, or a word is no override.
+    """
+    parser = get_args_parser()
+    usage = io.StringIO()
+    try:
+        with redirect_stderr(usage):
+            parser.parse_args(words)
+    except SystemExit as error:
+        if not error.code:
+            raise
+        reason = usage.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        hint = ""
+        if reason.startswith("unrecognized"):
+            hint = _nearest(reason.split()[-1], [*parser._option_string_actions, "--debug"])
+        raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
+    for word in parser.parse_args(words).overrides:
+        if word.startswith("=") or ("=" not in word and not word.startswith("~")):
+            raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
+
+
+def to_config(chosen: DictConfig) -> Config:
+    """What was chosen, typed and checked.
+
+    Raises:
+        UsageError: if a key was added that does not exist.
+        UserError: if a value is out of range.
+    """
+    container = OmegaConf.to_container(chosen)
+    assert isinstance(container, dict)
+    for key in _dotted(container):
+        if key not in keys():
+            raise UsageError(_no_such_key(key))
+    config = OmegaConf.to_object(chosen)
+    assert isinstance(config, Config)
+    return config
+
+
+def explain(error: Exception) -> str:
+    """Hydra's complaint about an override in one line, with the nearest valid name."""
+    message = " ".join(str(error).split())
+    # What follows `full_key` names classes of this program.
+    cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]
+    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
+        return f"no such group: {found[1]}{_nearest(found[1], list(GROUPS))}"
+    if found := re.search(r"Could not (?:override|delete from config\. Key) '([^']+)'", message):
+        key = found[1]
+        if key in keys():
+            return f"{key}: {cause}"
+        return _no_such_key(key)
+    if found := re.search(r"Could not delete\b[^']*'([^']+)'", message):
+        return _no_such_key(found[1])
+    if found := re.search(r"Error merging override (.+)", message):
+        return f"{found[1]}: {cause}"
+    if found := re.search(r"Could not find '([^']+)'", message):
+        group, _, name = found[1].rpartition("/")
+        while group and not choices(group):
+            group, _, above = group.rpartition("/")
+            name = f"{above}/{name}"
+        options = choices(group)
+        hint = _nearest(name, options) or f"; there are: {', '.join(options)}"
+        return f"no such choice: {group}={name}{hint}"
+    message = re.split(r" See https?://|\s+full_key:", f"{message} {cause}")[0]
+    return message.strip()
+
+
+def _dotted(tree: Mapping[Any, object], prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _no_such_key(key: str) -> str:
+    near = _nearest(key, [*keys(), *GROUPS])
+    return f"no such key: {key}{near}; --cfg job shows them all"
+
+
+def _nearest(name: str, options: list[str]) -> str:
+    # The last word alone counts as well: max_steps is near training.max_steps.
+    by_leaf = {option.rpartition(".")[2]: option for option in options}
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    if not near:
+        leaf = difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1, cutoff=0.7)
+        near = [by_leaf[leaf[0]]] if leaf else []
+    return f"; did you mean {near[0]}?" if near else ""

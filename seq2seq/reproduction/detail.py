@@ -1,0 +1,138 @@
+"""A detail of the paper: what the text and tensor2tensor say of it, and how it is measured.
+
+The paper is Vaswani et al. (2017), *Attention Is All You Need*; tensor2tensor is its authors' code
+as it stood at publication, in June 2017. Where the two differ this project's default is the paper;
+where the paper is silent, tensor2tensor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeAlias
+
+import torch
+
+from seq2seq.data.corpus import DataConfig
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.reproduction.cost import count_parameters
+from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.training.config import TrainingConfig
+
+_VOCAB_SIZE = 509  # enough rows for statistics
+_MAX_PARAMETERS = 10**9
+_MAX_LAYERS = _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is examined: a model, and the configuration of its training, search and data.
+
+    Raises:
+        UserError: if the search is too large to examine.
+    """
+
+    model: Transformer
+    vocab_size: int
+    """Rows of the shared matrix in training; an untrained model has fewer."""
+    training: TrainingConfig
+    search: SearchConfig
+    data: DataConfig
+    run: Path | None = None
+    """The run folder, if the model was trained."""
+
+    def __post_init__(self) -> None:
+        _check_size("search.beam_size", self.search.beam_size, _MAX_BEAM_SIZE)
+        _check_size("search.max_extra_tokens", self.search.max_extra_tokens, _MAX_EXTRA_TOKENS)
+
+    @property
+    def recipe(self) -> str:
+        """`base` or `big`: the recipe of the paper that applies to a model of this size."""
+        config = self.model.config
+        big = (config.d_model, config.d_ff, config.num_heads) == (1024, 4096, 16)
+        return "big" if big else "base"
+
+
+def new_model(config: TransformerConfig) -> Transformer:
+    """A model before its first update, with a small vocabulary; the same at every call.
+
+    Raises:
+        UserError: if it is too large to examine.
+    """
+    _check_size("model.num_layers", config.num_layers, _MAX_LAYERS)
+    _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return new_transformer(config, _VOCAB_SIZE)
+
+
+def _check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise UserError(f"{name} is {size:,}: too large to examine; choose at most {limit:,}")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a measure found."""
+
+    here: str
+    """In words and numbers."""
+    paper: bool | None
+    """Whether it is as the paper says; None where the paper is silent."""
+    tensor2tensor: bool | None
+    """Whether it is as tensor2tensor did it; None where that is not known."""
+
+    @classmethod
+    def both(cls, here: str, right: bool) -> Self:
+        """Where the paper and tensor2tensor agree, or one of them makes no claim."""
+        return cls(here, right, right)
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is neither as the paper nor as tensor2tensor."""
+        return not self.paper and not self.tensor2tensor
+
+    @property
+    def verdict(self) -> str:
+        """One of four."""
+        if self.differs:
+            return "differs"
+        if self.paper and self.tensor2tensor:
+            return "as the paper and tensor2tensor"
+        return "as the paper" if self.paper else "as tensor2tensor"
+
+
+Measure: TypeAlias = Callable[[Subject], Finding]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A row of the report: one thing that a reproduction can get wrong."""
+
+    name: str
+    """With the section of the paper."""
+    paper: str | None
+    """What the paper says; None where it is silent."""
+    tensor2tensor: str | None
+    """What tensor2tensor did; None where that is not known."""
+    measure: Measure
+
+    def __call__(self, subject: Subject) -> Finding:
+        """Measure the subject; where a claim is None, so is its half of the finding."""
+        found = self.measure(subject)
+        return Finding(
+            found.here,
+            None if self.paper is None else found.paper,
+            None if self.tensor2tensor is None else found.tensor2tensor,
+        )
+
+
+def detail(
+    name: str, *, paper: str | None, tensor2tensor: str | None
+) -> Callable[[Measure], Detail]:
+    """Make a measure a row of the report, with these claims.
+
+    The rows are in the order of their definitions, and of the files in `report.DETAILS`.
+    """
+    return lambda measure: Detail(name, paper, tensor2tensor, measure)

@@ -1,0 +1,130 @@
+"""Sections 5.1 and 6: the vocabulary, the test sets, their BLEU, and the cost of a training."""
+
+import hashlib
+import math
+from dataclasses import replace
+from functools import partial
+
+from seq2seq.data.corpus import DataConfig, read_pairs
+from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
+from seq2seq.evaluation.scores import bleu
+from seq2seq.reproduction.cost import (
+    PAPER_FLOPS,
+    PAPER_MODELS,
+    TENSOR2TENSOR_ROWS,
+    count_parameters,
+    step_flops,
+)
+from seq2seq.reproduction.detail import Finding, Subject, detail
+from seq2seq.reproduction.recipe import STEPS, synthetic_batches
+
+_VOCABULARY = {"de": 37_000, "fr": 32_000}
+_MILLIONS = {(6, 512, 2048): "65 million", (6, 1024, 4096): "213, unexplained"}
+# sha256 of the lines, each with its line feed.
+_KNOWN_TEXTS = {
+    "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e": "newstest2013",
+    "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca": "newstest2013",
+}
+
+
+@detail(
+    "vocabulary (5.1)",
+    paper="shared, about 37,000 (En-De), 32,000 (En-Fr)",
+    tensor2tensor="a matrix of 40,960 rows",
+)
+def vocabulary(subject: Subject) -> Finding:
+    """Count the rows of the shared matrix, and the parameters with them and with 40,960 rows."""
+    wanted = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
+    rows, config = subject.vocab_size, subject.model.config
+    parameters = count_parameters(config, rows)
+    tensor2tensor = count_parameters(replace(config, attention_bias=True), TENSOR2TENSOR_ROWS)
+    millions = _MILLIONS.get((config.num_layers, config.d_model, config.d_ff))
+    return Finding(
+        f"{rows:,} rows, shared: {parameters:,} parameters; with 40,960 rows and biases"
+        f" {tensor2tensor:,}" + (f" (the paper: {millions})" if millions else ""),
+        math.isclose(rows, wanted, rel_tol=0.02),
+        rows == TENSOR2TENSOR_ROWS,
+    )
+
+
+@detail(
+    "development and test set (6)", paper="newstest2013, newstest2014", tensor2tensor="the same"
+)
+def evaluation_sets(subject: Subject) -> Finding:
+    """Identify the texts where they are files, and the pinned data set where they are not."""
+    data = subject.data
+    if data.dataset == "wmt/wmt14" and data.revision:
+        splits = (data.valid.split, data.test.split)
+        right = splits == ("validation", "test")
+        names = "newstest2013, newstest2014" if right else "other splits"
+        where = f"{splits[0]} and {splits[1]} of {data.dataset} at {data.revision[:8]}"
+        return Finding.both(f"{names}: {where}", right)
+    valid = _identify(data)
+    right = valid == "newstest2013" and "newstest2014" in str(data.test)
+    return Finding.both(valid or f"{data.name}: another development set", right)
+
+
+def _identify(data: DataConfig) -> str:
+    """Which known text the source side of the validation set is; empty if none."""
+    if not (data.valid.source or data.valid.pairs):
+        return ""
+    digest = hashlib.sha256()
+    for pair in read_pairs(data, "valid"):
+        digest.update(f"{pair.source}\n".encode())
+    return _KNOWN_TEXTS.get(digest.hexdigest(), "")
+
+
+@detail(
+    "BLEU (6)",
+    paper=None,
+    tensor2tensor="cased Moses tokens, German compounds split at hyphens on both sides",
+)
+def bleu_variants(subject: Subject) -> Finding:
+    """Score a German compound with paper BLEU and with sacreBLEU, on either side."""
+    reference = "Das ist ein neues Software-Update für alle."
+    output = "Das ist ein neues Hardware-Update für alle."
+    tokens = [prepare(line, "de") for line in (reference, output)]
+    split = all(" ##AT##-##AT## Update" in line for line in tokens)
+    cased = paper_bleu([reference.lower()], [[reference]]).value < 99.9
+    ours = paper_bleu([output], [[reference]]).value
+    sacre = bleu([output], [[reference]]).value
+    right = split and cased and not math.isclose(ours, sacre, rel_tol=1e-3)
+    return Finding.both(
+        f"paper BLEU {'splits' if split else 'does not split'} both sides,"
+        f" {'cased' if cased else 'not cased'}: {ours:.1f} where sacreBLEU has {sacre:.1f};"
+        " both are printed, each under its name",
+        right,
+    )
+
+
+@detail(
+    "cost (Table 2)",
+    paper="time x GPUs x 9.5 TFLOP/s: base 3.3e18, big 2.3e19",
+    tensor2tensor=None,
+)
+def cost(subject: Subject) -> Finding:
+    """Count the operations from the sizes; the paper estimates them from time and rate."""
+    statistics, _ = synthetic_batches(subject.training)
+    parts, recipe = subject.training.micro_batches, subject.recipe
+    flops = partial(
+        step_flops,
+        source_length=statistics.source_tokens / statistics.sentences,
+        target_length=statistics.target_tokens / statistics.sentences,
+    )
+    step = flops(
+        subject.model.config,
+        subject.vocab_size,
+        source_tokens=parts * statistics.source_tokens,
+        target_tokens=parts * statistics.target_tokens,
+    )
+    paper_step = flops(
+        PAPER_MODELS[recipe], _VOCABULARY["de"], source_tokens=25_000, target_tokens=25_000
+    )
+    total, paper = step * (subject.training.max_steps or 0), paper_step * STEPS[recipe]
+    right = 0.8 <= total / paper <= 1.25
+    share = "" if right else f", {total / paper:.2g} of that"
+    return Finding.both(
+        f"counted {step:.2g} a step, {total:.2g} in all (the paper's {recipe} recipe {paper:.2g}"
+        f"{share}); by the paper's time and rate {PAPER_FLOPS[recipe]:.2g}, another measure",
+        right,
+    )

@@ -1,0 +1,79 @@
+"""How many sentences are computed at once: as many of a micro-batch as memory holds.
+
+What a step consists of is the same everywhere: micro-batches, whose gradients are summed. Where a
+whole micro-batch does not fit into memory, its sentences run in slices, one after the other.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch.optim import Optimizer
+
+from seq2seq.data.batching import Indices
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.device import OutOfMemoryError
+from seq2seq.model import Transformer
+
+
+def split(micro_batch: Indices, slices: int) -> list[Indices]:
+    """The sentence pairs in that many slices of almost equal size; none is empty."""
+    return [pairs for pairs in np.array_split(micro_batch, slices) if len(pairs)]
+
+
+def find_slices(
+    attempt: Callable[[Indices], None], micro_batches: Sequence[Indices], corpus: EncodedCorpus
+) -> int:
+    """The smallest of 1, 2, 4, ... slices whose largest one fits into memory.
+
+    Args:
+        attempt: computes some pairs; raises OutOfMemoryError if they don't fit.
+        micro_batches: of an epoch.
+        corpus: the lengths of the pairs.
+
+    Raises:
+        OutOfMemoryError: if a single pair does not fit.
+    """
+    source, target = corpus.source_lengths, corpus.target_lengths
+
+    def padded_tokens(pairs: Indices) -> int:
+        return len(pairs) * int(source[pairs].max() + target[pairs].max())
+
+    slices = 1
+    while True:
+        largest = max(
+            (pairs for micro_batch in micro_batches for pairs in split(micro_batch, slices)),
+            key=padded_tokens,
+        )
+        try:
+            attempt(largest)
+            return slices
+        except OutOfMemoryError as error:
+            if len(largest) == 1:
+                pair = largest[0]
+                raise OutOfMemoryError(
+                    f"out of memory with a single pair of {source[pair]} source and"
+                    f" {target[pair]} target tokens: lower data.filter.max_tokens or take a"
+                    " smaller model"
+                ) from error
+        slices *= 2
+
+
+@contextmanager
+def without_a_trace(
+    model: Transformer, optimizer: Optimizer, device: torch.device
+) -> Iterator[None]:
+    """Leave random numbers, gradients and mode as they are; hold what a later step will hold."""
+    training = model.training
+    model.train()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # The gradients of other slices, and Adam's two moments from the first update on.
+        copies = 1 if optimizer.state else 3
+        reserved = [torch.empty_like(p) for p in model.parameters() for _ in range(copies)]
+        try:
+            yield
+        finally:
+            del reserved
+            optimizer.zero_grad(set_to_none=True)
+            model.train(training)

@@ -1,0 +1,107 @@
+"""`progress.json` of a checkpoint: where the training stands and what it is trained with."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from seq2seq.errors import UserError
+from seq2seq.storage.strict import check_schema
+from seq2seq.training.metrics import RunningMetrics
+from seq2seq.training.progress import Progress
+
+FORMAT = 2
+
+Setting: TypeAlias = str | int | float | None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that is saved beside weights and moments, so that a training can be resumed."""
+
+    progress: Progress
+    fixed: dict[str, Setting]
+    """What must be the same when the training is resumed: text, seed, batches, model."""
+    changeable: dict[str, Setting]
+    """What may differ then, but gives another result than the uninterrupted training."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
+        """The state that was saved, if a training in this state may go on from it.
+
+        Args:
+            path: of the file, for messages.
+            saved: its content, in this format or in an earlier one.
+
+        Raises:
+            UserError: if it is not a run state, or what must be the same differs.
+        """
+        if "format" not in saved:
+            saved = _from_format_1(path, saved)
+        if saved["format"] != FORMAT:
+            written = repr(saved["format"])[:100]
+            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        # The values in `fixed` are compared, so their types need no check.
+        check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
+        fixed = saved["fixed"]
+        if not isinstance(fixed, dict) or fixed.keys() != self.fixed.keys():
+            raise UserError(f"{path}: unknown or missing keys in fixed")
+        for name, now in self.fixed.items():
+            if fixed[name] != now:
+                raise UserError(
+                    f"{path}: was trained with {name}={repr(fixed[name])[:100]}, now {now!r}:"
+                    " resume with what it was trained with, or start a new run_dir"
+                )
+        unrecorded = RunningMetrics(**saved["progress"]["unrecorded"])
+        try:
+            progress = Progress(**{**saved["progress"], "unrecorded": unrecorded})
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        return RunState(progress, fixed, saved["changeable"])
+
+    def changes(self, before: "RunState") -> list[str]:
+        """What is no longer as before, a line each."""
+        return [
+            f"{name}: {before.changeable[name]} before, {now} now; the result will not be bit for"
+            " bit that of an uninterrupted training"
+            for name, now in self.changeable.items()
+            if before.changeable[name] != now
+        ]
+
+
+# What format 1, which was not yet called so, named otherwise.
+_RENAMED = {
+    "checks_without_gain": "validations_without_improvement",
+    "unchecked": "validation_pending",
+    "longer_side": "count_longer_side",
+}
+
+
+def _from_format_1(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
+    """The content of a file in format 1, in this format."""
+
+    def renamed(part: dict[str, Any]) -> dict[str, Any]:
+        return {_RENAMED.get(name, name): value for name, value in part.items()}
+
+    try:
+        return {
+            "format": FORMAT,
+            "progress": renamed(saved["progress"]),
+            "fixed": {
+                "data": saved["data"],
+                "seed": saved["seed"],
+                **renamed(saved["batches"]),
+                **saved["model"],
+            },
+            "changeable": {
+                **saved["recipe"],
+                "processes": saved["processes"],
+                "threads": saved["threads"],
+                "dtype": saved["precision"],
+                "slices": 1,
+            },
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: damaged, not the state of a training") from None

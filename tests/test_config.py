@@ -1,0 +1,36 @@
+"""The configuration in a run folder, of this version and of an earlier one."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from seq2seq.config import Config, read_config
+from seq2seq.errors import UserError
+from seq2seq.training.config import TrainingConfig
+
+
+def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    config = Config(training=TrainingConfig(max_steps=7), heartbeat_timeout=9.0, seed=3)
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    assert read_config(tmp_path) == config
+
+
+def test_what_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "training:\n  longer_side: true\n  loss_above_least: true\nstall_seconds: 9.0\n"
+    )
+    config = read_config(tmp_path)
+    assert config.training.count_longer_side
+    assert config.training.subtract_target_entropy
+    assert config.heartbeat_timeout == 9.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- a\n", "training: 1\n", "training: [longer_side]\n", "longer_side: true\n", "a", "seed: -1"],
+)
+def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match="seed=-1" if "seed" in text else "not a configuration"):
+        read_config(tmp_path)

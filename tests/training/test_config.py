@@ -1,0 +1,57 @@
+"""The tokens of a step: filled or refused; and trainings that can't be done."""
+
+from typing import Any
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.reproduction.synthetic import SyntheticLengths
+from seq2seq.training.config import TrainingConfig
+
+
+@pytest.mark.parametrize("count_longer_side", [False, True])
+def test_a_large_corpus_meets_the_papers_budget(count_longer_side: bool) -> None:
+    config = TrainingConfig(count_longer_side=count_longer_side)
+    batching = config.batching(SyntheticLengths(50_000, mean_length=27, max_length=200), seed=1)
+    config.check_budget(batching.statistics(batching.epoch(0)))
+
+
+def test_a_small_corpus_is_refused() -> None:
+    config = TrainingConfig()
+    batching = config.batching(SyntheticLengths(60, mean_length=27, max_length=200), seed=1)
+    with pytest.raises(UserError, match="can't be filled: 7 micro-batches of this corpus hold"):
+        config.check_budget(batching.statistics(batching.epoch(0)))
+
+
+def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
+    corpus = SyntheticLengths(20_000, mean_length=20, max_length=60)
+    config = TrainingConfig()
+    batching = config.batching(corpus, seed=1)
+    statistics = batching.statistics(batching.epoch(0))
+    assert "epochs of this corpus: schedule=small_data" in config.excessive_epochs(statistics)
+    for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
+        assert shorter.excessive_epochs(statistics) == ""
+
+
+@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 7), (2, 8), (7, 7), (8, 8), (16, 16)])
+def test_each_device_gets_the_same_number_of_micro_batches(
+    devices: int, micro_batches: int
+) -> None:
+    assert TrainingConfig().micro_batches_on(devices) == micro_batches
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"source_tokens": 0}, "source_tokens=0"),
+        ({"warmup_steps": 0}, "warmup_steps=0"),
+        ({"max_minutes": -1.0}, "max_minutes=-1"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"max_steps": None}, "nothing ends the training"),
+        ({"keep_checkpoints": 4}, "average_checkpoints=5 is more"),
+    ],
+    ids=str,
+)
+def test_a_training_that_cannot_be_done_is_refused(choices: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        TrainingConfig(**choices)

@@ -1,0 +1,58 @@
+"""How many slices fit into a memory that is injected."""
+
+import numpy as np
+import pytest
+
+from seq2seq.data.batching import Batching, Indices
+from seq2seq.device import OutOfMemoryError
+from seq2seq.reproduction.synthetic import SyntheticLengths
+from seq2seq.training.memory_probe import find_slices, split
+
+CORPUS = SyntheticLengths(2000, mean_length=20, max_length=60)
+EPOCH = Batching(CORPUS, source_tokens=1000, target_tokens=1000, seed=1).epoch(0)
+
+
+def padded_tokens(pairs: Indices) -> int:
+    return len(pairs) * int(CORPUS.source_lengths[pairs].max() + CORPUS.target_lengths[pairs].max())
+
+
+def slices_in(memory: int) -> tuple[int, list[int]]:
+    """The slices found where a batch of at most `memory` padded tokens fits, and what was tried."""
+    tried: list[int] = []
+
+    def attempt(pairs: Indices) -> None:
+        tried.append(padded_tokens(pairs))
+        if padded_tokens(pairs) > memory:
+            raise OutOfMemoryError("no memory")
+
+    return find_slices(attempt, EPOCH, CORPUS), tried
+
+
+def test_where_memory_suffices_the_largest_micro_batch_is_computed_at_once() -> None:
+    largest = max(map(padded_tokens, EPOCH))
+    assert slices_in(largest) == (1, [largest])
+
+
+@pytest.mark.parametrize("slices", [2, 4, 8])
+def test_slices_are_doubled_until_all_fit(slices: int) -> None:
+    largest = [
+        max(padded_tokens(pairs) for micro_batch in EPOCH for pairs in split(micro_batch, count))
+        for count in (1, 2, 4, 8)
+        if count <= slices
+    ]
+    assert slices_in(largest[-1]) == (slices, largest)
+
+
+def test_only_a_single_pair_that_does_not_fit_is_refused() -> None:
+    longest = int((CORPUS.source_lengths + CORPUS.target_lengths).max())
+    assert slices_in(longest)[0] > 8
+    with pytest.raises(OutOfMemoryError, match=r"a single pair of \d+ source and \d+ target"):
+        slices_in(longest - 1)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 8, 32])
+def test_slices_hold_each_pair_once_and_none_is_empty(slices: int) -> None:
+    parts = split(np.arange(10), slices)
+    assert len(parts) == min(slices, 10)
+    assert np.concatenate(parts).tolist() == list(range(10))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

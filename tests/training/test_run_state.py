@@ -1,0 +1,139 @@
+"""What a training is resumed from: equal, changed, of an earlier version, or damaged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.training.metrics import RunningMetrics
+from seq2seq.training.progress import Progress
+from seq2seq.training.run_state import RunState
+
+PATH = Path("run/progress.json")
+PROGRESS = Progress(
+    step=60,
+    batch=30,
+    seconds=71.5,
+    best_bleu=0.5,
+    best_step=30,
+    validations_without_improvement=1,
+    validation_pending=True,
+    unrecorded=RunningMetrics(steps=3, smoothed=2.5),
+)
+STATE = RunState(
+    PROGRESS,
+    fixed={
+        "data": "31f2",
+        "seed": 1,
+        "source_tokens": 2048,
+        "target_tokens": 2048,
+        "micro_batches": 1,
+        "count_longer_side": 0,
+        "num_layers": 2,
+        "d_k": None,
+        "positions": "sinusoidal",
+    },
+    changeable={"dropout": 0.1, "processes": 1, "threads": 2, "dtype": "bfloat16", "slices": 1},
+)
+# The same, as it was written before there were formats.
+FORMAT_1 = {
+    "progress": {
+        "step": 60,
+        "epoch": 0,
+        "batch": 30,
+        "seconds": 71.5,
+        "best_bleu": 0.5,
+        "best_step": 30,
+        "checks_without_gain": 1,
+        "unchecked": True,
+        "unrecorded": {
+            "steps": 3,
+            "smoothed": 2.5,
+            "cross_entropy": 0.0,
+            "source_tokens": 0,
+            "target_tokens": 0,
+            "gradient_norm": 0.0,
+            "learning_rate": 0.0,
+            "seconds": 0.0,
+            "waited": 0.0,
+        },
+        "ended": "",
+    },
+    "data": "31f2",
+    "seed": 1,
+    "batches": {
+        "source_tokens": 2048,
+        "target_tokens": 2048,
+        "micro_batches": 1,
+        "longer_side": 0,
+    },
+    "model": {"num_layers": 2, "d_k": None, "positions": "sinusoidal"},
+    "recipe": {"dropout": 0.1},
+    "processes": 1,
+    "threads": 2,
+    "precision": "bfloat16",
+}
+NOW = replace(STATE, progress=Progress())
+
+
+def written(state: RunState) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps(state.to_json()))
+    return content
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    assert NOW.restored(PATH, written(STATE)) == STATE
+
+
+def test_a_state_of_the_first_format_is_the_same_state() -> None:
+    assert NOW.restored(PATH, FORMAT_1) == STATE
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("data", "6045", "was trained with data='6045', now '31f2'"),
+        ("micro_batches", 2, "was trained with micro_batches=2, now 1"),
+        ("d_k", 64, "was trained with d_k=64, now None"),
+    ],
+)
+def test_what_must_be_the_same_is_named(name: str, value: object, message: str) -> None:
+    other = replace(STATE, fixed={**STATE.fixed, name: value})
+    with pytest.raises(UserError, match=message):
+        NOW.restored(PATH, written(other))
+
+
+def test_what_may_change_is_listed() -> None:
+    before = replace(STATE, changeable={**STATE.changeable, "threads": 8, "slices": 4})
+    assert [line.split(";")[0] for line in NOW.changes(before)] == [
+        "threads: 8 before, 2 now",
+        "slices: 4 before, 1 now",
+    ]
+    assert NOW.changes(STATE) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda saved: saved | {"format": 3}, "written in format 3"),
+        (lambda saved: saved | {"fixed": []}, "keys in fixed"),
+        (lambda saved: saved | {"fixed": {}}, "keys in fixed"),
+        (lambda saved: saved | {"more": 1}, "'more'"),
+        (lambda saved: saved | {"progress": 1}, "progress is 1"),
+        (lambda saved: saved | {"progress": saved["progress"] | {"step": -1}}, "step is -1"),
+        (lambda saved: saved | {"changeable": {}}, "keys in changeable"),
+        (lambda saved: {}, "not the state of a training"),
+        (lambda saved: FORMAT_1 | {"progress": 1}, "not the state of a training"),
+        (lambda saved: FORMAT_1 | {"threads": "2"}, "threads is '2'"),
+    ],
+)
+def test_what_is_no_state_is_refused(
+    damage: Callable[[dict[str, Any]], dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        NOW.restored(PATH, damage(written(STATE)))
+    assert str(error.value).startswith(f"{PATH}: ")
