@@ -1,4 +1,4 @@
-"""Where `conf/` and the embedded corpus are: in the checkout, or inside the installed package."""
+"""The folders `conf` and `data`, in a checkout or inside the installed package."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource_folder(name: str) -> Path:
-    """The folder `conf` or `data`: beside the package in a checkout, `resources/` in a wheel."""
+    """Find the folder `conf` or `data`: in a checkout beside the package, in a wheel inside it."""
     checkout = _PACKAGE.parent
     if (checkout / "pyproject.toml").is_file() and (checkout / name).is_dir():
         return checkout / name

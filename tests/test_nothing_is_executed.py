@@ -1,6 +1,7 @@
-"""No code of the package can run what a file says."""
+"""No call in the package can execute the content of a file."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def dangers(source: str) -> Iterator[str]:
             yield f"{node.lineno}: _target_"
 
 
-def test_no_file_s_content_is_executed() -> None:
+def test_no_module_can_execute_the_content_of_a_file() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     assert len(files) > 40
     found = [
@@ -70,8 +71,7 @@ def test_no_file_s_content_is_executed() -> None:
 def test_no_configuration_names_code() -> None:
     for folder in (PACKAGE.parent / "conf", PACKAGE / "resources" / "conf"):
         for file in folder.rglob("*.yaml"):
-            assert "_target_" not in file.read_text(), file
-            assert "!!python" not in file.read_text(), file
+            assert not re.search(r"\b_target_\b|!!python", file.read_text()), file
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_no_configuration_names_code() -> None:
      "np.load(path)", "load(path, allow_pickle=True)", "x = {'_target_': 'os.system'}",
      "load_dataset(name, trust_remote_code=True)"],
 )  # fmt: skip
-def test_what_is_dangerous_is_found(source: str) -> None:
+def test_dangerous_code_is_found(source: str) -> None:
     assert len(list(dangers(source))) == 1
 
 
@@ -92,5 +92,5 @@ def test_what_is_dangerous_is_found(source: str) -> None:
      "json.loads(x)", "torch.load_library", "f(weights_only=True)", "run(x, shell=False)",
      "'no pickle here'"],
 )  # fmt: skip
-def test_what_is_harmless_is_allowed(source: str) -> None:
+def test_harmless_code_is_allowed(source: str) -> None:
     assert list(dangers(source)) == []

@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
             layer or head, or the file can't be written.
     """
     from seq2seq.attention_maps import FORMATS, draw_heads
+    from seq2seq.data.lines import create_binary
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.storage.atomic import write_file
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:
@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         for head in heads
     }
     rows, columns = _sides(maps, arguments.kind)
-    write_file(Path(arguments.output), draw_heads(panels, rows, columns, file_format))
+    with create_binary(arguments.output) as picture:
+        picture.write(draw_heads(panels, rows, columns, file_format))
     print(arguments.output)
     return 0
 

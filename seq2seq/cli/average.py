@@ -14,18 +14,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
     parser.add_argument(
-        "--last", type=int, default=5, metavar="K", help="newest checkpoints to take (default 5)"
+        "--last", type=int, default=5, metavar="K", help="number of newest checkpoints (default 5)"
     )
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="default: RUN/averaged")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="new, or a model to replace (default RUN/averaged)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints.
 
     Raises:
-        UserError: the run has fewer, or one is damaged.
+        UserError: if the run has fewer, one is damaged, or the output is there and no model.
     """
     from seq2seq.errors import UsageError, UserError
+    from seq2seq.storage.atomic import check_replaceable
     from seq2seq.storage.checkpoint import average, checkpoints, save_model
 
     run_folder = Path(arguments.model)
@@ -33,8 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--last {arguments.last}: must be at least 1")
     found = checkpoints(run_folder)
     if len(found) < arguments.last:
-        raise UserError(f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}")
+        raise UserError(
+            f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
+        )
     output = Path(arguments.output) if arguments.output else run_folder / "averaged"
+    check_replaceable(output)
     save_model(output, average(found[-arguments.last :]))
     print(output)
     return 0

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="-",
         metavar="FILE",
-        help="also compressed; FILE.part until it is whole; default: stdout",
+        help="also compressed; FILE.*.part until it is whole; default: stdout",
     )
     add_beam_options(parser)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs of like length, about so many tokens each (section 5.1)."""
+"""Batches of sentence pairs of similar length, each of about a given number of tokens (5.1)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from seq2seq.errors import UserError
 
 Indices = NDArray[np.int64]
 
-# Lengths are stretched by up to this share before sorting, anew in each epoch: neighbours change
-# from epoch to epoch, and padding stays low.
+# Before sorting, each length is stretched by a random share of up to this, which differs from epoch
+# to epoch: so do the pairs that share a batch, and padding stays low.
 _LENGTH_JITTER = 0.05
-# A batch's padding adds at most this share to its budget, so that one long sentence among many
-# short ones can't make a batch that does not fit into memory.
+# Padding adds at most this share to a batch's budget, so that one long sentence among many short
+# ones can't make a batch that does not fit into memory.
 _MAX_PADDING = 0.25
 
 
@@ -43,33 +43,33 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """What a token budget comes to on a corpus."""
+    """The batches that a token budget makes of a corpus."""
 
     batches: int
     sentences: float
-    """Mean sentence pairs a batch."""
+    """Sentence pairs per batch, on average."""
     source_tokens: float
-    """Mean source tokens a batch, `</s>` counted, padding not."""
+    """Source tokens per batch, on average, `</s>` counted, padding not."""
     target_tokens: float
-    """Mean target tokens a batch, `</s>` counted, padding not."""
+    """Target tokens per batch, on average, `</s>` counted, padding not."""
     padding: float
-    """Share of all positions, source and target, that is padding."""
+    """The share of padding in all positions, source and target."""
 
 
 class Batching:
-    """Cuts a corpus into batches; each epoch's batches are a pure function of (seed, epoch).
+    """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch).
 
     Args:
         corpus: the pairs.
-        source_tokens: source tokens of a batch, about, padding not counted.
-        target_tokens: target tokens of a batch, about, padding not counted; the two budgets
-            together are never exceeded.
-        seed: of the order.
-        count_longer_side: count each pair by its longer side instead, padding included, and let neither
-            budget be exceeded: the rule of the authors' code.
+        source_tokens: about how many source tokens a batch has, padding not counted.
+        target_tokens: about how many target tokens a batch has, padding not counted; the sum of the
+            two budgets is never exceeded.
+        seed: determines the order.
+        count_longer_side: count each pair by its longer side instead, padding included, and exceed
+            neither budget, as tensor2tensor did.
 
     Raises:
-        UserError: a pair is longer than the budget.
+        UserError: if a pair is longer than the budget.
     """
 
     def __init__(
@@ -97,26 +97,27 @@ class Batching:
         self.count_longer_side = count_longer_side
 
     def epoch(self, epoch: int) -> list[Indices]:
-        """The batches of an epoch, in order, each the indices of its pairs."""
+        """The batches of an epoch, in order, each as the indices of its pairs."""
         random = np.random.default_rng([self.seed, epoch])
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
         target_key = np.rint(target * stretch).astype(np.int32)
-        # Source lengths rise and fall in turn, so that no batch holds both ends of their range.
+        # Source lengths rise and fall in turn, so that no batch has both very short and very long
+        # sources.
         source_key = np.where(target_key % 2 == 0, source, -source)
         shuffled = random.permutation(len(target))
         order = shuffled[np.lexsort((source_key[shuffled], target_key[shuffled]))]
-        batches = list(self._cut(order, source[order], target[order]))
+        batches = list(self._split(order, source[order], target[order]))
         return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> list[Indices]:
-        """All pairs once, shortest first, without chance: for validation."""
+        """Batches of all pairs, shortest first, without randomness: for validation."""
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.lexsort((source, target))
-        return list(self._cut(order, source[order], target[order]))
+        return list(self._split(order, source[order], target[order]))
 
     def statistics(self, batches: list[Indices]) -> BatchStatistics:
-        """Means over some batches."""
+        """Statistics of some batches."""
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         positions = sum(len(b) * int(source[b].max() + target[b].max()) for b in batches)
         source_tokens = sum(int(source[b].sum()) for b in batches)
@@ -134,37 +135,37 @@ class Batching:
         target_output = self.corpus.padded_targets(indices)
         target_input = np.roll(target_output, 1, axis=1)
         target_input[:, 0] = START_ID
-        # The roll has left each </s> of a shorter sentence as an input where the output is padding.
+        # In a shorter sentence the roll leaves </s> as the input where the output is padding.
         target_input[target_output == PADDING_ID] = PADDING_ID
         source = self.corpus.padded_sources(indices)
         return Batch(*map(torch.from_numpy, (source, target_input, target_output)))
 
-    def _cut(
+    def _split(
         self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]
     ) -> Iterator[Indices]:
-        # Shares of the budgets: a batch is full when the two sides together come to two.
+        # Each pair's shares of the two budgets: a batch is full when they add up to two.
         source_share, target_share = source / self.source_tokens, target / self.target_tokens
         shares = source_share + target_share
-        most_padding = _MAX_PADDING
+        max_padding = _MAX_PADDING
         if self.count_longer_side:
             shares = 2.0 * np.maximum(source_share, target_share)
-            most_padding = 0.0
+            max_padding = 0.0
         sums = np.concatenate(([0.0], np.cumsum(shares)))
         start = 0
         while start < len(order):
             end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
             rows = np.arange(1, end - start + 1)
             padded = np.maximum.accumulate(source[start:end]) * rows
-            fits = padded <= (1.0 + most_padding) * self.source_tokens
+            fits = padded <= (1.0 + max_padding) * self.source_tokens
             padded = np.maximum.accumulate(target[start:end]) * rows
-            fits &= padded <= (1.0 + most_padding) * self.target_tokens
+            fits &= padded <= (1.0 + max_padding) * self.target_tokens
             count = len(rows) if fits.all() else int(fits.argmin())
             yield order[start : start + count]
             start += count
 
 
 def pad(sequences: Sequence[NDArray[np.integer]]) -> Tensor:
-    """Token ids of unequal length, padded on the right: (B, longest)."""
+    """Pad token ids of different lengths on the right: (B, longest)."""
     longest = max(map(len, sequences))
     padded = np.full((len(sequences), longest), PADDING_ID, dtype=np.int64)
     for row, sequence in zip(padded, sequences, strict=True):

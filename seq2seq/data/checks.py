@@ -1,4 +1,4 @@
-"""Signs that a parallel corpus is not what it should be, noticed while it is read."""
+"""Checks of a parallel corpus, made while it is read: alignment, and overlap of its splits."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,89 +19,101 @@ _ALARMING_SHARE = 0.01
 
 @dataclass
 class AlignmentCheck:
-    """Notice text whose lines don't belong together, by the lengths of the two sides."""
+    """Detect misaligned lines by the lengths of the two sides."""
 
     config: DataConfig
-    seen: int = 0
+    pairs: int = 0
+    """Checked, blank ones not counted."""
     extreme: int = 0
+    """Pairs with a length ratio above ``filter.max_length_ratio``."""
     first_extreme: list[int] = field(default_factory=list)
-    """Numbers, counted from 1, of the first pairs with an extreme length ratio."""
+    """Numbers of the first three of them, counted from 1."""
     windows: int = 0
-    unrelated: int = 0
-    first_unrelated: tuple[int, int, float] | None = None
-    """First and last pair, and correlation, of the first window of unrelated lengths."""
+    """Runs of consecutive pairs whose lengths were correlated."""
+    uncorrelated: int = 0
+    """Windows with a correlation below the lowest of aligned text."""
+    first_uncorrelated: tuple[int, int, float] | None = None
+    """First pair, last pair and correlation of the first of them."""
 
-    def see(
+    def check(
         self, before: int, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
     ) -> None:
-        """Look at a chunk of pairs that follows the first ``before`` ones."""
-        worded = (source_lengths > 1) & (target_lengths > 1)
-        numbers = before + 1 + np.flatnonzero(worded)
-        sources, targets = source_lengths[worded], target_lengths[worded]
+        """Check a chunk of pairs.
+
+        Args:
+            before: pairs that came before the chunk.
+            source_lengths: (chunk,), tokens of each source, the end symbol counted.
+            target_lengths: (chunk,), tokens of each target, the end symbol counted.
+        """
+        not_blank = (source_lengths > 1) & (target_lengths > 1)
+        pair_numbers = before + 1 + np.flatnonzero(not_blank)
+        sources, targets = source_lengths[not_blank], target_lengths[not_blank]
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
-        extreme = numbers[ratio > self.config.filter.max_length_ratio]
-        self.seen += len(numbers)
+        extreme = pair_numbers[ratio > self.config.filter.max_length_ratio]
+        self.pairs += len(pair_numbers)
         self.extreme += len(extreme)
         self.first_extreme += extreme[: 3 - len(self.first_extreme)].tolist()
-        for start in range(0, len(numbers), _WINDOW_PAIRS):
+        for start in range(0, len(pair_numbers), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
-            self._see_window(numbers[window], np.log(sources[window]), np.log(targets[window]))
+            self._check_window(
+                pair_numbers[window], np.log(sources[window]), np.log(targets[window])
+            )
 
-    def _see_window(
-        self, numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
+    def _check_window(
+        self, pair_numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
     ) -> None:
-        if len(numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
+        if len(pair_numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
             return
         self.windows += 1
         correlation = float(np.corrcoef(sources, targets)[0, 1])
         if correlation < _LOWEST_CORRELATION:
-            self.unrelated += 1
-            if self.first_unrelated is None:
-                self.first_unrelated = (int(numbers[0]), int(numbers[-1]), correlation)
+            self.uncorrelated += 1
+            if self.first_uncorrelated is None:
+                self.first_uncorrelated = (int(pair_numbers[0]), int(pair_numbers[-1]), correlation)
 
     def warnings(self) -> list[str]:
-        """One line for each sign that the corpus is misaligned."""
+        """Describe each sign of misalignment in one line."""
         found = []
-        if self.extreme > _ALARMING_SHARE * self.seen:
+        if self.extreme > _ALARMING_SHARE * self.pairs:
             places = ", ".join(locate(self.config, "train", line) for line in self.first_extreme)
             found.append(
-                f"{self.extreme:,} of {self.seen:,} training pairs have one side over"
+                f"{self.extreme:,} of {self.pairs:,} training pairs have one side over"
                 f" {self.config.filter.max_length_ratio:g} times as long as the other, first"
-                f" {places}: look whether the lines belong together"
+                f" {places}: check that the lines belong together"
             )
-        if self.first_unrelated and self.unrelated > _ALARMING_SHARE * self.windows:
-            first, last, correlation = self.first_unrelated
+        if self.first_uncorrelated and self.uncorrelated > _ALARMING_SHARE * self.windows:
+            first, last, correlation = self.first_uncorrelated
             found.append(
-                f"the lengths of source and target hardly go together in {self.unrelated:,} of"
-                f" {self.windows:,} stretches of the training pairs, first at"
+                f"source and target lengths hardly correlate in {self.uncorrelated:,} of"
+                f" {self.windows:,} windows of the training pairs, first at"
                 f" {locate(self.config, 'train', first)} to {last} (correlation"
-                f" {correlation:.2f}): look whether a line is missing on one side"
+                f" {correlation:.2f}): check whether a line is missing on one side"
             )
         return found
 
 
 class TrainTestOverlap:
-    """Count the validation and test pairs that are training pairs too."""
+    """Count the validation and test pairs that are also training pairs."""
 
     def __init__(self, config: DataConfig, valid_pairs: list[SentencePair]) -> None:
         self._held_out = {"valid": frozenset(valid_pairs)}
         if is_configured(config, "test"):
             self._held_out["test"] = frozenset(read_pairs(config, "test"))
-        self._found: dict[str, set[SentencePair]] = {part: set() for part in self._held_out}
+        self._shared: dict[str, set[SentencePair]] = {split: set() for split in self._held_out}
 
-    def watch(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
-        """Pass training pairs on, noting those that are held out."""
-        for pair in pairs:
-            for part, held_out in self._held_out.items():
+    def check(self, train_pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
+        """Yield the training pairs, and record those that are held out."""
+        for pair in train_pairs:
+            for split, held_out in self._held_out.items():
                 if pair in held_out:
-                    self._found[part].add(pair)
+                    self._shared[split].add(pair)
             yield pair
 
     def warnings(self) -> list[str]:
-        """One line for each part that shares pairs with the training part."""
+        """Describe in one line each split that shares pairs with the training split."""
         return [
-            f"{len(found):,} of {len(self._held_out[part]):,} different {part} pairs are training"
-            f" pairs too: scores on {part} will flatter the model"
-            for part, found in self._found.items()
-            if found
+            f"{len(shared):,} of {len(self._held_out[split]):,} different {split} pairs are"
+            f" training pairs too: scores on {split} will be too high"
+            for split, shared in self._shared.items()
+            if shared
         ]

@@ -1,8 +1,8 @@
-"""Parallel text in: pairs of sentences from files or from a Hugging Face dataset, streamed.
+"""Pairs of sentences, streamed from files or from a Hugging Face dataset.
 
-A pair's two sides stay together from here on: unequal line counts, malformed rows and bytes that
-are not UTF-8 are refused with file and line, never skipped, because one line lost on one side
-shifts every pair after it.
+The two sides of a pair stay together from here on. Unequal line counts, malformed rows and bytes
+that are not UTF-8 are errors that name file and line, and are never skipped: one line lost on one
+side would shift every pair after it.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.errors import UserError
 
-Part: TypeAlias = Literal["train", "valid", "test"]
+Split: TypeAlias = Literal["train", "valid", "test"]
 
 _CHUNK_ROWS = 1000
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -35,7 +35,7 @@ class SentencePair(NamedTuple):
 
 @dataclass(kw_only=True)
 class SplitConfig:
-    """Where one part of the corpus is: two files, or one file of pairs, or a dataset's split.
+    """Where a split of the corpus is: two files, one file of pairs, or the split of a dataset.
 
     A file may be compressed (.gz, .xz, .zst, .bz2).
     """
@@ -58,10 +58,10 @@ class FilterConfig:
     """Which training pairs are left out; lengths are in tokens, the end symbol counted."""
 
     max_tokens: int = 256
-    """Most tokens on a side."""
+    """The most tokens on either side."""
 
     max_length_ratio: float = 9.0
-    """Most times that one side may be longer than the other."""
+    """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 2:
@@ -74,7 +74,7 @@ class FilterConfig:
 
 @dataclass(kw_only=True)
 class DataConfig:
-    """A parallel corpus: its languages, its three parts, and how it becomes token ids."""
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
 
     name: str = "files"
     """Short name of the corpus, for folders and reports."""
@@ -86,22 +86,22 @@ class DataConfig:
     """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
 
     train: SplitConfig = field(default_factory=SplitConfig)
-    """The training part; the tokenizer is learned from it alone."""
+    """The training split; the tokenizer is learned from it alone."""
 
     valid: SplitConfig = field(default_factory=SplitConfig)
-    """The validation part."""
+    """The validation split."""
 
     test: SplitConfig = field(default_factory=SplitConfig)
-    """The test part; training never needs it."""
+    """The test split; training never needs it."""
 
     dataset: str | None = None
     """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
 
     dataset_config: str | None = None
-    """Configuration of the dataset, where it has several."""
+    """Configuration of the dataset, if it has several."""
 
     dataset_folder: str | None = None
-    """Folder inside the dataset that holds the files, where it has no configurations."""
+    """Folder of the dataset that has the files, if it has no configurations."""
 
     revision: str | None = None
     """Commit of the dataset; a full hash pins its content."""
@@ -113,20 +113,20 @@ class DataConfig:
     """How the vocabulary is made."""
 
 
-def is_configured(config: DataConfig, part: Part) -> bool:
-    """Whether the configuration says where this part of the corpus is."""
-    place = _place(config, part)
+def is_configured(config: DataConfig, name: Split) -> bool:
+    """Whether the configuration says where this split is."""
+    place = _place(config, name)
     return any((place.source, place.target, place.pairs, place.split))
 
 
-def read_pairs(config: DataConfig, part: Part) -> Iterator[SentencePair]:
-    """Stream the pairs of one part of the corpus, in order, blank ones included.
+def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
+    """Stream the pairs of a split, in order, blank ones included.
 
     Raises:
-        UserError: the part is not configured or can't be found; while reading: a line is
-            malformed, or the two files have unequal numbers of lines.
+        UserError: if the split is not configured or not found; while reading, if a line is
+            malformed or the two files differ in their number of lines.
     """
-    place = _checked_place(config, part)
+    place = _checked_place(config, name)
     if place.source and place.target:
         return _read_two_files(place.source, place.target)
     if place.pairs:
@@ -134,13 +134,14 @@ def read_pairs(config: DataConfig, part: Part) -> Iterator[SentencePair]:
     return _read_dataset(config, str(place.split))
 
 
-def fingerprint(config: DataConfig, part: Part) -> str:
-    """A sha256 that changes when the content of this part does.
+def fingerprint(config: DataConfig, name: Split) -> str:
+    """A sha256 of the content of a split.
 
-    Files and local folders count by their bytes; a dataset of the hub by name, revision and split
-    where the revision is a full commit hash, and by the library's own fingerprint otherwise.
+    It is taken of the bytes of files and local folders; of the name, revision and split of a
+    dataset on the hub whose revision is a full commit hash; of the library's own fingerprint of
+    any other dataset.
     """
-    place = _checked_place(config, part)
+    place = _checked_place(config, name)
     digest = hashlib.sha256()
     folder = _local_folder(config.dataset)
     if place.split is None:
@@ -159,17 +160,17 @@ def fingerprint(config: DataConfig, part: Part) -> str:
     return digest.hexdigest()
 
 
-def describe(config: DataConfig, part: Part) -> str:
-    """Name the place of a part, for messages."""
-    place = _place(config, part)
+def describe(config: DataConfig, name: Split) -> str:
+    """Name the place of a split, for messages."""
+    place = _place(config, name)
     if place.split:
         return f"{config.dataset} ({place.split})"
     return " and ".join(path for path in (place.pairs, place.source, place.target) if path)
 
 
-def locate(config: DataConfig, part: Part, number: int) -> str:
+def locate(config: DataConfig, name: Split, number: int) -> str:
     """Name the place of a pair, counted from 1: ``file:line``, or the row of a dataset."""
-    place = _place(config, part)
+    place = _place(config, name)
     path = place.pairs or place.source
     return f"{path}:{number}" if path else _row_name(config, str(place.split), number)
 
@@ -178,7 +179,7 @@ def sha256_of_file(path: Path) -> str:
     """The sha256 of a file's bytes, read in blocks.
 
     Raises:
-        UserError: the file can't be read.
+        UserError: if the file can't be read.
     """
     try:
         with path.open("rb") as file:
@@ -187,14 +188,14 @@ def sha256_of_file(path: Path) -> str:
         raise UserError(f"{path}: can't be read: {error.strerror}; check the path") from None
 
 
-def _place(config: DataConfig, part: Part) -> SplitConfig:
+def _place(config: DataConfig, name: Split) -> SplitConfig:
     places = {"train": config.train, "valid": config.valid, "test": config.test}
-    return places[part]
+    return places[name]
 
 
-def _checked_place(config: DataConfig, part: Part) -> SplitConfig:
-    place, key = _place(config, part), f"data.{part}"
-    if not is_configured(config, part):
+def _checked_place(config: DataConfig, name: Split) -> SplitConfig:
+    place, key = _place(config, name), f"data.{name}"
+    if not is_configured(config, name):
         raise UserError(
             f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
             + (f", or {key}.split=NAME" if config.dataset else "")
@@ -258,16 +259,16 @@ def _read_json_lines(path: str, config: DataConfig) -> Iterator[SentencePair]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: is no JSON: {error}") from None
+                raise UserError(f"{path}:{number}: not JSON: {error}") from None
             yield _pair_of(row, config, f"{path}:{number}")
 
 
 def _pair_of(row: Any, config: DataConfig, where: str) -> SentencePair:
-    """Take the two sentences out of a row, keyed by language code or by source and target."""
+    """Take the two sentences from a row, keyed by language code or by source and target."""
     if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
         row = row["translation"]
     if not isinstance(row, Mapping):
-        raise UserError(f"{where}: is no JSON object but {type(row).__name__}")
+        raise UserError(f"{where}: not a JSON object but {type(row).__name__}")
     languages = (config.source_language, config.target_language)
     for source_key, target_key in (languages, ("source", "target")):
         if source_key in row and target_key in row:
@@ -285,7 +286,7 @@ def _text(value: Any, key: str, where: str) -> str:
     if value is None:
         return ""  # how datasets store an empty cell: a blank side, which is filtered and counted
     if not isinstance(value, str):
-        raise UserError(f"{where}: {key!r} is no text but {type(value).__name__}")
+        raise UserError(f"{where}: {key!r} is not text but {type(value).__name__}")
     # JSON can spell what a UTF-8 file can't hold.
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
         raise UserError(f"{where}: {key!r} holds a NUL or half a surrogate pair; repair the row")
@@ -306,7 +307,7 @@ def _row_name(config: DataConfig, split: str, number: int) -> str:
 
 
 def _local_folder(dataset: str | None) -> Path | None:
-    """The folder that a dataset's name means, or None for a name on the hub."""
+    """The folder that a dataset's name stands for, or None for a name on the hub."""
     if dataset is None:
         return None
     folder = Path(dataset).expanduser()
@@ -345,7 +346,7 @@ def _load_split(config: DataConfig, split: str) -> Any:
             streaming=True,  # else the library keeps a copy and may serve it when files change
             **_csv_options(folder),
         )
-    except Exception as error:  # the library's errors have no common class
+    except Exception as error:  # the library's errors share no class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"dataset {config.dataset}, split {split}: can't be loaded: {reason}; check the name,"

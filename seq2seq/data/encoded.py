@@ -4,7 +4,7 @@ Every sequence ends with the end symbol. The file has the columns ``source`` and
 of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
 """
 
-import os
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.errors import UserError
+from seq2seq.storage.atomic import new_file
 
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
 
@@ -23,7 +24,7 @@ ROWS_PER_BATCH = 1 << 15
 
 
 class EncodedCorpus:
-    """Token ids of aligned pairs, read in place: opening costs no copy of the file.
+    """Token ids of aligned pairs, read in place: opening copies nothing.
 
     Attributes:
         source_lengths: (len,) int32, tokens of each source, its end symbol counted.
@@ -34,7 +35,7 @@ class EncodedCorpus:
         """Open a file that ``EncodedCorpusWriter`` wrote.
 
         Raises:
-            UserError: the file is missing, cut short or no such file.
+            UserError: if the file is missing, cut short or of another kind.
         """
         self.path = Path(path)
         try:
@@ -75,7 +76,7 @@ class EncodedCorpus:
 
 
 class EncodedCorpusWriter:
-    """Write an encoded corpus in bounded memory; the file appears whole or not at all.
+    """Write an encoded corpus in bounded memory.
 
     Use as a context manager: the file gets its name when the block ends without an error.
     """
@@ -84,7 +85,6 @@ class EncodedCorpusWriter:
         self, path: str | Path, vocab_size: int, rows_per_batch: int = ROWS_PER_BATCH
     ) -> None:
         self._path = Path(path)
-        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         self._rows_per_batch = rows_per_batch
         self._ids = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
         column = pa.list_(pa.from_numpy_dtype(self._ids))
@@ -93,12 +93,14 @@ class EncodedCorpusWriter:
         self._targets: list[list[int]] = []
 
     def __enter__(self) -> "EncodedCorpusWriter":
-        self._file = self._temporary.open("wb")
-        self._writer = pa.ipc.new_file(self._file, self._schema)
+        with ExitStack() as whole:
+            file = whole.enter_context(new_file(self._path))
+            self._writer = pa.ipc.new_file(file, self._schema)
+            self._whole = whole.pop_all()
         return self
 
     def write(self, sources: list[list[int]], targets: list[list[int]]) -> None:
-        """Append pairs; the ids come without the end symbol, which is added here."""
+        """Append pairs of ids without the end symbol, which is added here."""
         self._sources += sources
         self._targets += targets
         while len(self._sources) >= self._rows_per_batch:
@@ -110,18 +112,12 @@ class EncodedCorpusWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if kind is None:
-                if self._sources:
-                    self._write_batch()
-                self._writer.close()
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                self._temporary.replace(self._path)
-        finally:
-            self._file.close()
-            self._temporary.unlink(missing_ok=True)
+        with self._whole:
+            if error is not None:
+                raise error
+            if self._sources:
+                self._write_batch()
+            self._writer.close()
 
     def _write_batch(self) -> None:
         rows = self._rows_per_batch

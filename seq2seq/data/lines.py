@@ -1,4 +1,4 @@
-r"""What a line is: the one rule for files, compressed files and standard input.
+r"""Text by lines: one rule for files, compressed files and standard input.
 
 A line ends at the byte ``\n`` and nowhere else. One ``\r`` before it belongs to the ending, a
 byte order mark at the start of the text is dropped, and a last line without an ending counts.
@@ -13,13 +13,14 @@ import lzma
 import stat
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
 from seq2seq.errors import UserError
+from seq2seq.storage.atomic import output_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -39,8 +40,8 @@ def open_binary(path: str | Path) -> BinaryIO:
     """Open a file for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2).
 
     Raises:
-        UserError: the file is missing, a folder, unreadable or an empty archive; also later, from
-            any read, when the archive turns out to be cut short or damaged.
+        UserError: if the file is missing, a folder, unreadable or an empty archive; from any later
+            read, if the archive is cut short or damaged.
     """
     path = Path(path).expanduser()
     try:
@@ -67,29 +68,20 @@ def open_binary(path: str | Path) -> BinaryIO:
 def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing, compressed as its suffix says (.gz, .xz, .zst, .bz2).
 
-    It grows under the name FILE.part and gets its own when it is whole, so that a file of that name
-    is never half a file; a pipe or a device is written to directly.
+    It has its name only when it is whole, so that it may even be the file that is being read; see
+    `output_file`.
 
     Raises:
-        UserError: the file can't be written.
+        UserError: if the file can't be written.
     """
     path = Path(path).expanduser()
-    try:
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder; give the path of a file")
-        grows = path.with_name(f"{path.name}.part")
-        if path.exists() and not path.is_file():
-            grows = path
-        file = grows.open("wb")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
-    with file, _compressor(file, path.suffix.lower()) as stream:
-        yield stream
-    if grows != path:
-        try:
-            grows.replace(path)
-        except OSError as error:
-            raise UserError(f"{path}: can't be written: {_reason(error)}") from None
+    with ExitStack() as whole:
+        with _errors_as_user_errors(path):
+            file = whole.enter_context(output_file(path))
+        with _compressor(file, path.suffix.lower()) as stream:
+            yield stream
+        with _errors_as_user_errors(path):
+            whole.close()
 
 
 def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -113,7 +105,7 @@ def read_text_lines(path: str | Path) -> Generator[str]:
     """Yield the lines of a UTF-8 file.
 
     Raises:
-        UserError: a line is not UTF-8 or holds a NUL character; the message names file and line.
+        UserError: if a line is not UTF-8 or holds a NUL character; the message names file and line.
     """
     with open_binary(path) as stream:
         for number, raw in enumerate(iterate_lines(stream), start=1):
@@ -130,10 +122,10 @@ def read_text_lines(path: str | Path) -> Generator[str]:
 
 
 def decode_leniently(raw: bytes) -> tuple[str, bool]:
-    """Decode a line whatever its bytes: what is not UTF-8, and NUL, becomes U+FFFD.
+    """Decode any bytes: those that are not UTF-8, and NUL, become U+FFFD.
 
     Returns:
-        The text, and whether anything had to be replaced.
+        The text, and whether anything was replaced.
     """
     try:
         text = raw.decode()
@@ -173,7 +165,7 @@ class _NamedReader(io.RawIOBase):
 
 
 class _ZstandardReader:
-    """Decompress Zstandard frames; unlike the library's own reader, notice one that is cut."""
+    """Decompress Zstandard frames; unlike the library's reader, fail on one cut short."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -215,6 +207,14 @@ def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]
     if suffix == ".zst":
         return cast(AbstractContextManager[BinaryIO], zstandard.open(file, "wb"))
     return cast(AbstractContextManager[BinaryIO], _MODULES[suffix].open(file, "wb"))
+
+
+@contextmanager
+def _errors_as_user_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:

@@ -1,21 +1,14 @@
-"""From raw text to what training reads: a tokenizer and encoded corpora, made once per content.
+"""From raw text to what training reads: a tokenizer and encoded corpora, made once and cached.
 
-The result lies in a cache folder named by a digest of the text and of the settings that shape it,
-so that a second run with the same content starts at once, and changed content is never mistaken
-for the old. A folder is built under a temporary name and renamed when it is whole; its report
-holds a sha256 of every file, and a folder that does not agree with its report is built again.
+The result is a cache folder named by a digest of the text and of the settings that shape it: a
+second run with the same content starts at once, and changed content is never mistaken for the old.
+The folder is written whole or not at all. Its report holds a sha256 of every file, and a folder
+that does not agree with its report is made again.
 """
 
-import fcntl
 import hashlib
 import json
-import os
-import re
-import shutil
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -37,6 +30,7 @@ from seq2seq.data.corpus import (
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import UserError
+from seq2seq.storage.atomic import new_folder
 
 Report: TypeAlias = Callable[[str], None]
 
@@ -46,16 +40,13 @@ TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 VALID_TEXT_FILE = "valid.jsonl"
 REPORT_FILE = "report.json"
 
-_PAIRS_AT_ONCE = 10_000
+_CHUNK_PAIRS = 10_000
 _PAIRS_PER_MESSAGE = 1_000_000
-_ABANDONED_SECONDS = 24 * 3600
-_LOCK_SUFFIX = ".lock"
-_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{32}-[0-9a-f]{32}")
 
 
 @dataclass(kw_only=True)
 class FilterCounts:
-    """What became of the pairs of one part; a pair counts under the first reason that applies."""
+    """How many pairs of a split were left out, each counted under the first reason that applies."""
 
     read: int = 0
     blank_source: int = 0
@@ -93,10 +84,12 @@ class PreparedData:
 
     Attributes:
         folder: the cache folder that holds the files.
-        valid_pairs: every validation pair, its text untouched, to be translated and scored.
-        valid: the validation pairs that the loss can be taken on: without blank and over-long ones.
+        tokenizer: learned from the training pairs.
+        train: the training pairs that passed every filter.
+        valid: the validation pairs for the loss, without blank and over-long ones.
+        valid_pairs: every validation pair, its text unchanged, to translate and score.
         counts: what the filters did, under ``train`` and ``valid``.
-        warnings: what a person should look at, one line each.
+        warnings: what the user should look at, one line each.
     """
 
     folder: Path
@@ -109,17 +102,17 @@ class PreparedData:
 
 
 def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
-    """Read, check, filter, learn the tokenizer from the training pairs, and encode; or reuse that.
+    """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
-    Memory is bounded by the validation part and the tokenizer's sample, not by the training part.
+    Memory grows with the validation split and the tokenizer's sample, not with the training split.
 
     Args:
         config: the corpus.
-        cache: folder of prepared corpora; a new one gets a folder of its own in it.
-        report: told in one line each what was done and what looks wrong.
+        cache: folder of prepared corpora, each in a folder of its own.
+        report: called with each line on what was done and what looks wrong.
 
     Raises:
-        UserError: the text can't be used, or the cache folder can't be written.
+        UserError: if the text can't be used, or the cache folder can't be written.
     """
     folder = Path(cache).expanduser() / _digest(config)
     prepared = _open(folder)
@@ -138,15 +131,15 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         prepared = _open(folder)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
-    for part, counts in prepared.counts.items():
-        report(f"data: {part}: {counts}")
+    for split, counts in prepared.counts.items():
+        report(f"data: {split}: {counts}")
     for warning in prepared.warnings:
         report(f"warning: {warning}")
     return prepared
 
 
 def _digest(config: DataConfig) -> str:
-    """Name the content: the text of both parts and every setting that shapes the result."""
+    """Digest the text of both splits and every setting that shapes the result."""
     content = {
         "format": FORMAT_VERSION,
         "train": fingerprint(config, "train"),
@@ -159,7 +152,7 @@ def _digest(config: DataConfig) -> str:
 
 
 def _open(folder: Path) -> PreparedData | None:
-    """Open a prepared folder, or give None where it is missing or not what its report says."""
+    """Open a prepared folder; None if it is missing or does not agree with its report."""
     try:
         content = json.loads((folder / REPORT_FILE).read_bytes())
         if any(
@@ -175,7 +168,7 @@ def _open(folder: Path) -> PreparedData | None:
                 SentencePair(*json.loads(line))
                 for line in (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             ],
-            counts={part: FilterCounts(**counts) for part, counts in content["counts"].items()},
+            counts={split: FilterCounts(**counts) for split, counts in content["counts"].items()},
             warnings=list(content["warnings"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
@@ -183,69 +176,48 @@ def _open(folder: Path) -> PreparedData | None:
 
 
 def _build(config: DataConfig, folder: Path, report: Report) -> None:
-    """Make the folder under a temporary name, and give it its own when it is whole."""
+    """Make the folder, unless another process has made a sound one by the time it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(folder.parent)
-    with _temporary_folder(folder) as temporary:
+    with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
         content = _fill(temporary, config, report)
         content["sha256"] = {
             file.name: sha256_of_file(file) for file in sorted(temporary.iterdir())
         }
-        with (temporary / REPORT_FILE).open("w") as file:
-            json.dump(content, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        _publish(temporary, folder)
-
-
-@contextmanager
-def _temporary_folder(folder: Path) -> Iterator[Path]:
-    """A folder to build another in: locked while its process lives, gone when the block ends."""
-    temporary = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    lock = _lock_of(temporary)
-    with lock.open("w") as file:
-        try:
-            with suppress(OSError):  # some file systems have no locks: then age decides
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            temporary.mkdir()
-            yield temporary
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-            lock.unlink(missing_ok=True)
+        (temporary / REPORT_FILE).write_text(json.dumps(content, indent=2))
 
 
 def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
-    """Write everything but the report, whose counts and warnings are returned."""
+    """Write everything but the report, and return its counts and warnings."""
     report(f"data: preparing {describe(config, 'train')}")
     valid_pairs = list(read_pairs(config, "valid"))
     if not valid_pairs:
         raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-    overlap, watch = TrainTestOverlap(config, valid_pairs), AlignmentCheck(config)
+    overlap, alignment = TrainTestOverlap(config, valid_pairs), AlignmentCheck(config)
     tokenizer = Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
-    train_pairs = overlap.watch(read_pairs(config, "train"))
+    train_pairs = overlap.check(read_pairs(config, "train"))
     length_only = replace(config.filter, max_length_ratio=float("inf"))
     counts = {
         "train": _encode(
-            train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, watch.see
+            train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, alignment.check
         ),
         "valid": _encode(valid_pairs, tokenizer, folder / VALID_FILE, length_only, report),
     }
-    for part, count in counts.items():
+    for split, count in counts.items():
         if not count.kept:
-            raise UserError(f"data.{part}: no pair is left after the filters: {count}")
+            raise UserError(f"data.{split}: no pair is left after the filters: {count}")
     return {
-        "counts": {part: asdict(count) for part, count in counts.items()},
-        "warnings": [*watch.warnings(), *overlap.warnings()],
+        "counts": {split: asdict(count) for split, count in counts.items()},
+        "warnings": [*alignment.warnings(), *overlap.warnings()],
     }
 
 
 def _training_sentences(config: DataConfig) -> Iterator[str]:
-    """Both sides of every training pair that has two sides."""
+    """Yield both sides of every training pair that has text on both."""
     read = blank_source = blank_target = 0
     for pair in read_pairs(config, "train"):
         read += 1
@@ -270,20 +242,20 @@ def _encode(
     path: Path,
     limits: FilterConfig,
     report: Report,
-    see: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+    check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
 ) -> FilterCounts:
-    """Tokenise, filter and write pairs; ``see`` is shown the lengths of those that aren't blank."""
+    """Tokenise, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
     stream = iter(pairs)
     with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
-        while chunk := list(islice(stream, _PAIRS_AT_ONCE)):
+        while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode([pair.target for pair in chunk])
             # (chunk,), the end symbol counted
             source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
             target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-            if see is not None:
-                see(counts.read, source_lengths, target_lengths)
+            if check is not None:
+                check(counts.read, source_lengths, target_lengths)
             kept = _filter(source_lengths, target_lengths, limits, counts)
             writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
             if counts.read % _PAIRS_PER_MESSAGE == 0:
@@ -297,7 +269,7 @@ def _filter(
     limits: FilterConfig,
     counts: FilterCounts,
 ) -> list[bool]:
-    """Which pairs stay; each other one is counted under the first reason that applies."""
+    """Select the pairs to keep; count each other one under the first reason that applies."""
     longer = np.maximum(source_lengths, target_lengths)
     shorter = np.minimum(source_lengths, target_lengths)
     reasons: dict[str, NDArray[np.bool_]] = {
@@ -312,51 +284,3 @@ def _filter(
         kept &= ~applies
     counts.read += len(longer)
     return [bool(keep) for keep in kept]
-
-
-def _publish(temporary: Path, folder: Path) -> None:
-    """Give a finished folder its name, unless another process has put a sound one there."""
-    for _ in range(10):
-        try:
-            temporary.rename(folder)
-            return
-        except OSError:
-            if not folder.exists():
-                raise
-        if _open(folder) is not None:
-            return
-        damaged = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-        try:
-            folder.rename(damaged)
-        except FileNotFoundError:
-            continue  # another process moved it first
-        shutil.rmtree(damaged, ignore_errors=True) if damaged.is_dir() else damaged.unlink()
-    raise UserError(f"{folder}: other processes keep writing it; try again")
-
-
-def _remove_abandoned(cache: Path) -> None:
-    """Remove what killed processes left behind."""
-    names = {path.name.removesuffix(_LOCK_SUFFIX) for path in cache.iterdir()}
-    for folder in (cache / name for name in names if _TEMPORARY_NAME.fullmatch(name)):
-        if _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            _lock_of(folder).unlink(missing_ok=True)
-
-
-def _is_abandoned(temporary: Path) -> bool:
-    """Whether the process that made a temporary folder, on this machine or another, has ended."""
-    try:
-        with _lock_of(temporary).open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-    except OSError:  # there is no lock, or no locks in this file system
-        try:
-            return time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
-        except FileNotFoundError:  # another process is tidying too
-            return False
-
-
-def _lock_of(temporary: Path) -> Path:
-    return temporary.with_name(temporary.name + _LOCK_SUFFIX)

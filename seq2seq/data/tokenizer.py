@@ -28,7 +28,7 @@ LONGEST_TRAINING_LINE = 4192
 """Bytes; SentencePiece leaves longer lines out of its training."""
 
 MAX_PIECES = 1_000_000
-"""Of a model from elsewhere; to parse them takes memory before anything can be asked of them."""
+"""The largest vocabulary that is read; parsing takes memory before anything can be checked."""
 
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
@@ -38,7 +38,7 @@ _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raise
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """How the sub-word vocabulary is made; the default size is the paper's for English-German."""
+    """How the sub-word vocabulary is made; its default size is the paper's for English-German."""
 
     vocab_size: int = 37000
     """Pieces of the shared vocabulary, the four control symbols included."""
@@ -50,11 +50,12 @@ class TokenizerConfig:
     """Share of the training text's characters that must have a piece of their own."""
 
     normalization: str = "nmt_nfkc"
-    """SentencePiece's normalisation rule: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
+    """SentencePiece's normalisation: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
 
     max_training_sentences: int = 1_000_000
-    """Sentences, of both sides together, that the vocabulary is learned from; of more, a sample.
-    SentencePiece takes up to 1.6 KB a sentence, for text without spaces the most."""
+    """The most sentences, of both sides together, that the vocabulary is learned from; a random
+    sample of a larger corpus. SentencePiece needs up to 1.6 KB per sentence, the most for text
+    without spaces."""
 
     def __post_init__(self) -> None:
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
@@ -80,12 +81,12 @@ class TokenizerConfig:
 class Tokenizer:
     """Text to token ids and back.
 
-    Control symbols never come out of a text: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
-    sentence are spelled with ordinary pieces, and a lone surrogate reads as U+FFFD.
+    No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
+    sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
     """
 
     def __init__(self, model_bytes: bytes) -> None:
-        """Raises ``ValueError`` or ``RuntimeError`` for bytes that are not such a model."""
+        """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
         if not model_bytes:
             raise ValueError("it is empty")
         if _count_pieces(model_bytes) > MAX_PIECES:
@@ -104,14 +105,14 @@ class Tokenizer:
         """Make a tokenizer from a serialised SentencePiece model.
 
         Raises:
-            UserError: the bytes are no such model, or its control symbols are not this project's.
+            UserError: if the bytes are not such a model, or have other control symbols.
         """
         try:
             return cls(model_bytes)
         except (ValueError, RuntimeError, IndexError) as error:
             reason = str(error) if isinstance(error, ValueError) else "it can't be parsed"
             raise UserError(
-                f"{name}: is no SentencePiece model of this project: {reason};"
+                f"{name}: not a SentencePiece model of this project: {reason};"
                 " copy the model's folder again"
             ) from None
 
@@ -120,7 +121,7 @@ class Tokenizer:
         """Read a tokenizer file.
 
         Raises:
-            UserError: the file can't be read or is malformed.
+            UserError: if the file can't be read or is malformed.
         """
         try:
             model_bytes = Path(path).read_bytes()
@@ -138,13 +139,13 @@ class Tokenizer:
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
 
         Args:
-            sentences: the training text of both languages; memory holds at most
-                ``config.max_training_sentences`` of them.
+            sentences: the training text of both languages; at most
+                ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
-            report: told what was left out.
+            report: called with a line on what was left out.
 
         Raises:
-            UserError: there is no text, or the vocabulary size does not fit it.
+            UserError: if there is no text, or it does not suit the size of the vocabulary.
         """
         sample, left_out = _sample(sentences, config.max_training_sentences, report)
         if left_out:
@@ -155,13 +156,13 @@ class Tokenizer:
         if not sample:
             raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
-        # Popped, so that no sentence is in memory twice, here and in SentencePiece; by no Python
-        # function, since a signal's exception below SentencePiece would be swallowed.
-        handed_over: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
+        # Popped, so that no sentence is in memory both here and in SentencePiece. Not by a Python
+        # function: SentencePiece would swallow the exception that a signal raises in it.
+        reversed_sample: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
         sample.clear()
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=iter(handed_over.pop, None),
+                sentence_iterator=iter(reversed_sample.pop, None),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=config.vocab_size,
@@ -194,9 +195,9 @@ class Tokenizer:
         return ids
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
-        """Text of each list of ids; padding, start and end symbols are dropped.
+        """Text of each list of ids, without padding, start and end symbols.
 
-        A text is one line: a newline, which byte pieces can spell, becomes a space.
+        A newline, which byte pieces can spell, becomes a space: a text is one line.
         """
         texts: list[str] = self._processor.decode(token_ids) if token_ids else []
         return [text.replace("\n", " ") for text in texts]
@@ -222,7 +223,7 @@ def _count_pieces(model_bytes: bytes) -> int:
 
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """A number of Protocol Buffers, seven bits a byte, and the position after it."""
+    """Read a Protocol Buffers varint; return it and the position after it."""
     value = shift = 0
     while shift < 64:
         byte = content[position]
@@ -236,7 +237,7 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
 def _sample(
     sentences: Iterable[str], size: int, report: Callable[[str], None]
 ) -> tuple[list[str], int]:
-    """Draw at most ``size`` sentences, each equally likely, and count the over-long ones."""
+    """Draw at most ``size`` sentences uniformly, and count those that are too long."""
     generator = random.Random(_SAMPLE_SEED)
     sample: list[str] = []
     seen = left_out = 0
@@ -263,19 +264,19 @@ def _without_lone_surrogates(text: str) -> str:
 
 
 def _explain(message: str, config: TokenizerConfig) -> str:
-    """Say what to do about a refusal of SentencePiece."""
-    asked = f"data.tokenizer.vocab_size={config.vocab_size}"
+    """Turn an error of SentencePiece into what the user can do."""
+    setting = f"data.tokenizer.vocab_size={config.vocab_size}"
     if largest := re.search(r"set it to a value <= (\d+)", message):
         return (
-            f"{asked}: the training text is too small for that many pieces;"
+            f"{setting}: the training text is too small for that many pieces;"
             f" the largest possible number is {largest[1]}"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
-            f"{asked}: the characters of the training text alone need {smallest[1]} pieces;"
+            f"{setting}: the characters of the training text alone need {smallest[1]} pieces;"
             " raise it, or lower data.tokenizer.character_coverage (0.9995 is usual for Chinese"
             " and Japanese)"
         )
     if "sentences_.empty()" in message:
         return "no text to train the tokenizer on; check the training data"
-    return f"{asked}: SentencePiece refused to train: {message.splitlines()[0]}"
+    return f"{setting}: SentencePiece refused to train: {message.splitlines()[0]}"

@@ -1,60 +1,202 @@
-"""Folders that are written whole or not at all, and whose content can be checked."""
+"""Files and folders that are written whole or not at all, and whose content can be checked.
+
+Each is written beside its place as `.NAME.TOKEN.new`, flushed to disk and renamed. A folder that it
+replaces is `.NAME.TOKEN.old` for the moment between two renames. Meanwhile the writer locks
+`.NAME.TOKEN.lock`, by which other processes tell its files from those of a dead process.
+"""
 
 import errno
-import glob
+import fcntl
 import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from seq2seq.errors import UserError
 from seq2seq.storage.strict import MAX_BYTES, parse_json
 
 MANIFEST = "manifest.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
+_TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
+# Of files without a lock: some file systems have none.
+_ABANDONED_SECONDS = 24 * 3600
+_MAX_RENAMES = 10
+_OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files and a manifest of their sha256, then move the folder to its name.
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that gets its name when the block ends without an error.
 
-    Whoever reads `folder` never sees a part of it: the files are flushed to disk under a temporary
-    name first. Where it replaces a folder there is a moment, between two renames, without either; a
-    process that dies then leaves the earlier one under another name, which `present_name` finds and
-    `remove_leftovers` puts back.
+    It keeps the mode of the file that it replaces.
 
     Raises:
-        UserError: the disk is full, or the place can't be written; what was there before is left.
+        OSError: if it can't be written.
     """
-    fresh, replaced = _sibling(folder, "new"), _sibling(folder, "old")
+    with _temporary_name(path) as fresh, _growing(fresh, path) as file:
+        yield file
+
+
+@contextmanager
+def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> Iterator[Path]:
+    """Fill a folder that gets its name when the block ends without an error.
+
+    A reader of `folder` never sees a part of it. While a folder is replaced there is a moment with
+    neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
+    puts it back.
+
+    Args:
+        folder: the final name.
+        replaces: called with `folder` if something is there in the end; True to replace it, False
+            to keep it and drop the new folder. By default only what `check_replaceable` accepts is
+            replaced.
+
+    Raises:
+        OSError: if it can't be written.
+        UserError: if what is there must not be replaced.
+    """
+    folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
+    with _temporary_name(folder) as fresh:
+        fresh.mkdir()
+        yield fresh
+        for path in (*fresh.rglob("*"), fresh):
+            _flush(path)
+        with _locked(folder.parent):
+            _publish(fresh, folder, replaces or _is_replaceable)
+        _flush(folder.parent)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that the user has named; it is replaced when the block ends without an error.
+
+    Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
+    file that it points to is replaced. Pipes, devices and standard output are written to directly.
+
+    Raises:
+        OSError: if it can't be written.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the path of a file")
+    if path.exists() and (not path.is_file() or _is_standard_output(path)):
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    with _growing(part, path) as file:
+        yield file
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file whole or not at all.
+
+    Raises:
+        UserError: if it can't be written; what was there before stays.
+    """
+    with _errors_as_user_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            file.write(content)
+
+
+def write_folder(
+    folder: Path, files: Mapping[str, bytes], replaces: Callable[[Path], bool] | None = None
+) -> None:
+    """Write a folder of files and a manifest of their sha256 whole or not at all.
+
+    Args:
+        folder: the final name.
+        files: contents by name.
+        replaces: see `new_folder`.
+
+    Raises:
+        UserError: if it can't be written, or what is there must not be replaced; what was there
+            before stays.
+    """
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"sha256": digests}, indent=2).encode()
+    with _errors_as_user_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder, replaces) as fresh:
+            for name, content in {**files, MANIFEST: manifest}.items():
+                (fresh / name).write_bytes(content)
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that a new folder of this name would replace an empty one, one of ours, or nothing.
+
+    A folder is ours if it has a manifest that this program wrote.
+
+    Raises:
+        UserError: if something else is there: a file, a link, a device, a folder of other things.
+    """
+    if not os.path.lexists(folder):
+        return
+    if folder.is_dir() and not folder.is_symlink():
+        if not any(folder.iterdir()):
+            return
+        with suppress(UserError):
+            _read_manifest(folder)
+            return
+    raise UserError(
+        f"{folder}: is there already and was not written by this program; choose another name, or"
+        " move it away"
+    )
+
+
+def check_writable(folder: Path) -> None:
+    """Check that a folder can be made, or written to, and change nothing.
+
+    Raises:
+        UserError: if it can't.
+    """
+    place = folder
+    while not place.exists() and not place.is_symlink() and place != place.parent:
+        place = place.parent
     try:
-        # A process that had this one's number may have died and left its own.
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        for name, content in {**files, MANIFEST: manifest}.items():
-            _write_flushed(fresh / name, content)
-        _flush_folder(fresh)
-        if folder.exists():
-            # Remains of earlier deaths, perhaps in part: none may be taken for the folder itself.
-            for remains in _replaced(folder):
-                shutil.rmtree(remains, ignore_errors=True)
-            folder.rename(replaced)
-        fresh.rename(folder)
-        _flush_folder(folder.parent)
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"1")
+            file.flush()
     except OSError as error:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if replaced.exists() and not folder.exists():
-            replaced.rename(folder)
-        raise UserError(f"{folder}: can't be written: {error.strerror or error}") from error
-    shutil.rmtree(replaced, ignore_errors=True)
+        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it exists, so that no reader sees a part of it."""
+    if folder.exists():
+        with suppress(OSError), _temporary_name(folder) as gone:
+            folder.rename(gone)
+
+
+def present_name(folder: Path) -> Path:
+    """Find a folder: under its name, or where an interrupted replacement has left it."""
+    if folder.exists() or not folder.parent.is_dir():
+        return folder
+    moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
+    return next((path for path in moved if _final_name(path) == folder.name), folder)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove what dead processes left in a folder, and put back what they had moved away."""
+    if not parent.is_dir():
+        return
+    names = {path.with_suffix(".new"): _final_name(path) for path in parent.iterdir()}
+    for fresh, name in names.items():
+        if name is not None and _is_abandoned(fresh):
+            _settle(fresh, parent / name)
+            for suffix in (".new", ".lock", ".unlocked"):
+                _remove(fresh.with_suffix(suffix))
 
 
 def read_folder(
@@ -63,12 +205,13 @@ def read_folder(
     """Read files that are in the folder's manifest and match it.
 
     Args:
-        folder: whose names are opened; no path is taken from the manifest.
-        names: of the files.
-        max_bytes: what a file may hold; a larger one is not read.
+        folder: the folder; no path is taken from its manifest.
+        names: the files' names.
+        max_bytes: the largest size of a file; a larger one is not read.
 
     Raises:
-        UserError: the manifest or a file is missing, unreadable, too large or not what was written.
+        UserError: if the manifest or a file is missing, unreadable, too large or not what was
+            written.
     """
     digests = _read_manifest(folder)
     files = {}
@@ -81,10 +224,10 @@ def read_folder(
 
 
 def read_regular_file(path: Path, max_bytes: int) -> bytes:
-    """Read a file, but no link, pipe or device, and no more than a number of bytes.
+    """Read a regular file, not a link, pipe or device, of at most `max_bytes` bytes.
 
     Raises:
-        UserError: it is missing, unreadable, too large or no regular file.
+        UserError: if it is missing, unreadable, too large or not a regular file.
     """
     try:
         # A pipe would wait here for a writer.
@@ -119,97 +262,154 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         )
     manifest = parse_json(path, read_regular_file(path, MAX_BYTES))
     if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:
-        raise UserError(f"{path}: damaged, no list of sha256 sums alone")
+        raise UserError(f"{path}: damaged, not a list of sha256 sums alone")
     digests = manifest["sha256"]
     if not isinstance(digests, dict):
-        raise UserError(f"{path}: damaged, no list of sha256 sums")
+        raise UserError(f"{path}: damaged, not a list of sha256 sums")
     for name, digest in digests.items():
         if name in ("", ".", "..") or "/" in name:
-            raise UserError(f"{path}: damaged, {name[:100]!r} is no file's name")
+            raise UserError(f"{path}: damaged, {name[:100]!r} is not a file's name")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise UserError(f"{path}: damaged, no sha256 sum for {name[:100]!r}")
     return digests
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file whole or not at all.
+@contextmanager
+def _temporary_name(path: Path) -> Iterator[Path]:
+    """A name to write under, locked until the block ends; what has it then is removed.
 
-    Raises:
-        UserError: it can't be written.
+    The leftovers of dead processes beside it are removed first.
     """
-    fresh = _sibling(path, "new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_flushed(fresh, content)
-        fresh.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
+    remove_leftovers(path.parent)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    lock, unlocked = fresh.with_suffix(".lock"), fresh.with_suffix(".unlocked")
+    with unlocked.open("x") as file:
+        try:
+            with suppress(OSError):  # some file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Renamed once it is locked, or another process could take it for that of a dead one.
+            unlocked.rename(lock)
+            yield fresh
+        finally:
+            for name in (fresh, lock, unlocked):
+                _remove(name)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder, if it is there, so that nobody ever sees a part of it."""
-    going = _sibling(folder, "gone")
-    with suppress(OSError):
-        folder.rename(going)
-    shutil.rmtree(going, ignore_errors=True)
-
-
-def check_writable(folder: Path) -> None:
-    """Make sure that a folder can be made, or written to, and leave all as it is.
-
-    Raises:
-        UserError: it can't.
-    """
-    place = folder
-    while not place.exists() and not place.is_symlink() and place != place.parent:
-        place = place.parent
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(b"1")
-            file.flush()
-    except OSError as error:
-        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
-
-
-def present_name(folder: Path) -> Path:
-    """Where a folder is: under its name, or where a replacement that was cut short has left it."""
-    return folder if folder.exists() else next(iter(_replaced(folder)), folder)
-
-
-def remove_leftovers(parent: Path) -> None:
-    """Remove what interrupted writes have left in a folder, and put back what they had moved."""
-    for replaced in parent.glob(".*.old"):
-        folder = replaced.with_name(replaced.name[1:].rsplit(".", 2)[0])
-        if not folder.exists():
-            with suppress(OSError):
-                replaced.rename(folder)
-    for leftover in (path for end in ("new", "old", "gone") for path in parent.glob(f".*.{end}")):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
-
-
-def _replaced(folder: Path) -> list[Path]:
-    return sorted(folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
-
-
-def _sibling(path: Path, suffix: str) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.{suffix}")
-
-
-def _write_flushed(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
+@contextmanager
+def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
+    """A new file with the mode of `path`, which takes its place when the block ends."""
+    with part.open("xb") as file:
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+        yield file
         file.flush()
         os.fsync(file.fileno())
+        part.replace(path)
+        _flush(path.parent)
 
 
-def _flush_folder(folder: Path) -> None:
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let processes on this machine rename in a folder one after the other."""
     descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _publish(fresh: Path, folder: Path, replaces: Callable[[Path], bool]) -> None:
+    """Give a folder its name, even if processes on other machines do the same."""
+    try:
+        for _ in range(_MAX_RENAMES):
+            try:
+                fresh.rename(folder)
+                return
+            except OSError as error:
+                if error.errno not in _OCCUPIED:
+                    raise
+            if not replaces(folder):
+                return
+            with suppress(FileNotFoundError):  # another process has moved it
+                replaced = fresh.with_suffix(".old")
+                _remove(replaced)
+                folder.rename(replaced)
+        raise OSError(errno.EBUSY, "other processes keep writing it; try again")
+    finally:
+        _settle(fresh, folder)
+
+
+def _settle(fresh: Path, folder: Path) -> None:
+    """Put a replaced folder back, or mark it for removal if another has taken its place."""
+    replaced = fresh.with_suffix(".old")
+    with suppress(FileNotFoundError):  # nothing was replaced, or another process has settled it
+        if os.path.lexists(folder):
+            _remove(fresh)
+            # Renamed before it is removed: a part of it must never be put back.
+            replaced.rename(fresh)
+        else:
+            replaced.rename(folder)
+
+
+def _is_replaceable(folder: Path) -> bool:
+    check_replaceable(folder)
+    return True
+
+
+def _final_name(path: Path) -> str | None:
+    """The final name of a temporary one, or None of any other name."""
+    found = _TEMPORARY_NAME.fullmatch(path.name)
+    return found[1] if found else None
+
+
+def _is_abandoned(fresh: Path) -> bool:
+    """Whether the process that made a temporary name, on this machine or another, has ended."""
+    lock = fresh.with_suffix(".lock")
+    try:
+        with lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:  # there is no lock, or no locks in this file system
+        times = []
+        for suffix in (".unlocked", ".lock", ".new", ".old"):  # in the order of their appearance
+            with suppress(FileNotFoundError):
+                times.append(fresh.with_suffix(suffix).lstat().st_mtime)
+        return bool(times) and time.time() - max(times) > _ABANDONED_SECONDS
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Whether a file is this process's standard output, as /dev/stdout is."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _errors_as_user_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error

@@ -2,20 +2,17 @@
 
 A model is a folder that stands alone: weights (safetensors), `config.json`, `tokenizer.model`
 and a manifest with each file's sha256. A checkpoint is a model folder with Adam's moments and the
-training's progress beside it. Nothing in either is ever executed, and each file is read only once
-those before it have told what it must be: the configuration, the tokenizer, then the tensors.
+training's progress beside it. Nothing in either is ever executed. The configuration is read first,
+then the tokenizer: they determine the names, shapes and types that the tensors must have.
 """
 
 import json
 import os
 import re
-import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -25,6 +22,7 @@ from torch.optim import Optimizer
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
     present_name,
     read_folder,
@@ -32,16 +30,34 @@ from seq2seq.storage.atomic import (
     remove_leftovers,
     write_folder,
 )
-from seq2seq.storage.strict import MAX_BYTES, check_schema, parse_json
-from seq2seq.storage.tensors import max_bytes, parse_tensors
+from seq2seq.storage.strict import (
+    MAX_BYTES,
+    check_schema,
+    max_bytes,
+    parse_json,
+    parse_settings,
+    parse_tensors,
+)
 
-FORMAT = 1
+FORMAT = 2
+"""What is written; format 1, which had other names for the tensors, is still read."""
+
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 _MAX_LAYERS = 1000
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class _SavedConfig(NamedTuple):
+    """What `config.json` holds."""
+
+    format: int
+    source_language: str
+    target_language: str
+    model: TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder.
 
     Raises:
-        UserError: it can't be written.
+        UserError: if it can't be written, or the folder holds something else than a model.
     """
     write_folder(folder, _model_files(trained))
 
@@ -72,7 +88,8 @@ def load_model(folder: Path) -> TrainedModel:
     """Read a model folder on the CPU, ready to translate.
 
     Raises:
-        UserError: a file is missing or damaged, or the weights are not those of the configuration.
+        UserError: if a file is missing or damaged, or the weights are not those of the
+            configuration.
     """
     trained = _read_description(folder)
     trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
@@ -81,10 +98,10 @@ def load_model(folder: Path) -> TrainedModel:
 
 
 def find_model(run: Path) -> Path:
-    """A run's model: the folder itself, else `averaged`, else `best`, else the last checkpoint.
+    """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint.
 
     Raises:
-        UserError: there is none.
+        UserError: if there is none.
     """
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
@@ -101,51 +118,53 @@ def find_model(run: Path) -> Path:
 def save_checkpoint(
     run: Path, step: int, trained: TrainedModel, optimizer: Optimizer, progress: Mapping[str, Any]
 ) -> Path:
-    """Write `checkpoints/step_<step>`: the model and what a resumed training goes on from.
+    """Write `checkpoints/step_<step>`: the model and what a resumed training needs.
 
     Raises:
-        UserError: it can't be written; older checkpoints are untouched.
+        UserError: if it can't be written; older checkpoints are untouched.
     """
     folder = run / "checkpoints" / f"step_{step:08d}"
+    names = [name for name, _ in trained.model.named_parameters()]
     moments = {
-        f"{index}.{name}": value
+        f"{names[index]}.{moment}": value
         for index, state in optimizer.state_dict()["state"].items()
-        for name, value in state.items()
+        for moment, value in state.items()
     }
     files = _model_files(trained)
     files[_OPTIMIZER] = safetensors.torch.save(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
-    write_folder(folder, files)
+    # A damaged checkpoint of this step, even one without a manifest, is in nobody's way.
+    write_folder(folder, files, replaces=lambda damaged: True)
     return folder
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
-    """Put a checkpoint's weights and moments into a model and its optimizer.
+    """Load a checkpoint's weights and moments into a model and its optimizer.
 
     Returns:
         The progress that was saved with them.
 
     Raises:
-        UserError: a file is missing or damaged, or belongs to another model.
+        UserError: if a file is missing or damaged, or belongs to another model.
     """
     weights = _read_weights(folder, model)
-    moments = _read_moments(folder, list(model.parameters()))
+    moments = _read_moments(folder, model)
     path = folder / _PROGRESS
     progress = parse_json(path, _read(folder, _PROGRESS, MAX_BYTES))
     if not isinstance(progress, dict):
         raise UserError(f"{path}: damaged, no keys and values")
     model.load_state_dict(weights)
     state = optimizer.state_dict()
-    state["state"] = {}
-    for name, value in moments.items():
-        index, key = name.split(".", 1)
-        state["state"].setdefault(int(index), {})[key] = value
+    state["state"] = {
+        index: {moment: moments[f"{name}.{moment}"] for moment in _MOMENTS}
+        for index, (name, _) in enumerate(model.named_parameters())
+    }
     optimizer.load_state_dict(state)
     return progress
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first; what is not named by its step is none."""
+    """The checkpoints of a run, oldest first: the folders named by a step."""
     steps = {
         int(found[1]): folder
         for folder in (run / "checkpoints").glob("step_*")
@@ -154,15 +173,15 @@ def checkpoints(run: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
-    """The newest checkpoint whose files are all there and undamaged; others are reported."""
+def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
+    """Find the newest checkpoint whose files are all present and undamaged; report newer ones."""
     for parent in (run, run / "checkpoints"):
         remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = _read_description(folder).model
-            _read(folder, _WEIGHTS, max_bytes(model.state_dict()))
-            _read(folder, _OPTIMIZER, max_bytes(_moments(list(model.parameters()))))
+            _read(folder, _WEIGHTS, max_bytes(_expected_weights(folder, model)))
+            _read(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
             _read(folder, _PROGRESS, MAX_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
@@ -172,9 +191,9 @@ def newest_good(run: Path, report: typing.Callable[[str], None]) -> Path | None:
 
 
 def remove_old(run: Path, newest: Path, keep: int) -> None:
-    """Remove all but `keep` checkpoints up to the newest.
+    """Keep the newest checkpoint and those before it, `keep` in all, and remove the others.
 
-    Later steps than the newest are damaged ones that a resumed training went back behind.
+    Steps after the newest are damaged ones that a resumed training has skipped.
     """
     folders = checkpoints(run)
     end = folders.index(newest) + 1
@@ -186,7 +205,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     """The mean of several checkpoints' weights (section 6.1), summed in float64.
 
     Raises:
-        UserError: there is none, one is damaged, or they are not checkpoints of one model.
+        UserError: if there are no folders, one is damaged, or they hold different models.
     """
     if not folders:
         raise UserError("no checkpoints to average")
@@ -206,7 +225,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 
 
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
-    """What must be equal of two models: dropout may change while a model is trained."""
+    """The choices that averaged models share: dropout may change while a model is trained."""
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 
@@ -225,96 +244,84 @@ def _model_files(trained: TrainedModel) -> dict[str, bytes]:
     }
 
 
-def _read(folder: Path, name: str, most: int) -> bytes:
-    return read_folder(folder, (name,), max_bytes=most)[name]
+def _read(folder: Path, name: str, limit: int) -> bytes:
+    return read_folder(folder, (name,), max_bytes=limit)[name]
+
+
+def _read_config(folder: Path) -> _SavedConfig:
+    path = folder / _CONFIG
+    saved = parse_json(path, _read(folder, _CONFIG, MAX_BYTES))
+    if isinstance(saved, dict) and saved.get("format", FORMAT) not in (1, FORMAT):
+        written = repr(saved["format"])[:100]
+        raise UserError(f"{path}: written in format {written}, this version reads 1 and {FORMAT}")
+    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
+        raise UserError(f"{path}: not a configuration of this program")
+    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
+    check_schema(path, saved | {"model": {}}, example)
+    config = parse_settings(path, saved["model"], TransformerConfig)
+    if config.num_layers > _MAX_LAYERS:
+        raise UserError(f"{path}: {config.num_layers:,} layers are too many: {_MAX_LAYERS} at most")
+    return _SavedConfig(saved["format"], saved["source_language"], saved["target_language"], config)
 
 
 def _read_description(folder: Path) -> TrainedModel:
-    """Configuration, tokenizer and a model of them without weights, on the meta device."""
-    path = folder / _CONFIG
-    config, languages = _parse_description(path, _read(folder, _CONFIG, MAX_BYTES))
-    if config.num_layers > _MAX_LAYERS:
-        raise UserError(f"{path}: {config.num_layers:,} layers are too many: {_MAX_LAYERS} at most")
+    """Read configuration and tokenizer; the model is on the meta device, without weights."""
+    saved = _read_config(folder)
     tokenizer = Tokenizer.from_bytes(
         _read(folder, _TOKENIZER, _MAX_TOKENIZER_BYTES), str(folder / _TOKENIZER)
     )
     try:
-        # Without memory or random numbers: the file's own tensors will take the places.
+        # Takes no memory and no random numbers: the file's own tensors take the parameters' place.
         with torch.device("meta"):
-            model = new_transformer(config, tokenizer.vocab_size)
+            model = new_transformer(saved.model, tokenizer.vocab_size)
     except (RuntimeError, TypeError) as error:
-        raise UserError(f"{path}: sizes too large to make a model") from error
+        raise UserError(f"{folder / _CONFIG}: sizes too large to make a model") from error
     if max_bytes(model.state_dict()) > _memory_bytes():
-        raise UserError(f"{path}: a model too large for this machine's memory")
-    return TrainedModel(model, tokenizer, *languages)
+        raise UserError(f"{folder / _CONFIG}: a model too large for this machine's memory")
+    return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
 
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Names, shapes and types of the weights that a folder must hold."""
+    weights = model.state_dict()
+    if (saved := _read_config(folder)).format == 1:
+        return format_1.expected_weights(weights, saved.model)
+    return weights
+
+
 def _read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    expected = model.state_dict()
+    expected = _expected_weights(folder, model)
     content = _read(folder, _WEIGHTS, max_bytes(expected))
-    return parse_tensors(folder / _WEIGHTS, content, expected)
+    weights = parse_tensors(folder / _WEIGHTS, content, expected)
+    if (saved := _read_config(folder)).format == 1:
+        return format_1.rename_weights(weights, model.state_dict(), saved.model)
+    return weights
 
 
-def _moments(parameters: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What Adam keeps of each parameter, by the names in a checkpoint, without its values."""
+def _expected_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Names, shapes and types of the moments of Adam that a folder must hold."""
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
+    if (saved := _read_config(folder)).format == 1:
+        parameters = format_1.number_parameters(parameters, saved.model)
     moments: dict[str, Tensor] = {}
-    for index, parameter in enumerate(parameters):
-        moments[f"{index}.step"] = torch.empty((), dtype=torch.float32, device="meta")
-        for name in ("exp_avg", "exp_avg_sq"):
-            moments[f"{index}.{name}"] = torch.empty_like(parameter, device="meta")
+    for name, parameter in parameters.items():
+        moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
+        for moment in ("exp_avg", "exp_avg_sq"):
+            moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
     return moments
 
 
-def _read_moments(folder: Path, parameters: Sequence[Tensor]) -> dict[str, Tensor]:
-    path, expected = folder / _OPTIMIZER, _moments(parameters)
+def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    path, expected = folder / _OPTIMIZER, _expected_moments(folder, model)
     content = _read(folder, _OPTIMIZER, max_bytes(expected))
     moments = parse_tensors(path, content, expected, "moments")
     for name, value in moments.items():
         if not name.endswith(".exp_avg") and (value < 0).any():
             raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
+    if (saved := _read_config(folder)).format == 1:
+        return format_1.rename_moments(moments, dict(model.named_parameters()), saved.model)
     return moments
-
-
-def _parse_description(path: Path, content: bytes) -> tuple[TransformerConfig, tuple[str, str]]:
-    saved = parse_json(path, content)
-    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-        written = repr(saved["format"])[:100]
-        raise UserError(f"{path}: written in format {written}, this version reads format {FORMAT}")
-    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
-    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
-        raise UserError(f"{path}: not a configuration of this program")
-    check_schema(path, saved | {"model": {}}, example)
-    languages = (saved["source_language"], saved["target_language"])
-    return _parse_config(path, saved["model"]), languages
-
-
-def _parse_config(path: Path, saved: dict[str, Any]) -> TransformerConfig:
-    types = typing.get_type_hints(TransformerConfig)
-    expected = {field.name for field in fields(TransformerConfig)}
-    if set(saved) != expected:
-        odd = ", ".join(map(repr, sorted(set(saved) ^ expected)))
-        raise UserError(f"{path}: unknown or missing keys: {odd[:200]}")
-    values: dict[str, Any] = {
-        name: _parse_value(path, name, types[name], saved[name]) for name in expected
-    }
-    try:
-        return TransformerConfig(**values)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _parse_value(path: Path, name: str, kind: Any, value: object) -> object:
-    if typing.get_origin(kind) in (Union, UnionType):
-        if value is None:
-            return None
-        kind = next(option for option in typing.get_args(kind) if option is not type(None))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        if value not in (choices := [choice.value for choice in kind]):
-            raise UserError(f"{path}: {name} is {repr(value)[:100]}; choose {', '.join(choices)}")
-        return kind(value)
-    check_schema(path, value, kind(), name)
-    return value

@@ -1,30 +1,50 @@
-"""JSON from a file that may come from anybody: what it plainly says, or a refusal."""
+"""JSON and tensors from files that may come from anyone: exactly what is expected, or a refusal.
+
+PyTorch is imported only where tensors are read: commands that need no model start without it.
+"""
 
 import json
 import math
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from seq2seq.errors import UserError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MAX_BYTES = 64 * 1024
-"""Of a file of settings; far more than any of this program's."""
+"""The largest file of settings that is read; this program's are far smaller."""
 
 _MAX_DIGITS = 19
+_DTYPES = {
+    "torch.float32": "F32",
+    "torch.float64": "F64",
+    "torch.float16": "F16",
+    "torch.bfloat16": "BF16",
+}
+_LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
+
+S = TypeVar("S")
 
 
 def parse_json(path: Path, content: bytes) -> Any:
     """Parse UTF-8 JSON strictly.
 
     Raises:
-        UserError: it is malformed or nested too deeply, names a key twice, or holds NaN, an
-            infinity or a whole number of more than 19 digits.
+        UserError: if it is malformed or nested too deeply, has a key twice, or holds NaN, an
+            infinity or an integer of more than 19 digits.
     """
     try:
         return json.loads(
             content.decode(),
             object_pairs_hook=_reject_duplicate_keys,
-            parse_constant=_refuse,
+            parse_constant=_reject_constant,
             parse_float=_parse_float,
             parse_int=_parse_int,
         )
@@ -35,10 +55,10 @@ def parse_json(path: Path, content: bytes) -> Any:
 
 
 def check_schema(path: Path, found: object, expected: object, where: str = "the file") -> None:
-    """Refuse what has other keys, or values of other types, than an example.
+    """Compare keys and the types of values with those of an example.
 
     Raises:
-        UserError: it has.
+        UserError: if they differ.
     """
     if isinstance(expected, dict) and isinstance(found, dict):
         if odd := sorted(map(repr, found.keys() ^ expected.keys())):
@@ -52,6 +72,67 @@ def check_schema(path: Path, found: object, expected: object, where: str = "the 
         raise UserError(f"{path}: {where} is {repr(found)[:100]}, not of type {kind}")
 
 
+def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
+    """Make a dataclass from its keys and values in JSON; enumerations are saved by value.
+
+    Raises:
+        UserError: if a key is unknown or missing, a value has another type or is not one of the
+            choices, or the dataclass refuses it.
+    """
+    types = typing.get_type_hints(schema)
+    names = {field.name for field in fields(schema)}  # type: ignore[arg-type]
+    if odd := sorted(map(repr, saved.keys() ^ names)):
+        raise UserError(f"{path}: unknown or missing keys: {', '.join(odd)[:200]}")
+    values = {name: _parse_value(path, name, types[name], saved[name]) for name in names}
+    try:
+        return schema(**values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def max_bytes(expected: Mapping[str, "Tensor"]) -> int:
+    """The largest size of a safetensors file of these tensors, which may be on the meta device."""
+    data = sum(value.numel() * value.element_size() for value in expected.values())
+    return _LENGTH_BYTES + _max_header_bytes(expected) + data
+
+
+def parse_tensors(
+    path: Path, content: bytes, expected: Mapping[str, "Tensor"], what: str = "weights"
+) -> dict[str, "Tensor"]:
+    """Read the tensors of a safetensors file whose header lists exactly those expected.
+
+    Args:
+        path: the file's, for messages.
+        content: the file's.
+        expected: names, shapes and types, as tensors on any device, the meta device included.
+        what: the tensors, in messages.
+
+    Raises:
+        UserError: if it is not a safetensors file, names, shapes or types differ, or a value is not
+            finite.
+    """
+    import safetensors.torch
+
+    header = _read_header(path, content, _max_header_bytes(expected))
+    found = {name: _describe(path, name, entry) for name, entry in header.items()}
+    wanted = {name: f"{_DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
+    odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    if odd:
+        is_, should = (names.get(odd[0], "absent") for names in (found, wanted))
+        raise UserError(
+            f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {is_[:100]},"
+            f" should be {should}; {len(odd)} differ in all"
+        )
+    try:
+        tensors = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise UserError(f"{path}: not a safetensors file: {error}") from None
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise UserError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
+    return tensors
+
+
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -61,8 +142,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+def _reject_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
 
 
 def _parse_float(digits: str) -> float:
@@ -76,3 +157,45 @@ def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_DIGITS:
         raise ValueError(f"{digits[:30]} is too large a number")
     return int(digits)
+
+
+def _parse_value(path: Path, name: str, kind: Any, value: object) -> object:
+    if typing.get_origin(kind) in (Union, UnionType):
+        if value is None:
+            return None
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        if value not in (choices := [choice.value for choice in kind]):
+            raise UserError(f"{path}: {name} is {repr(value)[:100]}; choose {', '.join(choices)}")
+        return kind(value)
+    check_schema(path, value, kind(), name)
+    return value
+
+
+def _max_header_bytes(expected: Mapping[str, "Tensor"]) -> int:
+    # Type, shape and offsets are about 100 bytes of JSON beside the name.
+    return 1024 + sum(256 + len(name) for name in expected)
+
+
+def _read_header(path: Path, content: bytes, max_length: int) -> dict[str, object]:
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if len(content) < _LENGTH_BYTES or length > len(content) - _LENGTH_BYTES:
+        raise UserError(f"{path}: not a safetensors file: its header is longer than the file")
+    if length > max_length:
+        raise UserError(f"{path}: not a safetensors file of this model: a header of {length} bytes")
+    try:
+        header = parse_json(path, content[_LENGTH_BYTES : _LENGTH_BYTES + length])
+    except UserError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise UserError(f"{path}: not a safetensors file: its header is {reason}") from None
+    if not isinstance(header, dict):
+        raise UserError(f"{path}: not a safetensors file: its header names no tensors")
+    return header
+
+
+def _describe(path: Path, name: str, entry: object) -> str:
+    if isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}:
+        return f"{entry['dtype']} {entry['shape']}"
+    raise UserError(
+        f"{path}: not a safetensors file of this program: {name[:100]!r} is not a tensor's entry"
+    )

@@ -1,4 +1,4 @@
-"""Batches against what a token budget, an epoch and a shifted target are."""
+"""Batches keep the token budget, each epoch has every pair once, and targets are shifted."""
 
 import gzip
 import random
@@ -36,25 +36,25 @@ def batching(
     )
 
 
-def chance_lengths(count: int, longest: int = 60) -> Lengths:
-    chance = random.Random(3)
-    sources = [chance.randint(1, longest) for _ in range(count)]
-    return [(s, max(1, min(longest, round(s * chance.uniform(0.7, 1.4))))) for s in sources]
+def random_lengths(count: int, longest: int = 60) -> Lengths:
+    generator = random.Random(3)
+    sources = [generator.randint(1, longest) for _ in range(count)]
+    return [(s, max(1, min(longest, round(s * generator.uniform(0.7, 1.4))))) for s in sources]
 
 
 def as_lists(batches: list) -> list[list[int]]:
     return [batch.tolist() for batch in batches]
 
 
-def assert_a_fair_epoch(made: Batching, batches: list, lengths: Lengths) -> None:
+def assert_complete_and_within_budget(made: Batching, batches: list, lengths: Lengths) -> None:
     assert sorted(i for batch in as_lists(batches) for i in batch) == list(range(len(lengths)))
     for batch in as_lists(batches):
         sources, targets = zip(*(lengths[i] for i in batch), strict=True)
         shares = sum(sources) / made.source_tokens + sum(targets) / made.target_tokens
         assert shares <= 2 + 1e-9
-        most = 1.0 if made.count_longer_side else 1.25
-        assert len(batch) * max(sources) <= most * made.source_tokens
-        assert len(batch) * max(targets) <= most * made.target_tokens
+        limit = 1.0 if made.count_longer_side else 1.25
+        assert len(batch) * max(sources) <= limit * made.source_tokens
+        assert len(batch) * max(targets) <= limit * made.target_tokens
 
 
 @settings(max_examples=200, deadline=None)
@@ -69,8 +69,8 @@ def test_every_pair_comes_once_an_epoch_within_the_budgets(
     lengths: Lengths, source: int, target: int, epoch: int, count_longer_side: bool
 ) -> None:
     made = batching(lengths, source, target, count_longer_side=count_longer_side)
-    assert_a_fair_epoch(made, made.epoch(epoch), lengths)
-    assert_a_fair_epoch(made, made.in_order(), lengths)
+    assert_complete_and_within_budget(made, made.epoch(epoch), lengths)
+    assert_complete_and_within_budget(made, made.in_order(), lengths)
 
 
 @pytest.mark.parametrize(("count_longer_side", "pairs"), [(False, 10), (True, 9)])
@@ -83,16 +83,16 @@ def test_a_batch_takes_as_many_pairs_as_its_budgets_allow(
 
 
 def test_batches_are_full() -> None:
-    lengths = chance_lengths(3000)
+    lengths = random_lengths(3000)
     made = batching(lengths, 1000, 1200)
-    assert_a_fair_epoch(made, made.epoch(0), lengths)
+    assert_complete_and_within_budget(made, made.epoch(0), lengths)
     statistics = made.statistics(made.epoch(0))
     share = statistics.source_tokens / 1000 + statistics.target_tokens / 1200
     assert 1.8 < share <= 2
 
 
-def test_an_epoch_is_a_function_of_the_seed_and_its_number_alone() -> None:
-    lengths = chance_lengths(500)
+def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
+    lengths = random_lengths(500)
     made = batching(lengths, 300, 300)
     first = as_lists(made.epoch(3))
     np.random.seed(7)
@@ -102,31 +102,31 @@ def test_an_epoch_is_a_function_of_the_seed_and_its_number_alone() -> None:
     assert as_lists(batching(lengths, 300, 300, seed=2).epoch(3)) != first
 
 
-def test_epochs_differ_in_their_order_and_in_who_is_together() -> None:
-    made = batching(chance_lengths(500), 300, 300)
+def test_epochs_differ_in_order_and_in_which_pairs_share_a_batch() -> None:
+    made = batching(random_lengths(500), 300, 300)
     one, other = as_lists(made.epoch(0)), as_lists(made.epoch(1))
     assert one != other
-    companies = [{frozenset(batch) for batch in epoch if len(batch) > 1} for epoch in (one, other)]
-    assert len(companies[0] & companies[1]) < len(companies[0]) / 10
+    batches = [{frozenset(batch) for batch in epoch if len(batch) > 1} for epoch in (one, other)]
+    assert len(batches[0] & batches[1]) < len(batches[0]) / 10
 
 
 def test_long_and_short_batches_are_mixed_in_time() -> None:
-    lengths = chance_lengths(2000)
+    lengths = random_lengths(2000)
     means = [
         np.mean([lengths[i][1] for i in batch]) for batch in batching(lengths, 300, 300).epoch(0)
     ]
     assert abs(np.corrcoef(np.arange(len(means)), means)[0, 1]) < 0.25
 
 
-def test_validation_comes_shortest_first_and_without_chance() -> None:
-    lengths = chance_lengths(300)
+def test_validation_batches_are_shortest_first_and_not_random() -> None:
+    lengths = random_lengths(300)
     order = [i for batch in batching(lengths, 200, 200).in_order() for i in batch.tolist()]
     assert order == sorted(range(300), key=lambda i: (lengths[i][1], lengths[i][0]))
     again = [i for batch in batching(lengths, 200, 200, seed=9).in_order() for i in batch.tolist()]
     assert order == again
 
 
-def test_statistics_are_what_they_say() -> None:
+def test_statistics_of_known_batches() -> None:
     made = batching([(2, 3), (4, 1), (5, 5)], 100, 100)
     statistics = made.statistics([np.array([0, 1]), np.array([2])])
     assert (statistics.batches, statistics.sentences) == (2, 1.5)
@@ -140,7 +140,7 @@ def test_a_pair_longer_than_the_budget_is_refused(lengths: Lengths) -> None:
         batching(lengths, 30, 30)
 
 
-def test_the_decoder_reads_what_it_is_to_say_one_token_earlier(tmp_path: Path) -> None:
+def test_the_target_input_is_the_output_shifted_by_one(tmp_path: Path) -> None:
     sources = [[7, 8], [9], [4, 5, 6, 7]]
     targets = [[10, 11, 12], [], [13]]
     with EncodedCorpusWriter(tmp_path / "corpus", 20) as writer:

@@ -1,4 +1,4 @@
-"""Parallel text in: the same pairs from every kind of place, and refusals that name the place."""
+"""Pairs are the same from every kind of file, and errors name the place."""
 
 import gzip
 import json
@@ -119,10 +119,10 @@ def test_unequal_files_name_both_counts(
     if sources == targets:
         assert len(read(config)) == sources
         return
-    said = refusal(config)
-    assert f"{config.train.source} has {sources} lines" in said
-    assert f"{config.train.target} has {targets} lines" in said
-    assert f"line {min(sources, targets) + 1} is the first" in said
+    message = refusal(config)
+    assert f"{config.train.source} has {sources} lines" in message
+    assert f"{config.train.target} has {targets} lines" in message
+    assert f"line {min(sources, targets) + 1} is the first" in message
 
 
 def test_pairs_stream(tmp_path: Path) -> None:
@@ -138,22 +138,22 @@ def test_a_bad_tsv_line_is_named(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "says"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("[1]", "is no JSON object but list"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "not a JSON object but list"),
         ('{"en": "a"}', "no keys 'en' and 'de'"),
-        ('{"en": "a", "de": 3}', "'de' is no text but int"),
+        ('{"en": "a", "de": 3}', "'de' is not text but int"),
         (r'{"en": "a\ud800", "de": "b"}', "half a surrogate pair"),
         (r'{"en": "a\u0000", "de": "b"}', "NUL"),
     ],
 )
-def test_a_bad_json_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_json_line_is_named(tmp_path: Path, line: str, says: str) -> None:
     config = of_pairs(tmp_path / "text.jsonl", f'{{"en": "a", "de": "b"}}\n{line}\n')
     message = refusal(config)
     assert f"{config.train.pairs}:2: " in message
-    assert said in message
+    assert says in message
 
 
 def test_bad_text_is_named(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_bad_text_is_named(tmp_path: Path) -> None:
     assert f"{config.train.target}:2: " in refusal(config)
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert "data.train.source=FILE data.train.target=FILE" in refusal(EN_DE)
     assert "data.train.split=NAME" in refusal(replace(EN_DE, dataset="name"))
     both = of_files(tmp_path, b"a\n", b"b\n")
@@ -199,7 +199,7 @@ def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
     assert len(prints) == 4
 
 
-def test_the_configuration_is_one_that_omegaconf_checks() -> None:
+def test_omegaconf_checks_the_configuration() -> None:
     config = OmegaConf.structured(DataConfig)
     merged = OmegaConf.merge(config, {"train": {"source": "a"}, "filter": {"max_tokens": 100}})
     data = OmegaConf.to_object(merged)

@@ -1,4 +1,4 @@
-"""Batches counted by their longer side, pads included."""
+"""Batches that count the longer side of each pair, padding included, as tensor2tensor did."""
 
 import pytest
 
@@ -19,11 +19,11 @@ def test_neither_side_is_over_the_budget(epoch: int) -> None:
         for b in batches
     ]
     assert max(longer) <= 1024
-    # Nor is much left of it: another pair would not have fitted into most.
+    # Most batches have no room for another pair.
     assert sum(longer) / len(longer) > 0.9 * 1024
 
 
-def test_it_is_another_rule_than_both_sides_together() -> None:
+def test_batches_are_smaller_than_those_of_both_sides_together() -> None:
     both = Batching(CORPUS, source_tokens=1024, target_tokens=1024, seed=1)
     longer = Batching(
         CORPUS, source_tokens=1024, target_tokens=1024, seed=1, count_longer_side=True

@@ -35,9 +35,9 @@ def test_a_configuration_is_typed_and_pinned(path: Path) -> None:
     data = load(path)
     assert data.name.startswith(path.stem)
     if path.stem == "files":
-        assert not any(is_configured(data, part) for part in ("train", "valid", "test"))
+        assert not any(is_configured(data, split) for split in ("train", "valid", "test"))
         return
-    assert all(is_configured(data, part) for part in ("train", "valid", "test"))
+    assert all(is_configured(data, split) for split in ("train", "valid", "test"))
     if data.dataset:
         assert re.fullmatch(r"[0-9a-f]{40}", data.revision or "")
 

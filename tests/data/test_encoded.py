@@ -1,4 +1,4 @@
-"""The encoded corpus against the list of lists that it stores."""
+"""An encoded corpus holds the token ids that were written, and is written whole or not at all."""
 
 import contextlib
 import os

@@ -1,9 +1,11 @@
-"""What a line is, for every way that text comes in."""
+"""Lines are the same from every kind of file and stream, and are written as they are read."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from seq2seq.data.lines import (
     count_lines,
+    create_binary,
     decode_leniently,
     iterate_lines,
     open_binary,
@@ -38,7 +41,7 @@ def split(raw: bytes) -> list[bytes]:
 
 
 def rule(raw: bytes) -> list[bytes]:
-    """The rule of DESIGN, written over the whole text at once."""
+    """The same rule, stated of the whole text at once."""
     lines = raw.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if raw.endswith(b"\n") or raw == b"":
         lines.pop()
@@ -99,15 +102,15 @@ def test_a_long_line_is_one_line(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize(
-    ("bad", "said"), [(b"b\xffd", "byte 0xff at position 2"), (b"\0", "NUL")], ids=["utf8", "nul"]
+    ("bad", "says"), [(b"b\xffd", "byte 0xff at position 2"), (b"\0", "NUL")], ids=["utf8", "nul"]
 )
-def test_bad_text_names_file_and_line(tmp_path: Path, suffix: str, bad: bytes, said: str) -> None:
+def test_bad_text_names_file_and_line(tmp_path: Path, suffix: str, bad: bytes, says: str) -> None:
     path = tmp_path / f"text{suffix}"
     path.write_bytes(COMPRESSORS[suffix](b"fine\n" + bad + b"\nfine\n"))
     with pytest.raises(UserError) as caught:
         list(read_text_lines(path))
     assert f"{path}:2: " in str(caught.value)
-    assert said in str(caught.value)
+    assert says in str(caught.value)
 
 
 @given(st.binary())
@@ -159,10 +162,54 @@ def test_a_streaming_zstandard_archive_is_read(tmp_path: Path) -> None:
     assert list(read_text_lines(path)) == ["one", "two"]
 
 
-@pytest.mark.parametrize(("name", "said"), [("absent", "no such file"), (".", "is a folder")])
-def test_unreadable_places_are_named(tmp_path: Path, name: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+@pytest.mark.parametrize(("name", "says"), [("absent", "no such file"), (".", "is a folder")])
+def test_unreadable_places_are_named(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
         open_binary(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [*COMPRESSORS, ".GZ"])
+def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    with create_binary(path) as file:
+        file.write(b"one\ntwo\n")
+    assert list(read_text_lines(path)) == ["one", "two"]
+    assert path.read_bytes().startswith(b"one") == (suffix == "")
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_file_can_be_rewritten_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("one\n" * 100_000)
+    with open_binary(path) as source, create_binary(path) as file:
+        file.writelines(line.upper() for line in source)
+    assert path.read_text() == "ONE\n" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [(".", "is a folder"), ("file/text", "Not a directory"), ("a\0", "null")]
+)
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=f"can't be written: .*{says}"),
+        create_binary(tmp_path / name),
+    ):
+        pass
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with (
+        pytest.raises(UserError, match="text: can't be written: No space left on device"),
+        create_binary(tmp_path / "text") as file,
+    ):
+        file.write(b"one")
+    assert not (tmp_path / "text").exists()
 
 
 def test_lines_come_before_the_stream_ends() -> None:

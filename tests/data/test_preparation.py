@@ -1,4 +1,4 @@
-"""Preparation: filters with counts, the cache and its damages, and the misalignment alarm."""
+"""Preparation: filters with counts, a cache that repairs itself, warnings about the text."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from seq2seq.data import preparation
-from seq2seq.data.corpus import DataConfig, FilterConfig, SentencePair, SplitConfig, read_pairs
+from seq2seq.data.corpus import (
+    DataConfig,
+    FilterConfig,
+    SentencePair,
+    Split,
+    SplitConfig,
+    read_pairs,
+)
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
@@ -39,12 +46,12 @@ def configure(
     **options: object,
 ) -> DataConfig:
     config = DataConfig(tokenizer=TokenizerConfig(vocab_size=80))
-    for part, pairs in (("train", train), ("valid", valid or sentences(20, seed=99))):
-        paths = {side: str(folder / f"{part}.{side}") for side in ("source", "target")}
+    for split, pairs in (("train", train), ("valid", valid or sentences(20, seed=99))):
+        paths = {side: str(folder / f"{split}.{side}") for side in ("source", "target")}
         for side, path in paths.items():
             lines = "".join(getattr(pair, side) + "\n" for pair in pairs)
             Path(path).write_text(lines, encoding="utf-8", newline="")
-        setattr(config, part, SplitConfig(**paths))
+        setattr(config, split, SplitConfig(**paths))
     return replace(config, **options)  # type: ignore[arg-type]
 
 
@@ -62,8 +69,8 @@ class Log(list[str]):
 
     __call__ = list.append
 
-    def __contains__(self, part: object) -> bool:
-        return any(str(part) in line for line in self)
+    def __contains__(self, text: object) -> bool:
+        return any(str(text) in line for line in self)
 
 
 @pytest.fixture
@@ -169,7 +176,7 @@ def test_the_same_content_is_prepared_once(
     train = sentences(300, seed=1)
     cache = tmp_path / "cache"
     first = prepare(configure(tmp_path, train), cache, log)
-    monkeypatch.setattr(preparation, "read_pairs", None)  # whatever reads the text now fails
+    monkeypatch.setattr(preparation, "read_pairs", None)  # reading the text would fail
     (tmp_path / "elsewhere").mkdir()
     copied = configure(tmp_path / "elsewhere", train, name="another name")
     second = prepare(copied, cache, log)
@@ -259,37 +266,41 @@ def test_a_file_in_the_folder_s_place_is_replaced(tmp_path: Path, log: Log) -> N
     assert files(prepare(config, tmp_path / "cache", log).folder) == sound
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit(143), MemoryError])
-@pytest.mark.parametrize("moment", ["_publish", "_encode", "_training_sentences"])
+def interrupted_read(passes: int, error: BaseException) -> Callable[..., Iterator[SentencePair]]:
+    """A reader that fails in the middle of reading the training pairs for the nth time."""
+    reads = 0
+
+    def read(config: DataConfig, split: Split) -> Iterator[SentencePair]:
+        nonlocal reads
+        reads += split == "train"
+        for number, pair in enumerate(read_pairs(config, split)):
+            if (reads, number) == (passes, 150):
+                raise error
+            yield pair
+
+    return read
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), MemoryError()], ids=repr)
+@pytest.mark.parametrize("moment", ["tokenizer", "encoding", "flushing"])
 def test_an_interrupted_preparation_leaves_nothing(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, moment: str, error: BaseException
 ) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
 
-    def interrupt(*arguments: object) -> None:
+    def interrupt(*_: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, moment, interrupt)
-        with pytest.raises((KeyboardInterrupt, SystemExit, MemoryError)):
+        if moment == "flushing":
+            patch.setattr(os, "fsync", interrupt)
+        else:
+            passes = 1 if moment == "tokenizer" else 2
+            patch.setattr(preparation, "read_pairs", interrupted_read(passes, error))
+        with pytest.raises(type(error)):
             prepare(config, tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == []
     prepare(config, tmp_path / "cache", log)
-
-
-def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path, log: Log) -> None:
-    cache = tmp_path / "cache"
-    old, new, foreign = (
-        cache / f".{'a' * 32}-{'b' * 32}",
-        cache / f".{'c' * 32}-{'d' * 32}",
-        cache / ".my-files",
-    )
-    for folder in (old, new, foreign):
-        folder.mkdir(parents=True)
-    for folder in (old, foreign):
-        os.utime(folder, (0, 0))
-    prepare(configure(tmp_path, sentences(300, seed=1)), cache, log)
-    assert [folder.exists() for folder in (old, new, foreign)] == [False, True, True]
 
 
 PREPARE = """
@@ -300,19 +311,33 @@ from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.errors import UserError
 
-def place(part):
-    return SplitConfig(source=part + ".source", target=part + ".target")
+def place(split):
+    return SplitConfig(source=split + ".source", target=split + ".target")
 
 tokenizer = TokenizerConfig(vocab_size=80)
 config = DataConfig(train=place("train"), valid=place("valid"), tokenizer=tokenizer)
 try:
-    print(len(prepare(config, Path("cache"), lambda line: None).train))
+    print(len(prepare(config, Path("cache"), report).train))
 except UserError as error:
     print(error)
 """
 
 
-def start(folder: Path, before: str = "") -> subprocess.Popen[str]:
+SILENT = """
+def report(line):
+    pass
+"""
+# Waits for ever while the folder is being filled.
+WAITING = """
+import time
+def report(line):
+    if "preparing" in line:
+        print("inside", flush=True)
+        time.sleep(600)
+"""
+
+
+def start(folder: Path, before: str = SILENT) -> subprocess.Popen[str]:
     """Prepare the corpus of a folder in another process, which prints its size or an error."""
     return subprocess.Popen(
         [sys.executable, "-c", before + PREPARE],
@@ -323,22 +348,11 @@ def start(folder: Path, before: str = "") -> subprocess.Popen[str]:
     )
 
 
-# Stops for good while the folder is being filled, and says so.
-STOP_INSIDE = """
-import time
-from seq2seq.data import preparation
-def stop(*arguments):
-    print("inside", flush=True)
-    time.sleep(600)
-preparation._encode = stop
-"""
-
-
 def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
     tmp_path: Path, log: Log
 ) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
-    process = start(tmp_path, STOP_INSIDE)
+    process = start(tmp_path, WAITING)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
@@ -363,19 +377,17 @@ def test_processes_at_once_do_no_harm(tmp_path: Path, log: Log) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_folder_that_another_process_made_meanwhile_is_kept(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, log: Log) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
-    publish = preparation._publish
+    made: list[Path] = []
 
-    def overtaken(temporary: Path, folder: Path) -> None:
-        shutil.copytree(temporary, folder)
-        (folder / "mark").touch()
-        publish(temporary, folder)
+    def overtake(line: str) -> None:
+        if "preparing" in line:
+            made.append(prepare(config, tmp_path / "cache", log).folder)
+            (made[0] / "mark").touch()
 
-    monkeypatch.setattr(preparation, "_publish", overtaken)
-    prepared = prepare(config, tmp_path / "cache", log)
+    prepared = prepare(config, tmp_path / "cache", overtake)
+    assert [prepared.folder] == made
     assert (prepared.folder / "mark").exists()
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -385,25 +397,25 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     for limit in (1_000, 250_000):
         process = start(
             tmp_path,
-            "import resource, signal\n"
+            f"{SILENT}\nimport resource, signal\n"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n",
         )
-        said = process.communicate(timeout=60)[0]
-        assert "can't be written" in said
-        assert "File too large" in said
+        message = process.communicate(timeout=60)[0]
+        assert "can't be written" in message
+        assert "File too large" in message
         assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
     blank = [SentencePair("", "a"), SentencePair("b", " ")]
-    for train, said in (
+    for train, says in (
         ([], "is empty"),
         (blank, "of 2, 1 have a blank source and 1 more a blank target"),
         (sentences(300, seed=1), "no pair is left after the filters: 300 pairs read, 0 kept"),
     ):
         config = configure(tmp_path, train, filter=FilterConfig(max_tokens=2))
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=says):
             prepare(config, tmp_path / "cache", log)
     (tmp_path / "valid.source").write_text("")
     (tmp_path / "valid.target").write_text("")
@@ -420,7 +432,7 @@ def test_a_cache_that_can_t_be_written_is_named(tmp_path: Path, log: Log) -> Non
         prepare(configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache", log)
 
 
-def test_shared_pairs_are_told(tmp_path: Path, log: Log) -> None:
+def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: Log) -> None:
     train = sentences(300, seed=1)
     valid = [*train[:3], train[0], SentencePair("house", "A OTHER")]
     prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
@@ -428,7 +440,7 @@ def test_shared_pairs_are_told(tmp_path: Path, log: Log) -> None:
     log.clear()
     config = configure(tmp_path, train, valid)
     prepare(replace(config, test=config.valid), tmp_path / "cache", log)
-    assert prepared.warnings[0] in "\n".join(log)  # told again when the folder is reused
+    assert prepared.warnings[0] in "\n".join(log)  # also when the folder is reused
     prepare(replace(config, test=config.valid), tmp_path / "other", log)
     assert "3 of 4 different test pairs are training pairs too" in log
 
@@ -440,17 +452,17 @@ def shifted(pairs: list[SentencePair], start: int) -> list[SentencePair]:
     return [SentencePair(pair.source, target) for pair, target in zip(pairs, targets, strict=False)]
 
 
-def test_a_shifted_corpus_raises_the_alarm(tmp_path: Path, log: Log) -> None:
+def test_a_shifted_corpus_is_reported(tmp_path: Path, log: Log) -> None:
     pairs = sentences(8000, seed=1)
     prepare(configure(tmp_path, pairs), tmp_path / "cache", log)
     assert "warning" not in log
     config = configure(tmp_path, shifted(pairs, 4000))
     prepare(config, tmp_path / "cache", log)
-    assert "hardly go together in 4 of 8 stretches" in log
+    assert "hardly correlate in 4 of 8 windows" in log
     assert f"first at {config.train.source}:4001 to 5000" in log
 
 
-def test_extreme_ratios_raise_the_alarm_with_their_lines(tmp_path: Path, log: Log) -> None:
+def test_extreme_length_ratios_are_reported_with_their_lines(tmp_path: Path, log: Log) -> None:
     pairs = sentences(400, seed=1)
     extreme = SentencePair("a", "THE " * 60)
     for line in (11, 12, 200, 300):
@@ -466,13 +478,14 @@ def test_extreme_ratios_raise_the_alarm_with_their_lines(tmp_path: Path, log: Lo
     prepare(config, tmp_path / "cache", log)
     places = ", ".join(f"{config.train.source}:{line}" for line in (20, 30, 40))
     assert "5 of 396 training pairs have one side over 9 times as long" in log
-    assert f"first {places}: look" in log
+    assert f"first {places}: check" in log
 
 
-def test_json_report_counts_and_warns(tmp_path: Path, log: Log) -> None:
+def test_the_report_has_counts_and_sums_of_all_files(tmp_path: Path, log: Log) -> None:
     prepared = prepare(configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache", log)
     report = json.loads((prepared.folder / "report.json").read_text())
     assert report["counts"]["train"]["read"] == 300
+    assert report["warnings"] == []
     assert set(report["sha256"]) | {"report.json"} == set(files(prepared.folder))
 
 
@@ -491,4 +504,4 @@ def test_real_captions(tmp_path: Path, log: Log, shift: bool) -> None:
     )
     prepared = prepare(config, tmp_path / "cache", log)
     assert prepared.counts["train"].kept == len(pairs) - shift
-    assert ("hardly go together" in log) is shift
+    assert ("hardly correlate" in log) is shift

@@ -138,19 +138,19 @@ def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
     lines = corpus(2000)
     config = TokenizerConfig(vocab_size=60, max_training_sentences=100)
-    said: list[str] = []
-    sampled = Tokenizer.train(iter(lines), config, said.append)
-    assert said == ["the tokenizer learns from a sample of 100 of 2,000 sentences"]
+    reports: list[str] = []
+    sampled = Tokenizer.train(iter(lines), config, reports.append)
+    assert reports == ["the tokenizer learns from a sample of 100 of 2,000 sentences"]
     assert sampled.model_bytes == Tokenizer.train(lines, config).model_bytes
     assert sampled.model_bytes != Tokenizer.train(lines[:100], config).model_bytes
 
 
 def test_over_long_lines_are_counted() -> None:
-    said: list[str] = []
+    reports: list[str] = []
     fits, longer = "ä" * (LONGEST_TRAINING_LINE // 2), "ä" * (LONGEST_TRAINING_LINE // 2) + "a"
     config = TokenizerConfig(vocab_size=60, max_training_sentences=len(corpus()) + 1)
-    tokenizer = Tokenizer.train([*corpus(), fits, longer, longer], config, said.append)
-    assert said == ["2 lines over 4,192 bytes were left out of the tokenizer's training"]
+    tokenizer = Tokenizer.train([*corpus(), fits, longer, longer], config, reports.append)
+    assert reports == ["2 lines over 4,192 bytes were left out of the tokenizer's training"]
     assert UNKNOWN_ID not in tokenizer.encode(["ä"])[0]
 
 

@@ -1,4 +1,4 @@
-"""The same batches in the same order, whoever builds them and wherever the training goes on."""
+"""The same batches in the same order, in any process and after any resume."""
 
 import hashlib
 import os
@@ -32,11 +32,11 @@ SEED = 7
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus of many small record batches."""
     file = tmp_path_factory.mktemp("batches") / "train.arrow"
-    chance = random.Random(1)
+    generator = random.Random(1)
     with EncodedCorpusWriter(file, VOCABULARY, rows_per_batch=37) as writer:
         for _ in range(500):
             sides = [
-                [chance.randrange(4, VOCABULARY) for _ in range(chance.randint(1, 20))]
+                [generator.randrange(4, VOCABULARY) for _ in range(generator.randint(1, 20))]
                 for _ in range(2)
             ]
             writer.write(sides[:1], sides[1:])
@@ -101,22 +101,22 @@ def by_hand(corpus: EncodedCorpus, indices: Indices) -> str:
     return digest(Batch(*padded))
 
 
-class Noted(Batching):
-    """Notes each batch that is asked for."""
+class RecordedBatching(Batching):
+    """Records the digest of each batch."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(EncodedCorpus(path), source_tokens=TOKENS, target_tokens=TOKENS, seed=SEED)
-        self.noted: list[str] = []
+        self.digests: list[str] = []
 
     def collate(self, indices: Indices) -> Batch:
         batch = super().collate(indices)
-        self.noted.append(digest(batch))
+        self.digests.append(digest(batch))
         return batch
 
 
 def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progress]:
-    """Train up to a step; the batches that it took, and where it stands."""
-    batching = Noted(path)
+    """Train up to a step; return the digests of the batches and the progress."""
+    batching = RecordedBatching(path)
     sizes = TransformerConfig(num_layers=1, d_model=4, d_ff=4, num_heads=1)
     config = TrainingConfig(
         source_tokens=2 * TOKENS,
@@ -139,7 +139,7 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
         validate=lambda: {"valid/bleu": 0.0},
         save=lambda is_best: None,
     )
-    return batching.noted, trainer.progress
+    return batching.digests, trainer.progress
 
 
 def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
@@ -147,11 +147,11 @@ def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
 ) -> None:
     epoch = len(make_batching(path).epoch(0)) // 2
     steps = 2 * epoch + 5
-    whole, _ = train(path, Progress(), steps)
-    assert len(whole) == 2 * steps
+    uninterrupted, _ = train(path, Progress(), steps)
+    assert len(uninterrupted) == 2 * steps
     cuts = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
     for cut in (epoch, epoch + 1, *cuts):
         with trial("batches after resume"):
             before, progress = train(path, Progress(), cut)
             after, _ = train(path, deepcopy(progress), steps)
-            assert before + after == whole
+            assert before + after == uninterrupted

@@ -1,4 +1,4 @@
-"""Whoever reads the output goes away in the middle of it."""
+"""The reader of the output stops in the middle of it."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_a_closed_pipe_ends_every_command_quietly(
             assert process.stderr
             process.stdout.readline()
             process.stdout.close()
-            said = process.stderr.read().decode()
+            err = process.stderr.read().decode()
             process.stderr.close()
-            assert process.wait(60) == 0, said
-            assert said == ""
+            assert process.wait(60) == 0, err
+            assert err == ""

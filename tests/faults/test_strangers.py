@@ -1,4 +1,4 @@
-"""Folders from strangers: nothing in one is executed, each is refused in one line, soon."""
+"""Folders from strangers: nothing in them is executed, and each is refused in one line, soon."""
 
 import hashlib
 import json
@@ -26,13 +26,13 @@ WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.mode
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 CANARY = "canary"
-"""A file that only executed code makes."""
+"""A file that only executed code creates."""
 
 Change = Callable[[Path], None]
 
 
 class Executed:
-    """What runs where it is unpickled."""
+    """Executes a command when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.system, (f"touch {CANARY}",))
@@ -81,7 +81,7 @@ def header(length: int, content: bytes) -> bytes:
 
 
 def grow(name: str, size: int) -> Change:
-    """A file without blocks: gigabytes that cost the stranger nothing."""
+    """A sparse file: gigabytes that cost the stranger nothing."""
     return lambda folder: os.truncate(folder / name, size)
 
 
@@ -150,7 +150,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "a manifest with paths": (
         edit(MANIFEST, '"sha256": {', '"sha256": {"../../secret": "0", '),
-        "'../../secret' is no file's name",
+        "'../../secret' is not a file's name",
     ),
     "a manifest with more keys": (edit(MANIFEST, "{", '{"run": "touch canary", '), MANIFEST),
     "a pipe for a file": (pipe, "not a regular file"),
@@ -163,19 +163,19 @@ MODELS: dict[str, tuple[Change, str]] = {
 STATES: dict[str, tuple[Change, str]] = {
     "a pickle as optimizer": (replace(OPTIMIZER, pickle.dumps(Executed())), OPTIMIZER),
     "moments of another shape": (
-        change_tensors(OPTIMIZER, lambda t: t.update({"0.exp_avg": torch.ones(3)})),
-        "0.exp_avg",
+        change_tensors(OPTIMIZER, lambda t: t.update({"embedding.weight.exp_avg": torch.ones(3)})),
+        "embedding.weight.exp_avg",
     ),
     "moments by another name": (
         change_tensors(OPTIMIZER, lambda t: t.update({"x": torch.ones(3)})),
         "'x'",
     ),
     "moments that are infinite": (
-        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg"].fill_(float("inf"))),
+        change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg"].fill_(float("inf"))),
         "not finite",
     ),
     "squares below 0": (
-        change_tensors(OPTIMIZER, lambda t: t["0.exp_avg_sq"].fill_(-1.0)),
+        change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg_sq"].fill_(-1.0)),
         "negative",
     ),
     "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
@@ -217,7 +217,7 @@ def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     return tmp_path / "model"
 
 
-def test_the_canary_sings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_canary_shows_executed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pickle.loads(pickle.dumps(Executed()))
     assert Path(CANARY).exists()

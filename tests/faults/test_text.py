@@ -1,4 +1,4 @@
-"""Odd bytes, unequal files, over-long lines and typed control symbols, in all commands."""
+"""Odd bytes, unequal files, very long lines and typed control symbols, in all commands."""
 
 import gzip
 import io
@@ -43,7 +43,7 @@ Run = Callable[..., tuple[int, bytes, str]]
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
-    """An untrained model, which may say any piece, each byte among them."""
+    """An untrained model, which may output any piece, bytes included."""
     config = TokenizerConfig(vocab_size=330, byte_fallback=True, normalization="identity")
     tokenizer = Tokenizer.train(sentences, config)
     torch.manual_seed(1)
@@ -68,7 +68,7 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 def lines_of(raw: bytes) -> list[bytes]:
-    """What a line is, said over the whole text at once."""
+    """The rule for lines, stated of the whole text at once."""
     lines = raw.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -83,7 +83,7 @@ def is_text(line: bytes) -> bool:
 
 
 def odd_bytes(chance: random.Random, *, sound: bool) -> bytes:
-    """A text of a few lines out of all that is odd; if sound, then at least valid UTF-8."""
+    """A text of a few lines of odd parts; if sound, it is valid UTF-8."""
     parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
     if not sound:
         parts.append(chance.choice([*INVALID, b"\0", b"\0"]))
@@ -105,8 +105,8 @@ def overrides(config: DataConfig, folder: Path) -> list[str]:
     places = {"train": config.train, "valid": config.valid}
     return [
         "data=files",
-        *(f"data.{part}.source={place.source}" for part, place in places.items()),
-        *(f"data.{part}.target={place.target}" for part, place in places.items()),
+        *(f"data.{split}.source={place.source}" for split, place in places.items()),
+        *(f"data.{split}.target={place.target}" for split, place in places.items()),
         f"data.tokenizer.vocab_size={config.tokenizer.vocab_size}",
         f"cache={folder / 'cache'}",
         f"run_dir={folder / 'run'}",
@@ -158,7 +158,7 @@ def test_odd_bytes_are_the_same_lines_to_every_command(
             train_on_odd_bytes(tmp_path, raw, bad, sentences, run)
 
 
-def test_a_model_that_says_line_ends_does_not_break_the_lines(
+def test_a_model_that_outputs_line_ends_does_not_break_the_lines(
     tmp_path: Path, model: Path, run: Run, trial
 ) -> None:
     trained = load_model(model)
@@ -169,7 +169,7 @@ def test_a_model_that_says_line_ends_does_not_break_the_lines(
         norm.weight.zero_()
         norm.bias.copy_(1000 * trained.model.embedding.weight[newline])
     save_model(tmp_path / "model", trained)
-    with trial("a model that says line ends"):
+    with trial("a model that outputs line ends"):
         code, out, err = run("translate", "--model", tmp_path / "model", stdin=b"a man\n\nthe sea")
         assert (code, out.count(b"\n")) == (0, 3), err
 
@@ -177,7 +177,7 @@ def test_a_model_that_says_line_ends_does_not_break_the_lines(
 def train_on_odd_bytes(
     folder: Path, raw: bytes, bad: list[int], sentences: list[str], run: Run
 ) -> None:
-    """The first line that can't be taken is named; otherwise each line is a pair's side."""
+    """The first bad line is named; without one, each line is a side of a pair."""
     count = len(lines_of(raw)) + len(sentences)
     base = "".join(f"{line}\n" for line in sentences).encode()
     for name, pack in {"train.source": bytes, "train.source.gz": gzip.compress}.items():
@@ -211,13 +211,13 @@ def test_files_that_do_not_match(
             path.write_text("".join(f"{line}\n" for line in text))
         config = configure(tmp_path, source, target, sentences[:3])
         with trial("unequal, blank and one-line files"):
-            said = refusal(source, target, *texts)
-            if said is None:
+            expected = refusal(source, target, *texts)
+            if expected is None:
                 with_enough_text(config, counts[0], tmp_path)
             else:
                 code, _, err = run("train", *overrides(config, tmp_path))
                 assert code == 1
-                assert all(part in err for part in said), err
+                assert all(part in err for part in expected), err
                 assert "Traceback" not in err
                 assert not (tmp_path / "run").exists()
             code, out, err = run("translate", "--model", model, "--beam", "1", "-i", source)
@@ -225,7 +225,7 @@ def test_files_that_do_not_match(
 
 
 def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str] | None:
-    """What must be said of a corpus that can't be trained on."""
+    """What the error says of a corpus that can't be trained on; None for one that can."""
     if len(sources) != len(targets):
         first = min(len(sources), len(targets)) + 1
         return [
@@ -242,7 +242,7 @@ def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) 
 
 
 def with_enough_text(config: DataConfig, count: int, folder: Path) -> None:
-    """Each line is counted, where the text is enough for a vocabulary."""
+    """Each line is counted, if the text is enough for a vocabulary."""
     config.tokenizer.vocab_size = 6
     with pytest.raises(UserError, match="of the training text alone need") as refused:
         prepare(config, folder / "cache", lambda message: None)
@@ -304,17 +304,17 @@ def test_a_line_of_100_000_characters(
             path.write_text("".join(f"{line}\n" for line in text))
         paths.append(tmp_path / name)
     with trial("a line of 100,000 characters"):
-        (without, _), (peak_with, said) = (
+        (without, _), (peak_with, output) = (
             peak(PREPARE, f"{path}.source", f"{path}.target", f"{path}.cache") for path in paths
         )
-        assert "1,000 pairs read" in said
-        assert ("999 kept; left out: 1 too long" in said) == (len(unit) > 1)
+        assert "1,000 pairs read" in output
+        assert ("999 kept; left out: 1 too long" in output) == (len(unit) > 1)
         assert peak_with < without + 100
-        (without, _), (peak_with, said) = (
+        (without, _), (peak_with, output) = (
             peak(TRANSLATE, "translate", "--model", model, "--beam", "1", "-i", f"{path}.source")
             for path in paths
         )
-        assert said.count("\n") == 1000
+        assert output.count("\n") == 1000
         assert peak_with < without + 300
 
 
@@ -323,7 +323,7 @@ def test_a_line_of_100_000_characters(
 def test_control_symbols_typed_are_ordinary_text(
     sentences: list[str], normalization: str, byte_fallback: bool, trial, trials
 ) -> None:
-    # Trained on them, too: even then no control symbol may come of them.
+    # Even a tokenizer that was trained on them gives no control symbol for them.
     typed = [f"{sentence} {''.join(TYPED)}" for sentence in sentences]
     config = TokenizerConfig(
         vocab_size=150 + 256 * byte_fallback,

@@ -1,7 +1,16 @@
-"""Folders are written whole or not at all, and damage is seen."""
+"""Files and folders are written whole or not at all, and damage is detected."""
 
+import errno
+import fcntl
 import json
 import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +18,12 @@ import pytest
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import (
     MANIFEST,
+    check_replaceable,
+    new_folder,
+    output_file,
     present_name,
     read_folder,
+    remove_folder,
     remove_leftovers,
     write_file,
     write_folder,
@@ -18,6 +31,11 @@ from seq2seq.storage.atomic import (
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)
+TOKEN = "0123456789abcdef"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -25,16 +43,16 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     write_folder(folder, FILES)
     assert read_folder(folder, NAMES) == FILES
     assert read_folder(folder, ("a",)) == {"a": FILES["a"]}
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*FILES, MANIFEST])
-    assert [path.name for path in folder.parent.iterdir()] == ["where"]
+    assert names(folder) == sorted([*FILES, MANIFEST])
+    assert names(folder.parent) == ["where"]
 
 
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write_folder(folder, FILES)
     write_folder(folder, {"c": b"new"})
-    assert sorted(path.name for path in folder.iterdir()) == ["c", MANIFEST]
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert names(folder) == ["c", MANIFEST]
+    assert names(tmp_path) == ["model"]
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
@@ -120,6 +138,10 @@ def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> No
         read_folder(tmp_path / "model", ("more",))
 
 
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize("failing", ["a", "empty", MANIFEST])
 def test_a_write_that_fails_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -130,7 +152,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
     def full(descriptor: int) -> None:
         if os.readlink(f"/proc/self/fd/{descriptor}").endswith(f"/{failing}"):
-            raise OSError(28, "No space left on device")
+            full_disk()
         real(descriptor)
 
     if not Path("/proc/self/fd").is_dir():
@@ -139,7 +161,37 @@ def test_a_write_that_fails_leaves_what_was_there(
     with pytest.raises(UserError, match="No space left on device"):
         write_folder(folder, {"a": b"new", "empty": b"new"})
     assert read_folder(folder, NAMES) == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert names(tmp_path) == ["model"]
+
+
+def test_everything_is_flushed_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    def check(self: Path, target: Path) -> Path:
+        if target.suffix != ".lock":
+            parts = [self, *self.iterdir()] if self.is_dir() else [self]
+            assert {path.stat().st_ino for path in parts} <= set(flushed)
+            moved.append(target.name)
+        os.rename(self, target)
+        return target
+
+    moved: list[str] = []
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Path, "rename", check)
+    monkeypatch.setattr(Path, "replace", check)
+    write_folder(tmp_path / "model", FILES)
+    write_file(tmp_path / "file", b"x")
+    with output_file(tmp_path / "output") as file:
+        file.write(b"x")
+    assert moved == ["model", "file", "output"]
+    assert flushed.count(tmp_path.stat().st_ino) == 3
 
 
 def test_a_rename_that_fails_brings_the_old_folder_back(
@@ -151,27 +203,58 @@ def test_a_rename_that_fails_brings_the_old_folder_back(
 
     def refuse(self: Path, target: Path) -> Path:
         if self.suffix == ".new":
-            raise OSError(5, "Input/output error")
+            raise OSError(errno.EIO, "Input/output error")
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(UserError, match="Input/output error"):
         write_folder(folder, {"a": b"new"})
     assert read_folder(folder, NAMES) == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert names(tmp_path) == ["model"]
 
 
-def test_what_a_dead_process_of_the_same_number_left_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_signal_between_the_renames_brings_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "model"
     write_folder(folder, FILES)
-    for suffix in ("new", "old"):
-        leftover = tmp_path / f".model.{os.getpid()}.{suffix}"
-        leftover.mkdir()
-        (leftover / "part").write_bytes(b"half")
-    write_folder(folder, {"c": b"new"})
-    assert read_folder(folder, ("c",)) == {"c": b"new"}
-    assert not (folder / "part").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    rename = Path.rename
+
+    def interrupt(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if target.suffix == ".old":
+            raise KeyboardInterrupt
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(folder, {"a": b"new"})
+    assert read_folder(folder, NAMES) == FILES
+    assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize(
+    "remove", [lambda folder: write_folder(folder, {"c": b"new"}), remove_folder]
+)
+def test_a_folder_that_is_removed_in_part_is_never_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "model"
+    write_folder(folder, FILES)
+
+    def interrupt(path: Path, **_: object) -> None:
+        (path / "a").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            remove(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert present_name(folder) == folder
+    assert names(tmp_path) != []
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -188,37 +271,259 @@ def test_a_file_is_written_whole_or_not_at_all(
     path = tmp_path / "deep" / "metrics"
     write_file(path, b"old")
     write_file(path, b"new")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(UserError, match="No space left on device"):
         write_file(path, b"newer")
     assert path.read_bytes() == b"new"
-    assert [path.name for path in path.parent.iterdir()] == ["metrics"]
+    assert names(path.parent) == ["metrics"]
 
 
-def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_a_reader_never_sees_a_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"a" * 100_000)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(lambda: [write_file(path, b"%c" % c * 100_000) for c in range(100)])
+        while not writing.done():
+            content = path.read_bytes()
+            assert content == content[:1] * 100_000
+        writing.result()
+
+
+def place_file(path: Path) -> None:
+    path.write_text("mine")
+
+
+def place_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis").write_text("mine")
+
+
+def place_foreign_manifest(path: Path) -> None:
+    path.mkdir()
+    (path / MANIFEST).write_text('{"name": "an extension of a browser"}')
+
+
+def place_link(path: Path) -> None:
+    write_folder(path.with_name("linked"), FILES)
+    path.symlink_to("linked")
+
+
+def place_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [place_file, place_folder, place_foreign_manifest, place_link, place_dangling_link, os.mkfifo],
+)
+def test_only_an_empty_folder_or_one_of_ours_is_replaced(
+    tmp_path: Path, place: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "place"
+    place(path)
+    before = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
+    for write in (lambda: write_folder(path, FILES), lambda: check_replaceable(path)):
+        with pytest.raises(UserError, match=r"place: is there already.*choose another name"):
+            write()
+    after = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
+    assert {item: status.st_ino for item, status in after.items()} == {
+        item: status.st_ino for item, status in before.items()
+    }
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    check_replaceable(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    write_folder(Path("."), FILES)
+    assert read_folder(tmp_path / "empty", NAMES) == FILES
+
+
+def leave(folder: Path, name: str, *, age: float = 0.0) -> Path:
+    """What a process leaves that dies while it writes."""
+    path = folder / name
+    path.mkdir()
+    (path / "part").write_bytes(b"half")
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_leftovers_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
     write_folder(tmp_path / "step_1", FILES)
-    for name in (".step_2.77.new", ".step_1.5.old"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "part").write_bytes(b"half")
-    (tmp_path / ".metrics.3.new").write_bytes(b"half")
-    (tmp_path / "notes.new").write_bytes(b"mine")
+    leave(tmp_path, f".step_2.{TOKEN}.new")
+    leave(tmp_path, f".step_1.{TOKEN}.old")
+    (tmp_path / f".metrics.{TOKEN}.new").write_bytes(b"half")
+    for name in ("step_2", "step_1", "metrics", "only_locked"):
+        (tmp_path / f".{name}.{TOKEN}.lock").touch()
+    (tmp_path / f".dying.{TOKEN}.unlocked").touch()
+    os.utime(tmp_path / f".dying.{TOKEN}.unlocked", (0, 0))
+    mine = [".bashrc.20240101.old", ".step_2.77.new", "notes.new", ".lock"]
+    for name in mine:
+        (tmp_path / name).write_bytes(b"mine")
     remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.new", "step_1"]
+    assert names(tmp_path) == sorted(["step_1", *mine])
+    assert read_folder(tmp_path / "step_1", NAMES) == FILES
     remove_leftovers(tmp_path / "nowhere")
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+    fresh = leave(tmp_path, f".best.{TOKEN}.new")
+    replaced = leave(tmp_path, f".best.{TOKEN}.old")
+    with fresh.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_leftovers(tmp_path)
+        assert fresh.is_dir()
+        assert replaced.is_dir()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["best"]
+
+
+def test_without_a_lock_age_decides(tmp_path: Path) -> None:
+    young = leave(tmp_path, f".young.{TOKEN}.new", age=3600)
+    leave(tmp_path, f".old.{TOKEN}.new", age=25 * 3600)
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [young]
+
+
+def test_every_write_removes_the_leftovers_of_the_dead(tmp_path: Path) -> None:
+    leave(tmp_path, f".model.{TOKEN}.new")
+    (tmp_path / f".model.{TOKEN}.lock").touch()
+    write_folder(tmp_path / "model", FILES)
+    assert names(tmp_path) == ["model"]
 
 
 def test_a_replacement_cut_short_between_its_renames_is_undone(tmp_path: Path) -> None:
     write_folder(tmp_path / "best", FILES)
-    (tmp_path / "best").rename(tmp_path / ".best.77.old")
-    (tmp_path / ".best.77.new").mkdir()
+    (tmp_path / "best").rename(tmp_path / f".best.{TOKEN}.old")
+    (tmp_path / f".best.{TOKEN}.new").mkdir()
+    (tmp_path / f".best.{TOKEN}.lock").touch()
+    (tmp_path / f".best.of.{TOKEN}.old").mkdir()
     assert read_folder(present_name(tmp_path / "best"), NAMES) == FILES
     remove_leftovers(tmp_path)
     assert read_folder(tmp_path / "best", NAMES) == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert present_name(tmp_path / "nowhere" / "best") == tmp_path / "nowhere" / "best"
+
+
+def test_writers_at_once_leave_one_whole_folder_or_file(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        write_folder(tmp_path / "model", {"a": b"%d" % number * 1000, "b": b"%d" % number})
+        write_file(tmp_path / "file", b"%d" % number * 1000)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that the writers meet at every step
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(write, range(10, 60)))
+    finally:
+        sys.setswitchinterval(interval)
+    files = read_folder(tmp_path / "model", ("a", "b"))
+    assert files["a"] == files["b"] * 1000
+    content = (tmp_path / "file").read_bytes()
+    assert content == content[:2] * 1000
+    assert names(tmp_path) == ["file", "model"]
+
+
+def test_a_sound_folder_of_another_process_is_kept_if_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    with new_folder(folder, replaces=lambda there: (there / "sound").exists()) as fresh:
+        (fresh / "ours").touch()
+        folder.mkdir()
+        (folder / "theirs").touch()
+    assert names(folder) == ["theirs"]
+    (folder / "sound").touch()
+    with new_folder(folder, replaces=lambda there: (there / "sound").exists()) as fresh:
+        (fresh / "ours").touch()
+    assert names(folder) == ["ours"]
+    assert names(tmp_path) == ["corpus"]
+
+
+def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old")
+    (tmp_path / "out.part").write_text("the user's")
+
+    def fail() -> None:
+        with output_file(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    (part,) = set(tmp_path.glob("out.*.part"))
+    assert part.read_text() == "half"
+    assert (tmp_path / "out.part").read_text() == "the user's"
+
+
+def test_outputs_at_once_do_not_mix(tmp_path: Path) -> None:
+    with output_file(tmp_path / "out") as one:
+        one.write(b"one")
+        with output_file(tmp_path / "out") as other:
+            other.write(b"other")
+        assert (tmp_path / "out").read_bytes() == b"other"
+    assert (tmp_path / "out").read_bytes() == b"one"
+    assert names(tmp_path) == ["out"]
+
+
+def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "target").write_text("old")
+    for name, target in (("link", "deep/target"), ("dangling", "deep/new")):
+        (tmp_path / name).symlink_to(target)
+        with output_file(tmp_path / name) as file:
+            file.write(b"new")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / target).read_text() == "new"
+    assert names(tmp_path / "deep") == ["new", "target"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_replaced_file_keeps_its_mode_from_the_first_byte(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "private"
+    path.touch()
+    path.chmod(mode)
+    with output_file(path) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == mode
+    write_file(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(path.read_bytes)
+        with output_file(path) as file:
+            file.write(b"text")
+        assert read.result() == b"text"
+    assert names(tmp_path) == ["pipe"]
+    assert path.is_fifo()
+
+
+def test_what_is_standard_output_anyway_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "stdout").symlink_to("/dev/fd/1")
+    path = tmp_path / "redirected"
+    code = (
+        "from pathlib import Path; from seq2seq.storage.atomic import output_file\n"
+        "with output_file(Path('stdout')) as file: file.write(b'text')"
+    )
+    with path.open("wb") as redirected:
+        before = path.stat().st_ino
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=redirected,
+            cwd=tmp_path,
+            check=True,
+            env=environment,
+        )
+    assert (path.stat().st_ino, path.read_bytes()) == (before, b"text")
+
+
+def test_a_folder_is_no_output_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError), output_file(tmp_path):
+        pass
+    assert names(tmp_path) == []
 
 
 def test_the_manifest_holds_the_sums_that_sha256sum_prints(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
@@ -94,6 +95,14 @@ def test_a_checkpoint_restores_weights_moments_and_progress(
     progress = {"progress": {"step": 3}, "seed": 1}
     folder = save_checkpoint(tmp_path, 3, trained, adam, progress)
     assert folder == tmp_path / "checkpoints" / "step_00000003"
+    moments = safetensors.torch.load_file(folder / "optimizer.safetensors")
+    assert moments.keys() == {
+        f"{name}.{moment}"
+        for name, _ in trained.model.named_parameters()
+        for moment in ("step", "exp_avg", "exp_avg_sq")
+    }
+    for name, parameter in trained.model.named_parameters():
+        assert torch.equal(moments[f"{name}.exp_avg"], adam.state[parameter]["exp_avg"])
     other = make_trained(seed=2).model
     other_adam = make_adam(other)
     assert restore_checkpoint(folder, other, other_adam) == progress
@@ -187,11 +196,13 @@ def test_a_hostile_configuration_is_refused_in_one_line(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff\xfe", b"7", b"[]", b"null", b"{}", b'{"format": 1}', b'{"format": 2}',
-     b'{"format": 1, "source_language": "a", "target_language": "b", "model": []}',
-     b'{"format": 1, "source_language": "a", "target_language": "b", "model": {}}',
+    [b"", b"\xff\xfe", b"7", b"[]", b"null", b"{}", b'{"format": 2}', b'{"format": 3}',
+     b'{"format": true}',
+     b'{"format": true, "source_language": "a", "target_language": "b", "model": {}}',
+     b'{"format": 2, "source_language": "a", "target_language": "b", "model": []}',
+     b'{"format": 2, "source_language": "a", "target_language": "b", "model": {}}',
      b"[" * 100_000],
-    ids=lambda content: content[:20].decode("latin1"),
+    ids=lambda content: content[:16].decode("latin1"),
 )  # fmt: skip
 def test_what_is_no_configuration_is_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, content: bytes
@@ -205,23 +216,23 @@ def test_what_is_no_configuration_is_refused_in_one_line(
 
 
 def change_weights(weights: dict[str, torch.Tensor], how: str) -> None:
-    name = "encoder.0.feed_forward.inner.weight"
+    name = "encoder.layers.0.feed_forward.inner.weight"
     if how == "missing":
         del weights[name]
     elif how == "additional":
         weights["more"] = torch.ones(2)
     elif how == "renamed":
-        weights["encoder.0.feed_forward.inner.gewicht"] = weights.pop(name)
+        weights["encoder.layers.0.feed_forward.inner.gewicht"] = weights.pop(name)
     elif how == "transposed":
         weights[name] = weights[name].t().contiguous()
     elif how == "of another type":
         weights[name] = weights[name].double()
-    elif how == "of whole numbers":
+    elif how == "of integers":
         weights[name] = weights[name].int()
 
 
 @pytest.mark.parametrize(
-    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of whole numbers"]
+    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of integers"]
 )
 def test_weights_of_another_model_are_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, how: str
@@ -288,9 +299,10 @@ def test_the_newest_good_checkpoint_skips_the_damaged_and_says_so(run: Path) -> 
 
 
 def test_what_an_interrupted_save_left_is_no_checkpoint(run: Path) -> None:
-    leftover = run / "checkpoints" / ".step_00000200.7.new"
+    leftover = run / "checkpoints" / ".step_00000200.0123456789abcdef.new"
     shutil.copytree(checkpoints(run)[0], leftover)
-    assert newest_good(run, lambda message: None) == checkpoints(run)[2]
+    leftover.with_suffix(".lock").touch()
+    assert newest_good(run, pytest.fail) == checkpoints(run)[2]
     assert not leftover.exists()
 
 
@@ -353,3 +365,30 @@ def test_only_checkpoints_of_one_model_are_averaged(
         average([first, run / "words"])
     with pytest.raises(UserError, match="no checkpoints"):
         average([])
+
+
+def test_an_average_replaces_nothing_but_a_model(
+    run: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path_factory.mktemp("mine")
+    (mine / "thesis").write_text("years")
+    before = {path: path.stat().st_ino for path in (*run.rglob("*"), *mine.rglob("*"))}
+    for output in (mine, mine / "thesis", run, run / "checkpoints", run / "..", Path("/")):
+        assert main(["average", "--model", str(run), "--last", "2", "-o", str(output)]) == 1
+        assert "is there already" in capfd.readouterr().err
+    assert {path: path.stat().st_ino for path in before} == before
+    for _ in range(2):
+        assert main(["average", "--model", str(run), "--last", "2"]) == 0
+    assert equal(load_model(run / "averaged").model, average(checkpoints(run)[1:]).model)
+
+
+def test_a_damaged_checkpoint_is_replaced_by_that_of_the_same_step(
+    run: Path, make_trained: MakeTrained
+) -> None:
+    damaged = checkpoints(run)[2]
+    (damaged / MANIFEST).unlink()
+    (damaged / WEIGHTS).write_bytes(b"")
+    trained = make_trained(seed=7)
+    save_checkpoint(run, 100, trained, take_steps(trained.model, 1), {})
+    assert newest_good(run, pytest.fail) == damaged
+    assert equal(load_model(damaged).model, trained.model)

@@ -1,0 +1,97 @@
+"""The tensors of model folders of format 1, under their names of today.
+
+Format 1 kept W^Q, W^K and W^V of an attention as the rows of one matrix, and Adam's moments by the
+number of the parameter.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
+from seq2seq.model import TransformerConfig
+
+_RENAMED = {
+    "encoder.layers.": "encoder.",
+    "decoder.layers.": "decoder.",
+    "self_attention_norm.": "after_self_attention.norm.",
+    "cross_attention_norm.": "after_memory_attention.norm.",
+    "feed_forward_norm.": "after_feed_forward.norm.",
+    "cross_attention.": "memory_attention.",
+    ".w_o.": ".output.",
+    "positions.": "embedding.positions.",
+}
+_PROJECTION = re.compile(r"(.+)\.w_([qkv])\.(weight|bias)")
+
+
+class Place(NamedTuple):
+    """Where format 1 keeps a parameter."""
+
+    name: str
+    rows: slice
+    """Of the tensor of that name."""
+
+
+def find_place(name: str, config: TransformerConfig) -> Place:
+    """Where format 1 keeps the parameter that has this name today."""
+    rows = slice(None)
+    if found := _PROJECTION.fullmatch(name):
+        attention, letter, kind = found.groups()
+        name = f"{attention}.projection.{kind}"
+        keys, values = (
+            config.num_heads * width for width in (config.key_width, config.value_width)
+        )
+        start = {"q": 0, "k": keys, "v": 2 * keys}[letter]
+        rows = slice(start, start + (values if letter == "v" else keys))
+    for today, before in _RENAMED.items():
+        name = name.replace(today, before)
+    return Place(name, rows)
+
+
+def expected_weights(
+    parameters: Mapping[str, Tensor], config: TransformerConfig
+) -> dict[str, Tensor]:
+    """Names and shapes in format 1 of a model's parameters, in the order that their numbers follow.
+
+    Args:
+        parameters: by their names of today, in the model's order; meta tensors will do.
+        config: the model's.
+    """
+    expected: dict[str, Tensor] = {}
+    for name, value in parameters.items():
+        name_then = find_place(name, config).name
+        length = len(expected.get(name_then, ())) + len(value)
+        expected[name_then] = value.new_empty((length, *value.shape[1:]), device="meta")
+    return expected
+
+
+def rename_weights(
+    weights: Mapping[str, Tensor], parameters: Mapping[str, Tensor], config: TransformerConfig
+) -> dict[str, Tensor]:
+    """Weights of format 1 under the names of today."""
+    places = {name: find_place(name, config) for name in parameters}
+    # Cloned, because parameters that share memory can't be saved.
+    return {name: weights[place.name][place.rows].clone() for name, place in places.items()}
+
+
+def number_parameters(
+    parameters: Mapping[str, Tensor], config: TransformerConfig
+) -> dict[str, Tensor]:
+    """Names and shapes by which format 1 knows the parameters in the optimizer's state."""
+    values = expected_weights(parameters, config).values()
+    return {str(number): value for number, value in enumerate(values)}
+
+
+def rename_moments(
+    moments: Mapping[str, Tensor], parameters: Mapping[str, Tensor], config: TransformerConfig
+) -> dict[str, Tensor]:
+    """Adam's moments of format 1, `NUMBER.MOMENT`, as `NAME.MOMENT` of today."""
+    numbers = {name: number for number, name in enumerate(expected_weights(parameters, config))}
+    renamed = {}
+    for name in parameters:
+        place = find_place(name, config)
+        for moment in ("step", "exp_avg", "exp_avg_sq"):
+            value = moments[f"{numbers[place.name]}.{moment}"]
+            renamed[f"{name}.{moment}"] = (value[place.rows] if value.dim() else value).clone()
+    return renamed
