@@ -1,17 +1,32 @@
-"""SIGTERM and Ctrl-C: leave at once while there is nothing to save, else save first."""
+"""Signals that end a training: at once while there is nothing to save, else after a save.
+
+Beside Ctrl-C and SIGTERM: SIGHUP, from a terminal that closes, and SIGUSR1 and SIGUSR2, by which
+schedulers announce the end of a job.
+"""
 
 import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 logger = logging.getLogger("seq2seq")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle the signals; the handlers from before. What `nohup` has had ignored stays ignored."""
+    handled = [
+        number
+        for number in _SIGNALS
+        # A shell has Ctrl-C ignored in its background jobs, where `kill -INT` is meant.
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    return {number: signal.signal(number, handler) for number in handled}
 
 
 @contextmanager
@@ -29,7 +44,7 @@ def exit_on_signals() -> Iterator[list[int]]:
         received.append(number)
         raise SystemExit(128 + number)
 
-    handlers = {number: signal.signal(number, leave) for number in _SIGNALS}
+    handlers = _install(leave)
     try:
         yield received
     finally:
@@ -45,19 +60,20 @@ class StopSignals:
     """As a context: a signal is noted, so that the training can save and end.
 
     Args:
-        second_ends: whether a second signal has the effect that it had before; with several
-            processes, one signal may arrive several times: from torchrun, from the scheduler.
+        second_ends: whether Ctrl-C after a first signal has the effect that it had before; with
+            several processes, one Ctrl-C arrives several times. The other signals may come twice
+            in any case: a closed terminal sends SIGHUP itself, and its shell again.
     """
 
     def __init__(self, *, second_ends: bool) -> None:
         self.second_ends = second_ends
         self.received: int | None = None
         self._interruptible = False
-        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
         """Start to note signals."""
-        self._handlers = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        self._handlers = _install(self._note)
         return self
 
     def __exit__(
@@ -67,7 +83,8 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         """Put back the handlers from before."""
-        self._restore()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def interruptible(self, act: Callable[[], T]) -> T | None:
         """What `act` returns, or None if a signal has come or comes before it returns."""
@@ -82,12 +99,8 @@ class StopSignals:
         return result
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.received = number
+        self.received = self.received or number
         if self.second_ends:
-            self._restore()
+            signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])
         if self._interruptible:
             raise _Interrupted
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
