@@ -86,8 +86,12 @@ def oom_as_user_error(advice: str = "") -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         # The last two are what oneDNN calls it.
-        words = ("out of memory", "can't allocate memory", "could not create a primitive",
-                 "could not create a memory")
+        words = (
+            "out of memory",
+            "can't allocate memory",
+            "could not create a primitive",
+            "could not create a memory",
+        )
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
         raise OutOfMemoryError(f"out of memory{advice or _ADVICE_FOR_A_STEP}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.config import Config
+from seq2seq.config import Config, read_config
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -44,7 +44,7 @@ from seq2seq.training.trainer import DivergenceError, Trainer
 
 logger = logging.getLogger("seq2seq")
 
-_CONFIG, _LOG, _FINISHED = "config.yaml", "train.log", "finished.json"
+_CONFIG, _LOG, _FINISHED, _AVERAGED = "config.yaml", "train.log", "finished.json", "averaged"
 _ADVICE_FOR_A_VALIDATION = (
     " while validating: lower search.beam_size or end what else uses it, then go on with"
     " resume=true from the checkpoint that was saved before"
@@ -225,8 +225,8 @@ class TrainingRun:
         Raises:
             UserError: if the folder can't be written.
         """
-        log_file.write_to(self.folder / _LOG)
         write_file(self.folder / _CONFIG, yaml.encode())
+        log_file.write_to(self.folder / _LOG)
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)
 
@@ -287,9 +287,7 @@ class TrainingRun:
             UserError: if the folder can't be written.
         """
         trainer, state = self.trainer, self.state().to_json()
-        # Both can be made again from the checkpoints, and are by the next start.
         (self.folder / _FINISHED).unlink(missing_ok=True)
-        remove_folder(self.folder / "averaged")
         self.newest = save_checkpoint(
             self.folder,
             trainer.progress.step,
@@ -297,6 +295,8 @@ class TrainingRun:
             trainer.optimizer,
             state,
         )
+        # The mean of earlier checkpoints is not that of this training's end.
+        remove_folder(self.folder / _AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
 
     def save_validation(self, is_best: bool) -> None:
@@ -321,9 +321,10 @@ class TrainingRun:
             result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
             if validation.bleu >= progress.best_bleu:
-                save_model(self.folder / "averaged", mean)
-                logger.info(f"{result}, kept as {self.folder / 'averaged'}")
+                save_model(self.folder / _AVERAGED, mean)
+                logger.info(f"{result}, kept as {self.folder / _AVERAGED}")
             else:
+                remove_folder(self.folder / _AVERAGED)  # of an earlier end, if any
                 logger.info(f"{result}, below the best: not kept")
         finished = {"step": progress.step, "ended": progress.ended}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
@@ -368,12 +369,16 @@ def _holds_work(folder: Path) -> bool:
     """Whether there is more than a training leaves that has ended before its first checkpoint."""
     if not folder.is_dir():
         return folder.exists()
-    begun = (folder / _LOG).exists()
-    return any(
-        path.name not in (_WITHOUT_WORK if begun else {LOCK})
-        and not (begun and path.name == "checkpoints" and not any(path.glob("[!.]*")))
-        for path in folder.iterdir()
-    )
+    names = {path.name for path in folder.iterdir()}
+    if not any((folder / "checkpoints").glob("[!.]*")):
+        names.discard("checkpoints")
+    if names <= {LOCK}:
+        return False
+    try:
+        read_config(folder)
+    except UserError:  # not this program's folder
+        return True
+    return not names <= _WITHOUT_WORK
 
 
 def _prepare(config: Config, world: World) -> PreparedData:

@@ -120,6 +120,7 @@ class RunRecorder:
         with self._or_warn(self.path):
             if str(self.path) in self.failed:  # a record may be missing, or be there in part
                 self._write_records()
+                self.failed.discard(str(self.path))
             else:
                 with self.path.open("a") as file:
                     file.write(json.dumps(record) + "\n")

@@ -27,9 +27,10 @@ from seq2seq.storage.checkpoint import (
     find_model,
     load_model,
     newest_good,
+    progress_file,
 )
 
-FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json")
+FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 Trial = Callable[[str], AbstractContextManager[None]]
 Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
@@ -149,7 +150,8 @@ def run_words(toy: Toy, run: Path, *more: str) -> list[str]:
 
 def assert_all_readable(run: Path) -> None:
     for folder in checkpoints(run):
-        read_folder(folder, FILES)
+        read_folder(folder, FILES[:-1])
+        progress_file(folder)
     if checkpoints(run):
         load_model(find_model(run))
 
@@ -188,7 +190,7 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
     for record in records:
         for name in ("train/tokens_per_second", "train/waiting_for_data"):
             record.pop(name, None)
-    progress = json.loads((newest / "progress.json").read_bytes())["progress"]
+    progress = json.loads(progress_file(newest).read_bytes())["progress"]
     for timed in (progress, progress["unrecorded"]):
         timed.pop("seconds")
     progress["unrecorded"].pop("waited")
