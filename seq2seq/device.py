@@ -62,22 +62,13 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
 
 
-_ADVICE_FOR_A_STEP = (
-    ": end what else uses it, then go on with resume=true, which finds again how much of a step"
-    " fits at once; or take a smaller model"
-)
-
-
 class OutOfMemoryError(UserError):
     """The memory of the device or of the machine is used up."""
 
 
 @contextmanager
-def oom_as_user_error(advice: str = "") -> Iterator[None]:
+def oom_as_user_error() -> Iterator[None]:
     """Turn running out of memory into one line.
-
-    Args:
-        advice: how the line goes on after "out of memory", if not with that for a step.
 
     Raises:
         OutOfMemoryError: if the memory of the device or of the machine does not suffice.
@@ -85,16 +76,13 @@ def oom_as_user_error(advice: str = "") -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # The last two are what oneDNN calls it.
-        words = (
-            "out of memory",
-            "can't allocate memory",
-            "could not create a primitive",
-            "could not create a memory",
-        )
+        words = ("out of memory", "can't allocate memory")
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
-        raise OutOfMemoryError(f"out of memory{advice or _ADVICE_FOR_A_STEP}") from error
+        raise OutOfMemoryError(
+            "out of memory: end what else uses it, then go on with resume=true, which finds again"
+            " how much of a step fits at once; or take a smaller model"
+        ) from error
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.config import Config, read_config
+from seq2seq.data.checks import check_lengths
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -18,6 +19,7 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
+from seq2seq.model.config import Positions
 from seq2seq.storage.atomic import LOCK, check_writable, remove_folder, sole_writer, write_file
 from seq2seq.storage.checkpoint import (
     TrainedModel,
@@ -45,10 +47,6 @@ from seq2seq.training.trainer import DivergenceError, Trainer
 logger = logging.getLogger("seq2seq")
 
 _CONFIG, _LOG, _FINISHED, _AVERAGED = "config.yaml", "train.log", "finished.json", "averaged"
-_ADVICE_FOR_A_VALIDATION = (
-    " while validating: lower search.beam_size or end what else uses it, then go on with"
-    " resume=true from the checkpoint that was saved before"
-)
 # What a training leaves that has ended before its first checkpoint.
 _WITHOUT_WORK = {_CONFIG, _LOG, "metrics.jsonl", "learning_curve.png", "tensorboard", LOCK}
 _DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
@@ -116,6 +114,10 @@ class TrainingRun:
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
         self.data = _prepare(config, world)
+        if config.model.positions is Positions.learned:
+            limit = config.model.max_learned_positions
+            check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
+            check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
@@ -264,12 +266,12 @@ class TrainingRun:
         """Loss, perplexity and BLEU of a model on the validation set.
 
         Raises:
-            UserError: if memory does not suffice.
+            OutOfMemoryError: if memory does not suffice.
         """
         pairs = self.data.valid_pairs
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
         options = TranslationOptions(device=str(self.device), search=self.config.search)
-        with oom_as_user_error(_ADVICE_FOR_A_VALIDATION):
+        with oom_as_user_error():
             translator = Translator(self._trained(model), options)
             return validate(
                 model,

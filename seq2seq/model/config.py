@@ -6,8 +6,8 @@ from enum import Enum
 
 from seq2seq.errors import UserError
 
-# Beyond that, modules alone take memory for minutes.
-_MAX_LAYERS = 1000
+MAX_LAYERS = 1000
+"""The most layers that a model may have: each takes time and memory before it can be refused."""
 
 
 class Positions(Enum):
@@ -75,7 +75,7 @@ class TransformerConfig:
         """Refuse sizes that make no model.
 
         Raises:
-            UserError: if a size is below 1, there are more than 1,000 layers, d_model is odd or
+            UserError: a size is below 1, there are more than MAX_LAYERS layers, d_model is odd or
                 can't be split into heads, or a dropout rate is outside [0, 1).
         """
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
@@ -83,8 +83,10 @@ class TransformerConfig:
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
-        if self.num_layers > _MAX_LAYERS:
-            raise UserError(f"model.num_layers={self.num_layers}: must be at most {_MAX_LAYERS:,}")
+        if self.num_layers > MAX_LAYERS:
+            raise UserError(
+                f"model.num_layers={self.num_layers}: too many layers, at most {MAX_LAYERS}"
+            )
         if self.d_model % 2:
             raise UserError(f"model.d_model={self.d_model}: must be even, a sine and a cosine each")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:

@@ -50,6 +50,7 @@ _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
+_MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -88,16 +89,40 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate.
+    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
 
     Raises:
         UserError: if a file is missing or damaged, or the weights are not those of the
             configuration.
     """
+    for _ in range(_MAX_READS):
+        place = present_name(folder)
+        before = _identity(place)
+        try:
+            found: TrainedModel | UserError = _load(place)
+        except UserError as error:
+            found = error
+        # Otherwise another process has replaced it, and it may be of two models.
+        if before == _identity(present_name(folder)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+    raise UserError(f"{folder}: replaced again and again while it was read; try again")
+
+
+def _load(folder: Path) -> TrainedModel:
     trained = _read_description(folder)
     trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
     trained.model.eval()
     return trained
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def find_model(run: Path) -> Path:
@@ -108,9 +133,9 @@ def find_model(run: Path) -> Path:
     """
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
-    kept = (present_name(run / name) for name in ("averaged", "best"))
-    for folder in (run, *kept, *reversed(checkpoints(run))):
-        if (folder / _WEIGHTS).is_file():
+    for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
+        # One that is just being replaced may be missed once, between its two names.
+        if any((present_name(folder) / _WEIGHTS).is_file() for _ in range(_MAX_READS)):
             return folder
     raise UserError(
         f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); models of other"

@@ -1,10 +1,11 @@
 """What is recorded of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
+import io
 import json
 import logging
-import sys
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +18,9 @@ from seq2seq.training.progress import Progress
 
 logger = logging.getLogger("seq2seq")
 
-_MAX_BYTES = 2**30  # millions of records
+_MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
+_MAX_RECORD_BYTES = 64 * 1024
+_MAX_DIGITS = 18
 
 
 class Recorder(Protocol):
@@ -82,7 +85,9 @@ class RunRecorder:
         self.records: list[dict[str, float]] = []
         self.failed: set[str] = set()
         if self.path.exists():
-            earlier = read_metrics(self.path, logger.warning)
+            earlier = list(read_metrics(self.path))
+            if damaged := len(self.path.read_bytes().splitlines()) - len(earlier):
+                logger.warning(f"{self.path}: {damaged:,} lines are no records; they are left out")
             self.records = [record for record in earlier if record["step"] <= progress.step]
         self._write_records()
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=progress.step + 1)
@@ -164,34 +169,26 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure.savefig(path, dpi=110)
 
 
-def read_metrics(
-    path: Path, report: Callable[[str], None] = lambda text: None
-) -> list[dict[str, float]]:
+def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     """The records of a `metrics.jsonl`, without lines that are damaged, such as one cut off.
 
-    Args:
-        path: of the file.
-        report: called with a line on what was left out, if anything.
+    An integer that no training counts to reads as infinity.
 
     Raises:
-        UserError: if the file can't be read.
+        UserError: if the file can't be read, or is larger than a training writes.
     """
-    lines = [line for line in read_regular_file(path, _MAX_BYTES).split(b"\n") if line]
-    records = [record for line in lines if (record := _parse_record(line)) is not None]
-    if damaged := len(lines) - len(records):
-        report(f"{path}: {damaged:,} of {len(lines):,} lines are no records; they are left out")
-    return records
+    for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
+        try:
+            record = json.loads(line[:_MAX_RECORD_BYTES], parse_int=_parse_int)
+        except (ValueError, RecursionError):
+            continue
+        if (
+            isinstance(record, dict)
+            and all(type(value) in (int, float) for value in record.values())
+            and type(record.get("step")) is int
+        ):
+            yield record
 
 
-def _parse_record(line: bytes) -> dict[str, float] | None:
-    """Metrics by name, `step` among them, or None if the line is anything else."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or "step" not in record:
-        return None
-    for value in record.values():
-        if type(value) not in (int, float) or abs(value) > sys.float_info.max:
-            return None
-    return record
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf

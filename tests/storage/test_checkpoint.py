@@ -16,7 +16,7 @@ from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
-from seq2seq.storage.atomic import MANIFEST
+from seq2seq.storage.atomic import MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     average,
@@ -350,6 +350,37 @@ def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
         find_model(run / "empty")
     with pytest.raises(UserError, match="no such folder"):
         find_model(run / "nowhere")
+
+
+def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
+    tmp_path: Path, make_trained: MakeTrained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = make_trained(seed=1), make_trained(seed=2, dropout=0.3)
+    folder = tmp_path / "model"
+    save_model(folder, before)
+    replaced: list[str] = []
+
+    def read_and_replace(place: Path, names: tuple[str], **limits: int) -> dict[str, bytes]:
+        files = read_folder(place, names, **limits)
+        if not replaced:
+            replaced.extend(names)
+            save_model(folder, after)
+        return files
+
+    monkeypatch.setattr("seq2seq.storage.checkpoint.read_folder", read_and_replace)
+    found = load_model(folder)
+    assert replaced == [CONFIG]
+    assert found.model.config == after.model.config
+    assert equal(found.model, after.model)
+
+
+def test_a_model_between_its_two_names_is_found(run: Path, make_trained: MakeTrained) -> None:
+    save_model(run / "best", make_trained())
+    (run / "best").rename(
+        run / ".best.0123456789abcdef.old"
+    )  # as for a moment while it is replaced
+    assert find_model(run) == run / "best"
+    assert equal(load_model(run / "best").model, make_trained().model)
 
 
 def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
