@@ -4,13 +4,13 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from seq2seq.config import Config, read_config
+from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import TranslationOptions, Translator
@@ -20,7 +20,8 @@ from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
-from seq2seq.storage.atomic import LOCK, check_writable, remove_folder, sole_writer, write_file
+from seq2seq.run_folder import reserved
+from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     average,
@@ -46,9 +47,7 @@ from seq2seq.training.trainer import DivergenceError, Trainer
 
 logger = logging.getLogger("seq2seq")
 
-_CONFIG, _LOG, _FINISHED, _AVERAGED = "config.yaml", "train.log", "finished.json", "averaged"
-# What a training leaves that has ended before its first checkpoint.
-_WITHOUT_WORK = {_CONFIG, _LOG, "metrics.jsonl", "learning_curve.png", "tensorboard", LOCK}
+_FINISHED, _AVERAGED = "finished.json", "averaged"
 _DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 
 
@@ -71,7 +70,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        _reserved(folder, world, resume=config.resume),
+        reserved(folder, world, resume=config.resume),
         deferred_log_file(logger) as log_file,
     ):
         run = TrainingRun(config, folder, world)
@@ -227,8 +226,8 @@ class TrainingRun:
         Raises:
             UserError: if the folder can't be written.
         """
-        write_file(self.folder / _CONFIG, yaml.encode())
-        log_file.write_to(self.folder / _LOG)
+        write_file(self.folder / "config.yaml", yaml.encode())
+        log_file.write_to(self.folder / "train.log")
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)
 
@@ -335,52 +334,6 @@ class TrainingRun:
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)
         return TrainedModel(model, self.data.tokenizer, *languages)
-
-
-@contextmanager
-def _reserved(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
-    """The main process keeps all other trainings out of the folder."""
-
-    def reserve() -> None:
-        _check_folder(folder, resume=resume)
-        stack.enter_context(sole_writer(folder))
-        _check_folder(folder, resume=resume)  # another training may just have left it
-
-    with ExitStack() as stack:
-        world.on_main(reserve)
-        yield
-
-
-def _check_folder(folder: Path, *, resume: bool) -> None:
-    if resume and not checkpoints(folder):
-        raise UserError(
-            f"{folder}: no checkpoint to resume from; leave resume=true out to start anew"
-        )
-    if not resume and _holds_work(folder):
-        raise UserError(
-            f"{folder}: exists already; choose another run_dir, or add resume=true to go on"
-        )
-    for path in folder.rglob("*"):
-        # What is written here must not end up elsewhere.
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise UserError(f"{path}: a link or a device in the run folder; remove it")
-    check_writable(folder)
-
-
-def _holds_work(folder: Path) -> bool:
-    """Whether there is more than a training leaves that has ended before its first checkpoint."""
-    if not folder.is_dir():
-        return folder.exists()
-    names = {path.name for path in folder.iterdir()}
-    if not any((folder / "checkpoints").glob("[!.]*")):
-        names.discard("checkpoints")
-    if names <= {LOCK}:
-        return False
-    try:
-        read_config(folder)
-    except UserError:  # not this program's folder
-        return True
-    return not names <= _WITHOUT_WORK
 
 
 def _prepare(config: Config, world: World) -> PreparedData:
