@@ -57,7 +57,7 @@ CALLS = [
     ("translate --model {model} -i {text} --sample --beam 4", 2, "--beam is for beam search"),
     ("translate --model {model} -i {text} --sample --seed -1", 1, "seed=-1"),
     ("translate --model {model} -i {text} --prefix {nowhere}", 1, "no such file"),
-    ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix a line"),
+    ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
     ("score", 2, "-i or a model"),
     ("score -i {text}", 2, "-r or a test set"),
     ("score -i {text} -r", 2, "-r/--reference: expected one argument"),

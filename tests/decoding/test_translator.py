@@ -413,7 +413,7 @@ def test_a_prefix_as_long_as_the_output_may_be_is_the_output(
     (translation,) = translator.translate(["a child"], [prefix])
     assert (translation.text, translation.candidates[0].truncated) == (prefix, True)
     stream = translator.translate_stream(["a child"] * 3, ["", "", too_long], chunk_lines=2)
-    message = f"line 3: the prefix has {longest + 1} tokens, more than the {longest}"
+    message = f"line 3: the prefix has {longest + 1} tokens, but the translation may have at most {longest}"
     with pytest.raises(UserError, match=message):
         list(stream)
 
@@ -423,7 +423,7 @@ def test_each_line_has_one_prefix(make_translator: MakeTranslator, prefixes: lis
     translator = make_translator()
     with pytest.raises(UserError, match=f"{len(prefixes)} prefixes for 2 lines"):
         translator.translate(["a child", "the sea"], prefixes)
-    fewer = "1 prefixes and more lines" if len(prefixes) == 1 else "2 lines and more prefixes"
+    fewer = "1 prefixes but more lines" if len(prefixes) == 1 else "2 lines but more prefixes"
     with pytest.raises(UserError, match=fewer):
         list(translator.translate_stream(["a child", "the sea"], prefixes))
 
