@@ -313,7 +313,7 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
                 raise UserError(f"{path}: a link or a device in the run folder; remove it")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
-            f"{folder}: exists already; choose another run_dir, or add resume=true to go on"
+            f"{folder}: already exists; choose another run_dir, or add resume=true to go on"
         )
     check_writable(folder)
 

@@ -1,4 +1,4 @@
-"""`seq2seq`: finds the command, and turns errors into one line and an exit code."""
+"""`seq2seq`: runs the command, and turns errors into one line and an exit code."""
 
 import argparse
 import difflib
@@ -84,8 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever reads the output has enough of it. Python flushes stdout again at exit: give it
-        # somewhere to write.
+        # The reader closed the pipe. Python flushes stdout again at exit, so point it elsewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -106,15 +105,15 @@ def _explain(error: Exception) -> str:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
     if isinstance(error, MemoryError):
-        return "out of memory; lower what is held at once, or use a larger machine"
+        return "out of memory; use smaller batches or a larger machine"
     return (
-        f"a fault of this program: {type(error).__name__}: {message}; --debug shows where, please"
-        " report it"
+        f"a fault of this program: {type(error).__name__}: {message}; please report it, with the"
+        " traceback that --debug shows"
     )
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and leaving."""

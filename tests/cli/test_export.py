@@ -58,4 +58,4 @@ def test_a_folder_that_exists_is_left_alone(
     (tmp_path / "mine").write_text("kept")
     result = seq2seq("export", "--model", trained, "--to", "marian", "-o", tmp_path)
     assert (result.code, [path.name for path in tmp_path.iterdir()]) == (1, ["mine"])
-    assert "exists already" in result.err
+    assert "already exists" in result.err

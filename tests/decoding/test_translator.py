@@ -413,7 +413,7 @@ def test_a_prefix_as_long_as_the_output_may_be_is_the_output(
     (translation,) = translator.translate(["a child"], [prefix])
     assert (translation.text, translation.candidates[0].truncated) == (prefix, True)
     stream = translator.translate_stream(["a child"] * 3, ["", "", too_long], chunk_lines=2)
-    message = f"line 3: the prefix has {longest + 1} tokens, but the translation may have at most {longest}"
+    message = f"line 3: the prefix has {longest + 1} tokens, .* may have at most {longest};"
     with pytest.raises(UserError, match=message):
         list(stream)
 
