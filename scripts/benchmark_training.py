@@ -389,7 +389,7 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
     }
     alone = {s.precision: figures for s, figures in median.items() if s.make == "products"}
     print(
-        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilisation |\n"
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization |\n"
         "|---|---|---|---|---|---|---|"
     )
     corpus = EncodedCorpus(work.corpus)
@@ -418,7 +418,7 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
         f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
         f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
         f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the products' time / the"
-        " step's, in the same precision. Utilisation: the products' operations, counted, in the"
+        " step's, in the same precision. Utilization: the products' operations, counted, in the"
         f" step's time, of the best rate of a large product: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
         f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
     )

@@ -244,7 +244,7 @@ def _encode(
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
 ) -> FilterCounts:
-    """Tokenise, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
+    """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
     stream = iter(pairs)
     with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:

@@ -2,7 +2,7 @@
 
 The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
 for English-German. SentencePiece is this project's choice: text in, text out, nothing beside the
-model file. Its normalisation, ``nmt_nfkc`` by default, rewrites some characters (full-width
+model file. Its normalization, ``nmt_nfkc`` by default, rewrites some characters (full-width
 letters, ligatures, runs of spaces; U+FFFD becomes a space), and its space mark ``▁`` typed in a
 text reads as a space.
 """
@@ -50,7 +50,7 @@ class TokenizerConfig:
     """Share of the training text's characters that must have a piece of their own."""
 
     normalization: str = "nmt_nfkc"
-    """SentencePiece's normalisation: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
+    """SentencePiece's normalization: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
 
     max_training_sentences: int = 1_000_000
     """The most sentences, of both sides together, that the vocabulary is learned from; a random
@@ -102,7 +102,7 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
-        """Make a tokenizer from a serialised SentencePiece model.
+        """Make a tokenizer from a serialized SentencePiece model.
 
         Raises:
             UserError: if the bytes are not such a model, or have other control symbols.
@@ -208,7 +208,7 @@ class Tokenizer:
 
 
 def _count_pieces(model_bytes: bytes) -> int:
-    """Count the top-level fields of a serialised model: its pieces and a few settings."""
+    """Count the top-level fields of a serialized model: its pieces and a few settings."""
     position = count = 0
     while position < len(model_bytes) and count <= MAX_PIECES:
         tag, position = _read_varint(model_bytes, position)

@@ -1,4 +1,4 @@
-"""Sections 5.1, 5.2, 5.4 and 6.1: batches, steps, the rate of dropout, and averaging."""
+"""Sections 5.1, 5.2, 5.4 and 6.1: batches, steps, the dropout rate, and averaging."""
 
 import math
 import tempfile
@@ -18,7 +18,7 @@ from seq2seq.training.recorder import read_metrics
 
 STEPS = {"base": 100_000, "big": 300_000}
 _AVERAGED = {"base": 5, "big": 20}
-# About the mean length of a sentence of WMT 2014 in pieces of the paper's vocabulary.
+# Roughly the mean length of a WMT 2014 sentence, in pieces of the paper's vocabulary.
 _MEAN_LENGTH = 27.0
 _PAIRS = 100_000
 
@@ -29,7 +29,7 @@ _PAIRS = 100_000
     tensor2tensor="8 x 4096 tokens of the longer side, padding counted",
 )
 def batch(subject: Subject) -> Finding:
-    """Count the tokens of a step, in the run's record or in batches of synthetic pairs."""
+    """Count the tokens of a step, in the run's metrics or in batches of synthetic pairs."""
     training = subject.training
     statistics, longest = synthetic_batches(training)
     parts = training.micro_batches
@@ -52,20 +52,20 @@ def batch(subject: Subject) -> Finding:
         and (parts, training.micro_batch_tokens) == (8, 4096)
         and longest <= 4096
     )
-    asked = (
+    budget = (
         f"{parts} x {training.micro_batch_tokens:,} of the longer side, padding counted"
         if training.count_longer_side
         else f"{sides[0]:,} + {sides[1]:,}"
     )
-    return Finding(f"{asked}: {source:,.0f} + {target:,.0f} {where}", paper, tensor2tensor)
+    return Finding(f"{budget}: {source:,.0f} + {target:,.0f} {where}", paper, tensor2tensor)
 
 
 def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
-    """Batch synthetic pairs whose lengths are those of news text.
+    """Batch synthetic pairs as long as those of news text.
 
     Returns:
-        Means over the micro-batches of an epoch, and the most tokens, padding counted, that any of
-        them has on its longer side.
+        The means over the micro-batches of an epoch, and the largest number of tokens, padding
+        counted, of a micro-batch's longer side.
     """
     budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
     corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=min(250, budget))
@@ -79,7 +79,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
 
 
 def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
-    """The run's records, if there is a run, that have a metric of that name."""
+    """Return the records of the run, if there is one, that have a metric of this name."""
     path = subject.run / "metrics.jsonl" if subject.run else None
     records = read_metrics(path) if path and path.is_file() else []
     return [record for record in records if name in record]
@@ -87,7 +87,7 @@ def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
 def steps(subject: Subject) -> Finding:
-    """Ask the trainer at which step it ends; for a run, count the steps that were done."""
+    """Find the step at which the trainer ends; for a run, count the steps done."""
     training, wanted = subject.training, STEPS[subject.recipe]
     limits = {
         f"{training.max_steps or 0:,} steps": training.max_steps,
@@ -103,7 +103,7 @@ def steps(subject: Subject) -> Finding:
 
 
 def _ends_after(subject: Subject, steps: int) -> bool:
-    """Whether the trainer ends after that many steps, and neither by time nor by patience."""
+    """Return whether the trainer ends after exactly `steps`, not by time or patience."""
     trainer = Rehearsal(subject).trainer
     progress = trainer.progress
     progress.seconds, progress.validations_without_improvement = 1e9, 10**9
@@ -116,7 +116,7 @@ def _ends_after(subject: Subject, steps: int) -> bool:
 
 @detail("dropout rate (5.4, 6.1)", paper="base 0.1, big 0.3, big En-Fr 0.1", tensor2tensor=None)
 def dropout_rate(subject: Subject) -> Finding:
-    """Measure the rate on the model in training."""
+    """Measure the dropout rate of the model in training."""
     french = subject.data.target_language == "fr"
     wanted = 0.3 if subject.recipe == "big" and not french else 0.1
     try:
@@ -134,7 +134,7 @@ def dropout_rate(subject: Subject) -> Finding:
     tensor2tensor=None,
 )
 def averaging(subject: Subject) -> Finding:
-    """Average two checkpoints; their number and interval are those of the configuration."""
+    """Average two checkpoints; read the number and the interval from the configuration."""
     training, wanted = subject.training, _AVERAGED[subject.recipe]
     minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []

@@ -14,7 +14,7 @@ class Loss(NamedTuple):
     """Sums over the target tokens that are not padding, in nats."""
 
     smoothed: Tensor
-    """What training minimises; a gradient flows through this one alone."""
+    """What training minimizes; a gradient flows through this one alone."""
     cross_entropy: Tensor
     """Without smoothing: its mean's exponential is the perplexity."""
 

@@ -445,8 +445,8 @@ def test_the_translator_s_own_output_has_the_score_of_its_search(
         if tokenizer.pieces(tokenizer.encode([translation.text])[0]) == pieces:
             same_pieces += 1
             assert score.tokens == len(pieces) + 1
-            penalised = score.log_probability / length_penalty(score.tokens, 0.6)
-            assert translation.score == pytest.approx(penalised, abs=1e-5)
+            penalized = score.log_probability / length_penalty(score.tokens, 0.6)
+            assert translation.score == pytest.approx(penalized, abs=1e-5)
     assert same_pieces >= 1
 
 

@@ -133,7 +133,7 @@ def padded(rows: list[list[int]]) -> torch.Tensor:
 
 
 def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus) -> None:
-    """Over two epochs: smoothing, normalisation, learning rate, Adam and the shifted targets."""
+    """Over two epochs: smoothing, normalization, learning rate, Adam and the shifted targets."""
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     trainer = make_trainer(batching, double=True)
     model = make_trainer(batching, double=True).model
