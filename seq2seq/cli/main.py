@@ -48,7 +48,7 @@ Train a model from parallel text; a Hydra application: every choice is KEY=VALUE
   schedule=paper|small_data|demo        step size, learning rate, end; default paper, for millions
                                         of pairs; small_data for 30,000 to 500,000 pairs; demo
                                         ends after some minutes
-  variant=paper|tensor2tensor           where the paper and its authors' code differ; default paper
+  variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
   run_dir=FOLDER  resume=true           where to write; go on where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K

@@ -168,15 +168,15 @@ def adam(subject: Subject) -> Finding:
     # Large gradients, which clipping would change.
     rehearsal = Rehearsal(subject, gain=4.0)
     parameters = list(rehearsal.model.parameters())
-    weights, gradients, rates = [_joined(parameters)], [], []
+    weights, gradients, rates = [_flatten(parameters)], [], []
     for step in (1, 2):
         rates.append(rehearsal.update(step).learning_rate)
-        gradients.append(_joined([rehearsal.gradients[p] for p in parameters]))
-        weights.append(_joined(parameters))
+        gradients.append(_flatten([rehearsal.gradients[p] for p in parameters]))
+        weights.append(_flatten(parameters))
         if step == 1:
             state = rehearsal.trainer.optimizer.state
             moments = [
-                _joined([state[p][m] for p in parameters]) for m in ("exp_avg", "exp_avg_sq")
+                _flatten([state[p][m] for p in parameters]) for m in ("exp_avg", "exp_avg_sq")
             ]
     gradient, moved = gradients[0].abs(), (weights[1] - weights[0]).abs()
     large = gradient > 1e-6
@@ -198,7 +198,7 @@ def adam(subject: Subject) -> Finding:
     )
 
 
-def _joined(tensors: list[Tensor] | list[nn.Parameter]) -> Tensor:
+def _flatten(tensors: list[Tensor] | list[nn.Parameter]) -> Tensor:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
@@ -232,11 +232,11 @@ def learning_rates(subject: Subject) -> Finding:
     for step in (1, 4000, 100_000):
         recorded = rehearsal.update(step).learning_rate
         used = [float(group["lr"]) for group in rehearsal.trainer.optimizer.param_groups]
-        wanted = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        right = right and all(_close(rate, wanted) for rate in (recorded, *used))
+        expected = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        right = right and all(_close(rate, expected) for rate in (recorded, *used))
         shown.append(f"{', '.join(f'{rate:.3g}' for rate in used)} (step {step:,})")
     return Finding.both(", ".join(shown), right)
 
 
-def _close(found: float, wanted: float) -> bool:
-    return math.isclose(found, wanted, rel_tol=1e-5)
+def _close(found: float, expected: float) -> bool:
+    return math.isclose(found, expected, rel_tol=1e-5)

@@ -88,18 +88,18 @@ def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
 def steps(subject: Subject) -> Finding:
     """Find the step at which the trainer ends; for a run, count the steps done."""
-    training, wanted = subject.training, STEPS[subject.recipe]
+    training, expected = subject.training, STEPS[subject.recipe]
     limits = {
         f"{training.max_steps or 0:,} steps": training.max_steps,
         f"{training.max_minutes} minutes": training.max_minutes,
         f"{training.patience} validations without improvement": training.patience,
     }
     here = " or ".join(text for text, limit in limits.items() if limit is not None)
-    right = _ends_after(subject, wanted)
+    right = _ends_after(subject, expected)
     done = [record["step"] for record in _recorded(subject, "step")]
     if done:
-        here, right = f"{done[-1]:,} done, of {here}", done[-1] == wanted
-    return Finding.both(f"{here}; the paper's {subject.recipe} model: {wanted:,}", right)
+        here, right = f"{done[-1]:,} done, of {here}", done[-1] == expected
+    return Finding.both(f"{here}; the paper's {subject.recipe} model: {expected:,}", right)
 
 
 def _ends_after(subject: Subject, steps: int) -> bool:
@@ -118,14 +118,14 @@ def _ends_after(subject: Subject, steps: int) -> bool:
 def dropout_rate(subject: Subject) -> Finding:
     """Measure the dropout rate of the model in training."""
     french = subject.data.target_language == "fr"
-    wanted = 0.3 if subject.recipe == "big" and not french else 0.1
+    expected = 0.3 if subject.recipe == "big" and not french else 0.1
     try:
         rates = dropout_rates(subject.model)
     except StructureError:
         return Finding.both("none that can be measured", False)
     shown = ", ".join(f"{rate:.3g}" for rate in rates)
-    right = len(rates) == 1 and math.isclose(rates[0], wanted, abs_tol=2e-3)
-    return Finding.both(f"{shown}; the paper's {subject.recipe} model: {wanted:g}", right)
+    right = len(rates) == 1 and math.isclose(rates[0], expected, abs_tol=2e-3)
+    return Finding.both(f"{shown}; the paper's {subject.recipe} model: {expected:g}", right)
 
 
 @detail(
@@ -135,11 +135,11 @@ def dropout_rate(subject: Subject) -> Finding:
 )
 def averaging(subject: Subject) -> Finding:
     """Average two checkpoints; read the number and the interval from the configuration."""
-    training, wanted = subject.training, _AVERAGED[subject.recipe]
+    training, expected = subject.training, _AVERAGED[subject.recipe]
     minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []
     every += [f"{by_steps:,} steps"] if by_steps else []
-    right = (training.average_checkpoints, minutes, by_steps) == (wanted, 10.0, None)
+    right = (training.average_checkpoints, minutes, by_steps) == (expected, 10.0, None)
     is_mean = _average_is_mean()
     return Finding.both(
         f"the last {training.average_checkpoints}, one every {' or '.join(every)};"

@@ -69,11 +69,11 @@ def summary(rows: Sequence[Row]) -> str:
         row.finding.paper for row in rows if not row.finding.paper and not row.finding.differs
     ]
     differing = [str(row.number) for row in rows if row.finding.differs]
-    numbers = f" ({', '.join(differing)})" if differing else ""
+    listed = f" ({', '.join(differing)})" if differing else ""
     return textwrap.fill(
         f"{len(rows)} details: {paper} as the paper; {others.count(None)} as tensor2tensor, the"
         f" paper being silent; {others.count(False)} as tensor2tensor against the paper;"
-        f" {len(differing)} differ{numbers}",
+        f" {len(differing)} differ{listed}",
         COLUMNS,
     )
 

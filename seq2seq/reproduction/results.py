@@ -34,7 +34,7 @@ _KNOWN_TEXTS = {
 )
 def vocabulary(subject: Subject) -> Finding:
     """Count the rows of the shared matrix, and the parameters with these and with 40,960 rows."""
-    wanted = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
+    expected = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
     rows, config = subject.vocab_size, subject.model.config
     parameters = count_parameters(config, rows)
     tensor2tensor = count_parameters(replace(config, attention_bias=True), TENSOR2TENSOR_ROWS)
@@ -42,7 +42,7 @@ def vocabulary(subject: Subject) -> Finding:
     return Finding(
         f"{rows:,} rows, shared: {parameters:,} parameters; with 40,960 rows and biases"
         f" {tensor2tensor:,}" + (f" (the paper: {millions})" if millions else ""),
-        math.isclose(rows, wanted, rel_tol=0.02),
+        math.isclose(rows, expected, rel_tol=0.02),
         rows == TENSOR2TENSOR_ROWS,
     )
 

@@ -72,8 +72,8 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
         for q, k, v in zip(*columns, exact.w_v(memory).chunk(exact.num_heads, dim=1), strict=True):
             scores = (q @ k.T * scale).masked_fill(~mask, -math.inf)
             heads.append(scores.softmax(dim=1) @ v)
-        wanted = exact.w_o(torch.cat(heads, dim=1))
-        return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], wanted)
+        expected = exact.w_o(torch.cat(heads, dim=1))
+        return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], expected)
 
 
 def _is_causal(model: Transformer) -> bool:
@@ -100,8 +100,8 @@ def feed_forward_formula(subject: Subject) -> Finding:
             with mode(exact, training=False):
                 x = torch.randn(3, exact.inner.in_features).double()
                 inner = (x @ exact.inner.weight.T + exact.inner.bias).clamp(min=0)
-                wanted = inner @ exact.outer.weight.T + exact.outer.bias
-                errors.append(float((exact(x[None])[0] - wanted).abs().max()))
+                expected = inner @ exact.outer.weight.T + exact.outer.bias
+                errors.append(float((exact(x[None])[0] - expected).abs().max()))
     right = max(errors) < 1e-9
     formula = f"max(0, xW1 + b1)W2 + b2, in {len(errors)} of {len(errors)} to {max(errors):.0e}"
     return Finding.both(formula if right else "another formula", right)
@@ -125,11 +125,11 @@ def initialization(subject: Subject) -> Finding:
             bool((module.weight != 1).any()) or bool(module.bias.any())
         ):
             others.add("norms")
-    deviation, wanted = float(model.embedding.weight.detach().std()), model.config.d_model**-0.5
-    if not math.isclose(deviation, wanted, rel_tol=0.03):
+    deviation, expected = float(model.embedding.weight.detach().std()), model.config.d_model**-0.5
+    if not math.isclose(deviation, expected, rel_tol=0.03):
         others.add("embeddings")
     remark = f"otherwise: {', '.join(sorted(others))}" if others else "all as in tensor2tensor"
-    here = f"{remark}; embeddings' deviation {deviation:.4g}, d_model^-1/2 = {wanted:.4g}"
+    here = f"{remark}; embeddings' deviation {deviation:.4g}, d_model^-1/2 = {expected:.4g}"
     return Finding.both(here, not others)
 
 

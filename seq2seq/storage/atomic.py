@@ -78,7 +78,7 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that the user has named; it is replaced when the block ends without an error.
+    """Write a file that the user named; it is replaced when the block ends without an error.
 
     Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
     file that it points to is replaced. Pipes, devices and standard output are written to directly.
@@ -134,9 +134,9 @@ def write_folder(
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a new folder of this name would replace an empty one, one of ours, or nothing.
+    """Check that a new folder may have this name: it is free, empty or written by this program.
 
-    A folder is ours if it has a manifest that this program wrote.
+    A folder that this program wrote has a manifest.
 
     Raises:
         UserError: if something else is there: a file, a link, a device, a folder of other things.
@@ -312,7 +312,7 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let processes on this machine rename in a folder one after the other."""
+    """Lock a folder, so that processes on this machine rename in it one after the other."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some file systems have no locks
@@ -361,13 +361,13 @@ def _is_replaceable(folder: Path) -> bool:
 
 
 def _final_name(path: Path) -> str | None:
-    """The final name of a temporary one, or None of any other name."""
+    """Return the final name of a temporary one, or None for any other name."""
     found = _TEMPORARY_NAME.fullmatch(path.name)
     return found[1] if found else None
 
 
 def _is_abandoned(fresh: Path) -> bool:
-    """Whether the process that made a temporary name, on this machine or another, has ended."""
+    """Return whether the process that made a temporary name has ended, on any machine."""
     lock = fresh.with_suffix(".lock")
     try:
         with lock.open("r+") as file:
@@ -384,7 +384,7 @@ def _is_abandoned(fresh: Path) -> bool:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether a file is this process's standard output, as /dev/stdout is."""
+    """Return whether a file is this process's standard output, as /dev/stdout is."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:

@@ -1,4 +1,4 @@
-"""JSON and tensors from files that may come from anyone: exactly what is expected, or a refusal.
+"""Strict reading of JSON and tensors from untrusted files: anything unexpected is an error.
 
 PyTorch is imported only where tensors are read: commands that need no model start without it.
 """
@@ -91,7 +91,7 @@ def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
 
 
 def max_bytes(expected: Mapping[str, "Tensor"]) -> int:
-    """The largest size of a safetensors file of these tensors, which may be on the meta device."""
+    """Return the largest size of a safetensors file of these tensors (meta tensors suffice)."""
     data = sum(value.numel() * value.element_size() for value in expected.values())
     return _LENGTH_BYTES + _max_header_bytes(expected) + data
 
@@ -102,10 +102,10 @@ def parse_tensors(
     """Read the tensors of a safetensors file whose header lists exactly those expected.
 
     Args:
-        path: the file's, for messages.
-        content: the file's.
+        path: the path of the file, for messages.
+        content: the content of the file.
         expected: names, shapes and types, as tensors on any device, the meta device included.
-        what: the tensors, in messages.
+        what: the name of the tensors, for messages.
 
     Raises:
         UserError: if it is not a safetensors file, names, shapes or types differ, or a value is not

@@ -1,4 +1,4 @@
-"""The metrics of the updates, one by one and summed up."""
+"""The metrics of an update, and their sums over several."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class StepMetrics(NamedTuple):
     learning_rate: float
     seconds: float
     waited: float
-    """Seconds of these spent on reading the batches."""
+    """Seconds of these spent waiting for batches."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class RunningMetrics:
         self.waited += step.waited
 
     def summary(self) -> dict[str, float]:
-        """Losses per target token, tokens per step and per second, waiting as a share of time."""
+        """Return losses per target token, tokens per step and second, and the share of waiting."""
         seconds = max(self.seconds, 1e-9)  # a clock may stand still
         return {
             "train/loss": self.smoothed / self.target_tokens,
