@@ -210,7 +210,7 @@ def test_a_bad_call_gets_one_line(
     assert (places["text"].read_text(), places["nowhere"].exists()) == ("one line\n", False)
 
 
-def test_debug_shows_where(places: dict[str, Path]) -> None:
+def test_debug_shows_a_traceback(places: dict[str, Path]) -> None:
     from seq2seq.errors import UserError
 
     with pytest.raises(UserError):

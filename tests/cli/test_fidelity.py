@@ -34,7 +34,7 @@ def write_run(folder: Path, *, model: TransformerConfig = MODEL, bleu: float = 2
     return folder
 
 
-def test_a_small_model_differs_where_it_is_small(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_differences_of_a_small_model_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fidelity", "--json", "--strict", *TINY]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert [row["number"] for row in rows] == list(range(1, 28))
@@ -60,7 +60,7 @@ def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "remove the overrides" in capsys.readouterr().err
 
 
-def test_complaints_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fidelity", "model=bigg"]) == 2
     assert "did you mean big?" in capsys.readouterr().err
     assert main(["fidelity", "model.d_modell=4"]) == 2

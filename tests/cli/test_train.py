@@ -20,7 +20,7 @@ def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(path)
 
 
-def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
+def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()} - {"averaged"}
     assert names == {
         "config.yaml",
@@ -174,9 +174,7 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     assert "dropout: 0.1 before, 0.3 now" in result.err
 
 
-def test_a_start_that_post_ln_may_not_survive_is_warned_about(
-    corpus, seq2seq: Callable, tmp_path: Path
-) -> None:
+def test_a_risky_warm_up_is_warned_about(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
     deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
     assert "raise training.warmup_steps or lower" in deep.err
@@ -248,7 +246,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 
 
-def test_sigterm_saves_and_leaves(corpus, tmp_path: Path) -> None:
+def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path) as process:

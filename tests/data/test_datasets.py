@@ -132,7 +132,7 @@ def test_refusals_name_the_dataset(tmp_path: Path) -> None:
         list(read_pairs(config, "train"))
 
 
-def test_a_dataset_of_the_hub_is_asked_for_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_the_hub_is_requested_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def load_dataset(path: str, name: str | None, **options: Any) -> Any:

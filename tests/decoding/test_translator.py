@@ -151,7 +151,7 @@ def test_low_precision_translates_with_a_copy(
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
-def test_batches_keep_to_their_budget(
+def test_batches_stay_within_their_budget(
     make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = make_translator(batch_tokens=64)
@@ -276,7 +276,7 @@ def test_nbest_candidates_come_the_best_first(
             assert "".join(candidate.pieces).replace("▁", " ").strip() == candidate.text.strip()
 
 
-def test_an_output_of_the_greatest_length_is_marked_as_truncated(
+def test_an_output_of_the_maximum_length_is_marked_as_truncated(
     make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     for translation, ids in zip(

@@ -79,7 +79,7 @@ def test_another_process_builds_the_same_batches(path: Path, trial) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_workers_at_once_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
+def test_concurrent_workers_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
     batching = make_batching(path)
     for epoch in range(trials(3, 20)):
         with trial(f"batches by {workers} at once"):

@@ -73,7 +73,7 @@ def test_a_row_does_not_depend_on_its_batch_mates(levels: int) -> None:
         assert torch.equal(product(row.unsqueeze(0))[0], expected)
 
 
-def test_rows_of_zeros_and_of_no_numbers_stay_so(levels: int) -> None:
+def test_rows_of_zeros_and_of_nan_stay_so(levels: int) -> None:
     x, matrix = draw(4, 64), draw(8, 64, seed=2)
     matrix[3] = 0
     x[1], x[2, 5], x[3, 5] = 0, torch.nan, torch.inf

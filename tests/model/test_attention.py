@@ -65,7 +65,7 @@ def test_weights_are_distributions_over_what_may_be_attended_to() -> None:
     assert (weights[..., [0, 2]] > 0).all()
 
 
-def test_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
+def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
     assert causal_mask(5, torch.device("cpu")).tolist() == [
         [s <= t for s in range(5)] for t in range(5)
     ]

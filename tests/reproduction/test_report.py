@@ -384,7 +384,7 @@ def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "softmax(QK^T) V" in sublayers.attention_formula(subject()).here
 
 
-def test_masked_keys_that_weigh_more_than_nothing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def lenient(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
     ) -> Tensor:
@@ -563,7 +563,7 @@ def test_fewer_candidates_than_twice_the_beam_are_not_as_tensor2tensor(
     assert "fewer than 2 x beam" in found.here
 
 
-def test_a_search_that_goes_on_to_the_end_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_does_not_stop_early_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     beam_search = decoding.beam_search
 
     def to_the_end(step: Any, state: Any, max_lengths: Tensor, *rest: Any, **facts: Any) -> Any:
@@ -643,7 +643,7 @@ def test_a_step_of_many_micro_batches_is_examined_as_fast() -> None:
     assert recipe.batch(examined).differs
 
 
-def test_an_examination_leaves_the_model_as_it_was() -> None:
+def test_an_examination_does_not_change_the_model() -> None:
     examined = subject()
     examined.model.eval()
     before = {name: value.clone() for name, value in examined.model.state_dict().items()}
