@@ -218,8 +218,8 @@ def measure_apart(work: Work, system: System) -> dict[str, Any] | None:
     if done.returncode:
         print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
         return None
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def print_table(
@@ -301,8 +301,8 @@ def main() -> None:
             results: dict[System, list[dict[str, Any]]] = {}
             for _ in range(arguments.rounds):
                 for system in systems:
-                    if figures := measure_apart(work, system):
-                        results.setdefault(system, []).append(figures)
+                    if measured := measure_apart(work, system):
+                        results.setdefault(system, []).append(measured)
             print_table(beam, results, references)
 
 

@@ -356,8 +356,8 @@ def measure_apart(work: Work, system: System) -> dict[str, float]:
     )
     if done.returncode:
         raise SystemExit(f"{system.name}: {done.stderr.strip().splitlines()[-1]}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -387,7 +387,7 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
         system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         for system, rounds in results.items()
     }
-    alone = {s.precision: figures for s, figures in median.items() if s.make == "products"}
+    alone = {s.precision: measured for s, measured in median.items() if s.make == "products"}
     print(
         "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization |\n"
         "|---|---|---|---|---|---|---|"
@@ -395,13 +395,13 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
     corpus = EncodedCorpus(work.corpus)
     lengths = (float(corpus.source_lengths.mean()), float(corpus.target_lengths.mean()))
     for system, rounds in results.items():
-        figures, seconds = median[system], median[system]["seconds"]
+        measured, seconds = median[system], median[system]["seconds"]
         speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)
         flops = step_flops(
             work.config,
             work.vocab_size,
-            source_tokens=figures["tokens"] * lengths[0] / sum(lengths),
-            target_tokens=figures["tokens"] * lengths[1] / sum(lengths),
+            source_tokens=measured["tokens"] * lengths[0] / sum(lengths),
+            target_tokens=measured["tokens"] * lengths[1] / sum(lengths),
             source_length=lengths[0],
             target_length=lengths[1],
         )
@@ -409,9 +409,9 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
         if system.precision in alone:
             efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
         print(
-            f"| {system.name} | {figures['tokens'] / seconds:,.0f} |"
+            f"| {system.name} | {measured['tokens'] / seconds:,.0f} |"
             f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.3f} |"
-            f" {figures['peak'] / 2**30:.1f} | {efficiency} |"
+            f" {measured['peak'] / 2**30:.1f} | {efficiency} |"
             f" {flops / seconds / peak[system.precision]:.2f} |"
         )
     print(

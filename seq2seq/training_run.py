@@ -83,7 +83,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         run.fit()
         if run.trainer.signal is not None:
             logger.info(
-                f"stopped and saved at step {run.trainer.progress.step}; go on with the same"
+                f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
                 f" command and run_dir={folder} resume=true"
             )
             return 128 + run.trainer.signal
@@ -149,7 +149,7 @@ class TrainingRun:
         saved = restore_checkpoint(newest, self.trainer.model, self.trainer.optimizer)
         before = self.state().restored(newest / "progress.json", saved)
         self.trainer.progress = before.progress
-        logger.info(f"going on from {newest}, epoch {before.progress.epoch + 1}")
+        logger.info(f"continuing from {newest}, epoch {before.progress.epoch + 1}")
         return before
 
     def is_trained(self) -> bool:
@@ -244,7 +244,9 @@ class TrainingRun:
                 )
         except DivergenceError as error:
             newest = newest_good(self.folder, logger.warning) if is_main else None
-            where = f"go on from {newest} with resume=true" if newest else "there is no checkpoint"
+            where = (
+                f"continue from {newest} with resume=true" if newest else "there is no checkpoint"
+            )
             raise UserError(f"{error}; {where}") from error
         finally:
             recorder.close()
@@ -313,7 +315,7 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
                 raise UserError(f"{path}: a link or a device in the run folder; remove it")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
-            f"{folder}: already exists; choose another run_dir, or add resume=true to go on"
+            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
     check_writable(folder)
 

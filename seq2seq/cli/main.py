@@ -50,7 +50,7 @@ Train a model from parallel text; a Hydra application: every choice is KEY=VALUE
                                         ends after some minutes
   variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
-  run_dir=FOLDER  resume=true           where to write; go on where it stopped
+  run_dir=FOLDER  resume=true           where to write; continue where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
 
   --cfg job        print the whole configuration, every key that can be overridden

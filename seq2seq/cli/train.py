@@ -74,7 +74,7 @@ def _run_application(world: World) -> list[int]:
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
                 exit_codes.append(run_training(config, folder, yaml, world))
         except Exception as error:
-            # Raised below, outside Hydra, so that the other runs of a --multirun go on.
+            # Raised below, outside Hydra, so that the other runs of a --multirun continue.
             if errors:
                 logger.error(f"seq2seq: {errors[-1]}")
             errors.append(error)

@@ -110,7 +110,7 @@ class DataConfig:
     """Which training pairs are left out."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """How the vocabulary is made."""
+    """The options of the vocabulary."""
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:

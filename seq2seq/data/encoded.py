@@ -46,7 +46,7 @@ class EncodedCorpus:
             self._target = _Column(file, [batch.column("target") for batch in batches])
         except (OSError, KeyError, pa.ArrowException) as error:
             raise UserError(
-                f"{path}: is no readable encoded corpus; delete its folder to have it made again"
+                f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error
         self.source_lengths = self._source.lengths
         self.target_lengths = self._target.lengths

@@ -46,7 +46,7 @@ _PAIRS_PER_MESSAGE = 1_000_000
 
 @dataclass(kw_only=True)
 class FilterCounts:
-    """How many pairs of a split were left out, each counted under the first reason that applies."""
+    """Counts of the pairs of a split that were left out, under the first reason that applies."""
 
     read: int = 0
     blank_source: int = 0

@@ -31,7 +31,7 @@ class FusedAttention(MultiHeadAttention):
         self.dropout = plain.dropout
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """As `MultiHeadAttention.forward`."""
+        """See `MultiHeadAttention.forward`."""
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)

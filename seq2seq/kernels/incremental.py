@@ -20,7 +20,7 @@ class PositionsFirstCache(LayerCache):
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """As `LayerCache.start`."""
+        """See `LayerCache.start`."""
         b, h = memory_keys.shape[:2]
         keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
         values = memory_values.new_empty(0, b, h, memory_values.size(3))
@@ -35,7 +35,7 @@ class PositionsFirstCache(LayerCache):
         self.length += 1
 
     def reorder(self, parents: Tensor) -> None:
-        """As `LayerCache.reorder`."""
+        """See `LayerCache.reorder`."""
         self.keys = self._reordered(self.keys, parents)
         self.values = self._reordered(self.values, parents)
 
@@ -67,17 +67,17 @@ class FastIncrementalDecoder(IncrementalDecoder):
         self.projection = PackedProduct([model.embedding], pack)
 
     def project(self, states: Tensor) -> Tensor:
-        """As `IncrementalDecoder.project`."""
+        """See `IncrementalDecoder.project`."""
         return self.projection(states)
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """As `IncrementalDecoder.project_memory`."""
+        """See `IncrementalDecoder.project_memory`."""
         assert isinstance(module, PackedAttention)
         keys, values = module.project_memory(memory)
         return module.split_heads(keys), module.split_heads(values)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """As `IncrementalDecoder.self_attention`."""
+        """See `IncrementalDecoder.self_attention`."""
         assert isinstance(module, PackedAttention)
         n, h = x.size(0), module.num_heads
         query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
@@ -94,7 +94,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
-        """As `IncrementalDecoder.cross_attention`."""
+        """See `IncrementalDecoder.cross_attention`."""
         assert isinstance(module, PackedAttention)
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.q(x.view(b, -1, x.size(2))))

@@ -115,7 +115,7 @@ class PackedAttention(MultiHeadAttention):
         self.qkv = PackedProduct(linears, pack)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """As `MultiHeadAttention.forward`."""
+        """See `MultiHeadAttention.forward`."""
         if memory is x:
             query, key, value = map(self.split_heads, self.project_self(x))
         else:

@@ -150,7 +150,7 @@ def check_replaceable(folder: Path) -> None:
             _read_manifest(folder)
             return
     raise UserError(
-        f"{folder}: is there already and was not written by this program; choose another name, or"
+        f"{folder}: already exists and was not written by this program; choose another name, or"
         " move it away"
     )
 

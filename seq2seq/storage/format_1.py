@@ -26,7 +26,7 @@ _PROJECTION = re.compile(r"(.+)\.w_([qkv])\.(weight|bias)")
 
 
 class Place(NamedTuple):
-    """Where format 1 keeps a parameter."""
+    """The place of a parameter in format 1."""
 
     name: str
     rows: slice

@@ -51,7 +51,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     except RecursionError:
         raise UserError(f"{path}: damaged, nested too deeply") from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged, not the JSON that was written: {error}") from None
+        raise UserError(f"{path}: damaged, not valid JSON: {error}") from None
 
 
 def check_schema(path: Path, found: object, expected: object, where: str = "the file") -> None:
@@ -73,7 +73,7 @@ def check_schema(path: Path, found: object, expected: object, where: str = "the 
 
 
 def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
-    """Make a dataclass from its keys and values in JSON; enumerations are saved by value.
+    """Make a dataclass from JSON keys and values; enumerations are saved by value.
 
     Raises:
         UserError: if a key is unknown or missing, a value has another type or is not one of the
@@ -137,7 +137,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key[:100]!r} stands twice")
+            raise ValueError(f"the key {key[:100]!r} occurs twice")
         found[key] = value
     return found
 

@@ -101,7 +101,7 @@ class TrainingConfig:
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
                 f" can't be filled: {micro_batches} micro-batches of this corpus hold"
-                f" {source:,.0f} and {target:,.0f}; take schedule=small_data, or lower"
+                f" {source:,.0f} and {target:,.0f}; use schedule=small_data, or lower"
                 " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
 

@@ -55,7 +55,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that decides, writes and prints."""
+        """Whether this is the main process, which decides, writes and prints."""
         return self.rank == 0
 
     def own_device(self, device: torch.device) -> torch.device:
@@ -67,7 +67,7 @@ class World:
         if self.size == 1 or device.type != "cuda":
             return device
         if device.index is not None:
-            raise UserError(f"device={device}: one GPU for {self.size} processes; leave it out")
+            raise UserError(f"device={device}: one GPU for {self.size} processes; remove it")
         count = torch.cuda.device_count()
         if self.local_rank >= count:
             raise UserError(

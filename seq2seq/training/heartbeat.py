@@ -29,7 +29,7 @@ class Heartbeat:
     """A context in which this process sends heartbeats and checks those of the others.
 
     Missed beats are counted in this process' own beats, so that a training that was suspended as a
-    whole goes on.
+    whole continues.
 
     Args:
         store: read and written by all processes, through a connection that nothing else uses.
@@ -150,7 +150,7 @@ class Heartbeat:
     def _end(self, reason: str) -> NoReturn:
         if reason:
             logger.error(
-                f"seq2seq: {reason}: the training ends; go on from its last checkpoint with the"
+                f"seq2seq: {reason}: the training ends; continue from its last checkpoint with the"
                 " same command, its run_dir=... and resume=true"
             )
         self._leave()

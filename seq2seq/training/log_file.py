@@ -27,7 +27,7 @@ class DeferredFileHandler(MemoryHandler):
 
 class _FileHandler(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """On a full disk the training goes on without its log; a failed save is reported."""
+        """Ignore errors: on a full disk the training continues without its log."""
 
 
 @contextmanager

@@ -11,11 +11,11 @@ class StepMetrics(NamedTuple):
     smoothed: float
     """Label-smoothed loss in nats, summed over the target tokens."""
     cross_entropy: float
-    """The same without smoothing."""
+    """Loss without label smoothing, in nats, summed over the target tokens."""
     source_tokens: int
-    """Without padding."""
+    """Source tokens, padding not counted."""
     target_tokens: int
-    """Without padding."""
+    """Target tokens, padding not counted."""
     gradient_norm: float
     learning_rate: float
     seconds: float
@@ -34,7 +34,7 @@ class RunningMetrics:
     target_tokens: int = 0
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
-    """Of the last update."""
+    """The learning rate of the last update."""
     seconds: float = 0.0
     waited: float = 0.0
 

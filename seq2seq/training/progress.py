@@ -26,7 +26,7 @@ class Progress:
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     ended: str = ""
-    """Why it ended; empty while it goes on."""
+    """The reason for the end; empty until then."""
 
     def __post_init__(self) -> None:
         """Check values that may come from a file.

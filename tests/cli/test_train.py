@@ -193,7 +193,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
     result = seq2seq("train", *corpus.overrides(), f"run_dir={trained}", "seed=7")
     assert result.code == 1
     assert result.err.strip().endswith(
-        "already exists; choose another run_dir, or add resume=true to go on"
+        "already exists; choose another run_dir, or add resume=true to continue"
     )
     assert (trained / "config.yaml").read_bytes() == before
 

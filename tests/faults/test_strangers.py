@@ -118,7 +118,7 @@ MODELS: dict[str, tuple[Change, str]] = {
         edit(CONFIG, '"format"', f'"_target_": "os.system", "command": "touch {CANARY}", "format"'),
         "_target_",
     ),
-    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "stands twice"),
+    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "occurs twice"),
     "NaN for a rate": (edit(CONFIG, '"dropout": 0.1', '"dropout": NaN'), "NaN"),
     "a number of 4,000 digits": (edit(CONFIG, '"d_ff": 8', f'"d_ff": {"9" * 4000}'), "too large"),
     "nested 30,000 deep": (replace(CONFIG, b"[" * 30_000), "nested too deeply"),

@@ -323,7 +323,7 @@ def test_only_an_empty_folder_or_one_of_this_program_is_replaced(
     place(path)
     before = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
     for write in (lambda: write_folder(path, FILES), lambda: check_replaceable(path)):
-        with pytest.raises(UserError, match=r"place: is there already.*choose another name"):
+        with pytest.raises(UserError, match=r"place: already exists.*choose another name"):
             write()
     after = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
     assert {item: status.st_ino for item, status in after.items()} == {

@@ -375,7 +375,7 @@ def test_an_average_replaces_nothing_but_a_model(
     before = {path: path.stat().st_ino for path in (*run.rglob("*"), *mine.rglob("*"))}
     for output in (mine, mine / "thesis", run, run / "checkpoints", run / "..", Path("/")):
         assert main(["average", "--model", str(run), "--last", "2", "-o", str(output)]) == 1
-        assert "is there already" in capfd.readouterr().err
+        assert "already exists" in capfd.readouterr().err
     assert {path: path.stat().st_ino for path in before} == before
     for _ in range(2):
         assert main(["average", "--model", str(run), "--last", "2"]) == 0
