@@ -26,6 +26,8 @@ class TranslationKernels:
     """Matrices in oneDNN's layout, on a CPU."""
     step: bool = True
     """Packed projections and cheap self-attention in a search step."""
+    topk: bool = True
+    """Candidates selected for a few sentences at a time, by the maxima of blocks."""
 
 
 def use_translation_kernels(
