@@ -1,4 +1,4 @@
-"""What only a GPU can show; skipped where there is none."""
+"""Tests that need a GPU; skipped without one."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the health line counts."""
+"""The counts of the health line."""
 
 import pytest
 

@@ -225,7 +225,7 @@ def test_unequal_files_are_refused_or_counted(
 
 
 def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str] | None:
-    """What the error says of a corpus that can't be trained on; None for one that can."""
+    """Return the expected error for a corpus that can't be trained on, else None."""
     if len(sources) != len(targets):
         first = min(len(sources), len(targets)) + 1
         return [

@@ -118,7 +118,7 @@ def test_products_that_are_wrong_or_missing_are_refused(product: type[Saturating
 
 
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:
-    """oneDNN can be told to make do with what an older processor has."""
+    """oneDNN can be restricted to the instructions of an older processor."""
     tests = [f"{__file__}::test_integers_come_out_exactly"]
     tests += [f"{__file__}::test_the_product_is_that_of_the_rounded_factors"]
     done = subprocess.run(

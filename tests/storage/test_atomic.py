@@ -340,7 +340,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def leave(folder: Path, name: str, *, age: float = 0.0) -> Path:
-    """What a process leaves that dies while it writes."""
+    """Make the leftovers of a process that died while it wrote."""
     path = folder / name
     path.mkdir()
     (path / "part").write_bytes(b"half")

@@ -1,4 +1,4 @@
-"""What a training is resumed from: equal, changed, of an earlier version, or damaged."""
+"""The state from which a training resumes: equal, changed, of an earlier version, or damaged."""
 
 import json
 from collections.abc import Callable

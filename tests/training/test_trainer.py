@@ -375,7 +375,7 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     train(trainer, validate, save)
     assert saves == [5]
     assert trainer.signal == signal.SIGTERM
-    # A validation that was given up is made by the training that goes on.
+    # The resumed training makes the validation that was interrupted.
     assert trainer.progress.validation_pending == (place == "validate")
 
 
