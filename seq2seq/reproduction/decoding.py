@@ -53,7 +53,7 @@ def _search(
 
 
 @detail(
-    "beam (6.1)", paper="beam 4, alpha 0.6", tensor2tensor="the same, 2 x beam candidates a step"
+    "beam (6.1)", paper="beam 4, alpha 0.6", tensor2tensor="the same, 2 x beam candidates per step"
 )
 def beam(subject: Subject) -> Finding:
     """Count the hypotheses and the candidates of a search."""
@@ -69,7 +69,7 @@ def beam(subject: Subject) -> Finding:
     right = state.rows == 4 and math.isclose(alpha, 0.6, abs_tol=1e-6)
     return Finding(
         f"beam {state.rows}, alpha {alpha:.4g} (from the scores of two lengths);"
-        f" {'' if twice else 'fewer than '}2 x beam candidates a step",
+        f" {'' if twice else 'fewer than '}2 x beam candidates per step",
         right,
         right and twice,
     )

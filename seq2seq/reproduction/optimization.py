@@ -40,8 +40,8 @@ class Rehearsal:
             self.model.embedding.weight.mul_(gain)
         corpus = synthetic_corpus(400, mean_length=8, vocab_size=_VOCAB_SIZE)
         batching = Batching(corpus, source_tokens=96, target_tokens=96, seed=1)
-        parts = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
-        self.micro_batches = batching.epoch(0)[:parts]
+        count = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
+        self.micro_batches = batching.epoch(0)[:count]
         self.trainer = Trainer(
             self.model,
             batching,
@@ -153,10 +153,10 @@ def loss_normalization(subject: Subject) -> Finding:
     reduced = not whole and _close(metrics.smoothed, targets.loss - entropy)
     divided = _close(targets.divisor, tokens) and metrics.target_tokens == tokens
     right = divided and (whole or reduced)
-    parts = targets.micro_batches
+    count = targets.micro_batches
     return Finding.both(
-        f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {parts}"
-        f" micro-batch{'es' if parts > 1 else ''}"
+        f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {count}"
+        f" micro-batch{'es' if count > 1 else ''}"
         + ("; recorded minus the entropy of the targets" if reduced else ""),
         right,
     )

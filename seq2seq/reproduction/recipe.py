@@ -32,8 +32,11 @@ def batch(subject: Subject) -> Finding:
     """Count the tokens of a step, in the run's metrics or in batches of synthetic pairs."""
     training = subject.training
     statistics, longest = synthetic_batches(training)
-    parts = training.micro_batches
-    source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
+    micro_batches = training.micro_batches
+    source, target = (
+        micro_batches * statistics.source_tokens,
+        micro_batches * statistics.target_tokens,
+    )
     where = f"on synthetic news; padding {statistics.padding:.1%}"
     recorded = _recorded(subject, "train/source_tokens")
     if recorded:
@@ -49,11 +52,11 @@ def batch(subject: Subject) -> Finding:
     )
     tensor2tensor = (
         training.count_longer_side
-        and (parts, training.micro_batch_tokens) == (8, 4096)
+        and (micro_batches, training.micro_batch_tokens) == (8, 4096)
         and longest <= 4096
     )
     budget = (
-        f"{parts} x {training.micro_batch_tokens:,} of the longer side, padding counted"
+        f"{micro_batches} x {training.micro_batch_tokens:,} of the longer side, padding counted"
         if training.count_longer_side
         else f"{sides[0]:,} + {sides[1]:,}"
     )

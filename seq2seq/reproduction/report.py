@@ -23,8 +23,8 @@ COLUMNS = 120
 
 DETAILS = [
     value
-    for part in (layers, embedding, sublayers, optimization, recipe, decoding, results)
-    for value in vars(part).values()
+    for module in (layers, embedding, sublayers, optimization, recipe, decoding, results)
+    for value in vars(module).values()
     if isinstance(value, Detail)
 ]
 

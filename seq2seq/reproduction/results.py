@@ -105,7 +105,7 @@ def bleu_variants(subject: Subject) -> Finding:
 def cost(subject: Subject) -> Finding:
     """Count the operations from the sizes of the model; the paper estimates them from time."""
     statistics, _ = synthetic_batches(subject.training)
-    parts, recipe = subject.training.micro_batches, subject.recipe
+    micro_batches, recipe = subject.training.micro_batches, subject.recipe
     flops = partial(
         step_flops,
         source_length=statistics.source_tokens / statistics.sentences,
@@ -114,8 +114,8 @@ def cost(subject: Subject) -> Finding:
     step = flops(
         subject.model.config,
         subject.vocab_size,
-        source_tokens=parts * statistics.source_tokens,
-        target_tokens=parts * statistics.target_tokens,
+        source_tokens=micro_batches * statistics.source_tokens,
+        target_tokens=micro_batches * statistics.target_tokens,
     )
     paper_step = flops(
         PAPER_MODELS[recipe], _VOCABULARY["de"], source_tokens=25_000, target_tokens=25_000

@@ -87,11 +87,11 @@ def rename_moments(
     moments: Mapping[str, Tensor], parameters: Mapping[str, Tensor], config: TransformerConfig
 ) -> dict[str, Tensor]:
     """Rename Adam's moments from `NUMBER.MOMENT` of format 1 to the current `NAME.MOMENT`."""
-    numbers = {name: number for number, name in enumerate(expected_weights(parameters, config))}
+    indices = {name: number for number, name in enumerate(expected_weights(parameters, config))}
     renamed = {}
     for name in parameters:
         place = find_place(name, config)
         for moment in ("step", "exp_avg", "exp_avg_sq"):
-            value = moments[f"{numbers[place.name]}.{moment}"]
+            value = moments[f"{indices[place.name]}.{moment}"]
             renamed[f"{name}.{moment}"] = (value[place.rows] if value.dim() else value).clone()
     return renamed

@@ -82,8 +82,8 @@ _RENAMED = {
 def _from_format_1(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
     """Convert the content of a file in format 1 to this format."""
 
-    def renamed(part: dict[str, Any]) -> dict[str, Any]:
-        return {_RENAMED.get(name, name): value for name, value in part.items()}
+    def renamed(section: dict[str, Any]) -> dict[str, Any]:
+        return {_RENAMED.get(name, name): value for name, value in section.items()}
 
     try:
         return {

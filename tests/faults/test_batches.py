@@ -149,9 +149,9 @@ def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
     steps = 2 * epoch + 5
     uninterrupted, _ = train(path, Progress(), steps)
     assert len(uninterrupted) == 2 * steps
-    cuts = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
-    for cut in (epoch, epoch + 1, *cuts):
+    stops = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
+    for stop in (epoch, epoch + 1, *stops):
         with trial("batches after resume"):
-            before, progress = train(path, Progress(), cut)
+            before, progress = train(path, Progress(), stop)
             after, _ = train(path, deepcopy(progress), steps)
             assert before + after == uninterrupted

@@ -382,10 +382,10 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
 def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
-    numbers = torch.get_rng_state()
+    rng_state = torch.get_rng_state()
     tried.fit_memory()
     assert tried.slices == 1
-    assert torch.equal(numbers, torch.get_rng_state())
+    assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
         train(trainer)
