@@ -41,7 +41,7 @@ class Config:
     seed: int = 1
     """Seed of weights, order and dropout."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 if it makes this machine's matrix products faster."""
     heartbeat_timeout: float = 30.0

@@ -41,7 +41,7 @@ class TranslationOptions:
     """
 
     device: str = "auto"
-    """`auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
+    """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
     precision: str = "fp32"
     """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
     where it is faster, else `fp32`."""

@@ -180,7 +180,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def present_name(folder: Path) -> Path:
-    """Find a folder: under its name, or where an interrupted replacement has left it."""
+    """Find a folder, under its name or where an interrupted replacement left it."""
     if folder.exists() or not folder.parent.is_dir():
         return folder
     moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
@@ -188,7 +188,7 @@ def present_name(folder: Path) -> Path:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what dead processes left in a folder, and put back what they had moved away."""
+    """Remove leftovers of dead processes from a folder, and put back what they moved away."""
     if not parent.is_dir():
         return
     names = {path.with_suffix(".new"): _final_name(path) for path in parent.iterdir()}
@@ -276,7 +276,7 @@ def _read_manifest(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _temporary_name(path: Path) -> Iterator[Path]:
-    """A name to write under, locked until the block ends; what has it then is removed.
+    """Provide a temporary name, locked until the block ends, when anything left there is removed.
 
     The leftovers of dead processes beside it are removed first.
     """
@@ -297,7 +297,7 @@ def _temporary_name(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """A new file with the mode of `path`, which takes its place when the block ends."""
+    """Open a new file with the mode of `path`; it replaces `path` when the block ends."""
     with part.open("xb") as file:
         with suppress(FileNotFoundError):
             status = path.lstat()

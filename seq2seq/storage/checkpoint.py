@@ -191,9 +191,9 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
 
 
 def remove_old(run: Path, newest: Path, keep: int) -> None:
-    """Keep the newest checkpoint and those before it, `keep` in all, and remove the others.
+    """Keep the `keep` checkpoints up to `newest`, and remove the others.
 
-    Steps after the newest are damaged ones that a resumed training has skipped.
+    Checkpoints after it are damaged ones that a resumed training has skipped.
     """
     folders = checkpoints(run)
     end = folders.index(newest) + 1

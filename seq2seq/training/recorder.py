@@ -33,7 +33,7 @@ class Recorder(Protocol):
 
 
 class NullRecorder:
-    """Records nothing: for all processes but the main one, and for tests."""
+    """Records nothing; used by all processes but the main one, and by tests."""
 
     def show_progress(self, progress: Progress) -> None:
         """Do nothing."""
