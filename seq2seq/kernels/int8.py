@@ -52,7 +52,7 @@ def quantized_product(
     """Make the function x (..., K) -> x matrix^T + bias (..., M), both factors in eight bits.
 
     Args:
-        matrix: (M, K), float32 on the CPU; x must be so too.
+        matrix: (M, K), float32 on the CPU, as x must be.
         bias: (M,), not rounded, or None.
         product: multiplies the integers.
 
