@@ -92,7 +92,7 @@ def test_learned_positions_are_added_up_to_the_last_one() -> None:
     expected = made.embedding.weight[token_ids] * 4 + made.positions.weight
     torch.testing.assert_close(made.embed(token_ids), expected)
     made.embed(token_ids[:, :1], first_position=4)
-    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
         made.embed(token_ids[:, :1], first_position=5)
-    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
         made.embed(torch.zeros(1, 6, dtype=torch.long))
