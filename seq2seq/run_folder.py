@@ -53,11 +53,11 @@ def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
 def _check_work(folder: Path, *, resume: bool) -> None:
     if resume and not checkpoints(folder):
         raise UserError(
-            f"{folder}: no checkpoint to resume from; leave resume=true out to start anew"
+            f"{folder}: no checkpoint to resume from; leave out resume=true to start a new training"
         )
     if not resume and _holds_work(folder):
         raise UserError(
-            f"{folder}: exists already; choose another run_dir, or add resume=true to go on"
+            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
 
 

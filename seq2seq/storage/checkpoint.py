@@ -43,7 +43,7 @@ from seq2seq.storage.strict import (
 from seq2seq.storage.tensors import safetensors_pieces
 
 FORMAT = 2
-"""What is written; format 1, which had other names for the tensors, is still read."""
+"""The format to write; format 1, which had other names for the tensors, is still read."""
 
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
@@ -56,7 +56,7 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class _SavedConfig(NamedTuple):
-    """What `config.json` holds."""
+    """The content of `config.json`."""
 
     format: int
     source_language: str
@@ -66,7 +66,7 @@ class _SavedConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with what it needs to translate text."""
+    """A model with its tokenizer and languages."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -75,7 +75,7 @@ class TrainedModel:
 
 
 def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
-    """A model for this project's token ids."""
+    """Make a model for this project's token ids."""
     return Transformer(config, vocab_size=vocab_size, padding_id=PADDING_ID, start_id=START_ID)
 
 
@@ -83,7 +83,7 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder.
 
     Raises:
-        UserError: if it can't be written, or the folder holds something else than a model.
+        UserError: if it can't be written, or the folder holds something other than a model.
     """
     write_folder(folder, _model_files(trained))
 
@@ -209,7 +209,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first: the folders named by a step."""
+    """List the checkpoints of a run, the folders named by a step, oldest first."""
     steps = {
         int(found[1]): folder
         for folder in (run / "checkpoints").glob("step_*")
@@ -261,7 +261,7 @@ def remove_old(run: Path, keep: int) -> None:
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:
-    """The mean of several checkpoints' weights (section 6.1), summed in float64.
+    """Compute the mean of several checkpoints' weights (section 6.1), in float64.
 
     Raises:
         UserError: if there are no folders, one is damaged, or they hold different models.
@@ -284,7 +284,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 
 
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
-    """The choices that averaged models share: dropout may change while a model is trained."""
+    """Reset the dropout rates, which may differ between averaged checkpoints."""
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 

@@ -1,6 +1,6 @@
-"""Signals that end a training: at once while there is nothing to save, else after a save.
+"""Signals that end a training: exit at once if there is nothing to save, else save first.
 
-Beside Ctrl-C and SIGTERM: SIGHUP, from a terminal that closes, and SIGUSR1 and SIGUSR2, by which
+They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, by which
 schedulers announce the end of a job.
 """
 
@@ -19,11 +19,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal
 
 
 def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Handle the signals; the handlers from before. What `nohup` has had ignored stays ignored."""
+    """Handle the signals, but not those that are ignored, as under nohup; return what did before.
+
+    Ctrl-C is always handled: a shell ignores it in its background jobs, where `kill -INT` is meant.
+    """
     handled = [
         number
         for number in _SIGNALS
-        # A shell has Ctrl-C ignored in its background jobs, where `kill -INT` is meant.
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
     ]
     return {number: signal.signal(number, handler) for number in handled}
@@ -31,10 +33,10 @@ def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]
 
 @contextmanager
 def exit_on_signals() -> Iterator[list[int]]:
-    """While there is nothing to save, a signal raises SystemExit, so that all is cleaned up.
+    """Make signals raise SystemExit while there is nothing to save, so that all is cleaned up.
 
     Yields:
-        The signals that came: a library may swallow the exception.
+        The signals received so far, in case a library swallows the exception.
     """
     received: list[int] = []
 
@@ -57,12 +59,12 @@ class _Interrupted(BaseException):
 
 
 class StopSignals:
-    """As a context: a signal is noted, so that the training can save and end.
+    """A context that records signals, so that the training can save and end.
 
     Args:
-        second_ends: whether Ctrl-C after a first signal has the effect that it had before; with
-            several processes, one Ctrl-C arrives several times. The other signals may come twice
-            in any case: a closed terminal sends SIGHUP itself, and its shell again.
+        second_ends: whether Ctrl-C after a first signal has its previous effect; with several
+            processes, one Ctrl-C arrives several times. The other signals may always arrive twice:
+            SIGHUP comes from the terminal that closes and from its shell.
     """
 
     def __init__(self, *, second_ends: bool) -> None:
@@ -72,7 +74,7 @@ class StopSignals:
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
-        """Start to note signals."""
+        """Start recording signals."""
         self._handlers = _install(self._note)
         return self
 
@@ -82,12 +84,12 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put back the handlers from before."""
+        """Restore the previous handlers."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def interruptible(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns, or None if a signal has come or comes before it returns."""
+        """Return `act()`, or None if a signal has come or comes before it returns."""
         result = None
         with suppress(_Interrupted):
             self._interruptible = True
