@@ -149,13 +149,13 @@ def add_file(folder: Path, name: str, content: bytes) -> None:
     write_file(folder / MANIFEST, _manifest(digests))
 
 
-def is_listed(folder: Path, name: str) -> bool:
-    """Whether a folder's manifest lists a file.
+def listed_files(folder: Path) -> set[str]:
+    """Return the names of the files that a folder's manifest lists.
 
     Raises:
         UserError: if the manifest is missing, unreadable or not one that was written.
     """
-    return name in _read_manifest(folder)
+    return set(_read_manifest(folder))
 
 
 @contextmanager

@@ -23,9 +23,10 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
+    MANIFEST,
     Pieces,
     add_file,
-    is_listed,
+    listed_files,
     present_name,
     read_folder,
     remove_folder,
@@ -180,7 +181,11 @@ def progress_file(folder: Path) -> Path:
     Raises:
         UserError: if the checkpoint's manifest is missing or damaged.
     """
-    return folder / (_VALIDATED if is_listed(folder, _VALIDATED) else _PROGRESS)
+    listed = listed_files(folder)
+    # A damaged name must not pass for a checkpoint that is not validated yet.
+    if unknown := listed - {*MODEL_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+        raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
+    return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:

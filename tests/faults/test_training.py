@@ -21,7 +21,7 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.storage.atomic import MANIFEST, read_folder
+from seq2seq.storage.atomic import LOCK, MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     MODEL_FILES,
     checkpoints,
@@ -186,7 +186,8 @@ def test_kill(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     if checkpoints(run):
         assert newest_good(run, reports.append) == checkpoints(run)[-1]
     assert not reports
-    assert not [*run.glob(".*"), *run.glob("checkpoints/.*")]
+    assert {path.name for path in run.glob(".*")} <= {LOCK}
+    assert not [*run.glob("checkpoints/.*")]
 
 
 def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any]]:
@@ -404,7 +405,7 @@ def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
     with trial("a best model that can't be written"):
         failed = Training(words, tmp_path / "log")
         assert failed.wait() == 1
-        assert f"{run / 'best'}: is there already" in failed.stderr().splitlines()[-1]
+        assert f"{run / 'best'}: already exists" in failed.stderr().splitlines()[-1]
         assert newest_good(run, pytest.fail) == run / "checkpoints" / f"step_{step:08d}"
         (run / "best" / "thesis").unlink()
         last = Training(words, tmp_path / "log")
@@ -475,8 +476,8 @@ def test_a_training_that_failed_before_its_first_checkpoint_is_started_anew(
         assert not checkpoints(run)
         again = Training(run_words(toy, run, *words), tmp_path / "log")
         assert again.wait() == 0, again.stderr()
-        steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open()]
-        assert steps == [1, 2, 3, 3]
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 3]
 
 
 def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
