@@ -70,9 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        0, or 1 for bad data or a bad run, 2 for bad usage, 130 and 143 after a signal.
+        0, or 1 for bad data or a bad run, 2 for bad usage, 128 + N after signal N.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:  # closed: messages would end up among the results
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     logger = logging.getLogger("seq2seq")
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -104,6 +106,8 @@ def _explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # Path.expanduser's
+        return "no home folder for a path that begins with ~; write it in full"
     if isinstance(error, MemoryError):
         return "out of memory; use smaller batches or a larger machine"
     return (

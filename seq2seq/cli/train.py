@@ -3,6 +3,7 @@
 import datetime
 import logging
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -104,4 +105,6 @@ def _run_folder(config: Config) -> Path:
         raise UsageError("resume=true needs run_dir=..., the folder of the run to resume")
     chosen = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return Path("runs") / f"{chosen['data']}-{chosen['model']}-{date}"
+    # The jobs of an array start in the same second.
+    name = f"{chosen['data']}-{chosen['model']}-{date}-{secrets.token_hex(3)}"
+    return Path("runs") / name

@@ -23,7 +23,7 @@ from seq2seq.storage.atomic import MANIFEST
 from seq2seq.storage.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
-OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
+OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 CANARY = "canary"
 """A file that only executed code creates."""
