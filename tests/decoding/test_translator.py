@@ -469,7 +469,7 @@ def test_log_probabilities_come_in_order_whatever_the_batch(
 
 
 def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTranslator) -> None:
-    with pytest.raises(UserError, match="2 sources and 1 translations"):
+    with pytest.raises(UserError, match="2 sources but 1 translations"):
         make_translator().log_probabilities(["a child", "the sea"], ["a"])
     translator = make_translator(max_source_tokens=12)
     long = "the long road home " * 9
