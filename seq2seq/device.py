@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from seq2seq.errors import UserError
+from seq2seq.errors import OutOfMemoryError, UserError, limit_reached
 
 # The gain of bfloat16 products over float32 below which the casts aren't worth their time.
 _WORTHWHILE_GAIN = 1.3
@@ -23,7 +23,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError):
+    except Exception:  # each backend that is missing fails in its own way
         raise UserError(f"device {name!r} can't be used here: choose auto, cpu or cuda") from None
     return device
 
@@ -62,10 +62,6 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
 
 
-class OutOfMemoryError(UserError):
-    """The memory of the device or of the machine is used up."""
-
-
 @contextmanager
 def oom_as_user_error() -> Iterator[None]:
     """Turn running out of memory into one line.
@@ -76,13 +72,10 @@ def oom_as_user_error() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = ("out of memory", "can't allocate memory")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
-            raise
-        raise OutOfMemoryError(
-            "out of memory: end what else uses it, then go on with resume=true, which finds again"
-            " how much of a step fits at once; or take a smaller model"
-        ) from error
+        reached = limit_reached(error)
+        if isinstance(reached, OutOfMemoryError):
+            raise reached from error
+        raise
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:

@@ -11,6 +11,9 @@ from typing import Any, get_type_hints
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.config import Config
@@ -33,14 +36,18 @@ def register() -> None:
     )
 
 
-def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
+def keys(schema: type = Config) -> Iterator[str]:
     """Every key that can be overridden, dotted."""
+    return (key for key, _ in _typed_keys(schema))
+
+
+def _typed_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
     types = get_type_hints(schema)
     for item in fields(schema):
-        yield prefix + item.name
         kind = types[item.name]
+        yield prefix + item.name, kind
         if isinstance(kind, type) and is_dataclass(kind):
-            yield from keys(kind, f"{prefix}{item.name}.")
+            yield from _typed_keys(kind, f"{prefix}{item.name}.")
 
 
 def choices(group: str) -> list[str]:
@@ -49,11 +56,39 @@ def choices(group: str) -> list[str]:
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
+def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
+    """Overrides in which file names and other texts stand as typed, whatever is in them.
+
+    A text is quoted for Hydra where Hydra can't read it as it stands, or would take it for a list
+    or, without `multirun`, for several values.
+    """
+    return [_quote_text(override, multirun=multirun) for override in overrides]
+
+
+def _quote_text(override: str, *, multirun: bool) -> str:
+    key, equals, text = override.partition("=")
+    text_keys = [name for name, kind in _typed_keys(Config) if kind in (str, str | None)]
+    if not equals or key.lstrip("+") not in text_keys:
+        return override
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except OverrideParseException:
+        pass
+    else:
+        # A number may be meant as a text, and Hydra reads it so.
+        if not isinstance(parsed._value, list | dict) and (
+            multirun or not parsed.is_sweep_override()
+        ):
+            return override
+    return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
+
+
 def check_command_line(words: list[str]) -> None:
     """Refuse what Hydra's own command line would refuse by printing its usage and leaving.
 
     Raises:
-        UsageError: if a flag is unknown or lacks its value, or a word is no override.
+        UsageError: if a flag is unknown, lacks its value, does not go with another or executes what
+            a file says, or a word is no override.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -68,7 +103,14 @@ def check_command_line(words: list[str]) -> None:
         if reason.startswith("unrecognized"):
             hint = _nearest(reason.split()[-1], [*parser._option_string_actions, "--debug"])
         raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
-    for word in parser.parse_args(words).overrides:
+    parsed = parser.parse_args(words)
+    if parsed.experimental_rerun:
+        raise UsageError(
+            "--experimental-rerun executes what its file says: give the overrides again"
+        )
+    if parsed.run and parsed.multirun:
+        raise UsageError("--run and --multirun don't go together: leave one out")
+    for word in parsed.overrides:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
 

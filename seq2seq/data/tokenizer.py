@@ -30,8 +30,13 @@ LONGEST_TRAINING_LINE = 4192
 MAX_PIECES = 1_000_000
 """The largest vocabulary that is read; parsing takes memory before anything can be checked."""
 
+_MAX_PIECE = 1000
+"""Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
+makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
+
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
+_MIN_COVERAGE = 0.98  # SentencePiece's
 _LENGTH_DELIMITED = 2  # the wire type of texts and messages
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
@@ -63,9 +68,14 @@ class TokenizerConfig:
             raise UserError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}"
             )
-        if not 0 < self.character_coverage <= 1:
+        if self.vocab_size > MAX_PIECES:
             raise UserError(
-                f"data.tokenizer.character_coverage={self.character_coverage}: must be in (0, 1]"
+                f"data.tokenizer.vocab_size={self.vocab_size}: must be at most {MAX_PIECES:,}"
+            )
+        if not _MIN_COVERAGE <= self.character_coverage <= 1:
+            raise UserError(
+                f"data.tokenizer.character_coverage={self.character_coverage}: must be from"
+                f" {_MIN_COVERAGE} to 1"
             )
         if self.normalization not in names:
             raise UserError(
@@ -99,6 +109,10 @@ class Tokenizer:
             if processor.id_to_piece(token_id) != piece or not special(token_id):
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
+        # A piece that is not UTF-8 is an error here rather than in a translation.
+        written = [*self.pieces(list(range(self.vocab_size))), processor.decode([UNKNOWN_ID])]
+        if max(map(len, written)) > _MAX_PIECE:
+            raise ValueError(f"it has a piece of more than {_MAX_PIECE:,} characters")
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":

@@ -19,8 +19,8 @@ from seq2seq.decoding.search import (
     SearchBatch,
     State,
     apply_constraints,
+    impossible_error,
     length_penalty,
-    nan_error,
     output_log_probabilities,
 )
 from seq2seq.errors import UserError
@@ -93,7 +93,7 @@ def sample(
         search: of the model's own log-probabilities, before temperature, top_k and top_p.
 
     Raises:
-        UserError: if the logits are NaN.
+        UserError: if the logits are NaN, or no output has a probability above zero.
     """
     remaining = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(remaining.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
@@ -197,7 +197,7 @@ class _Samples(SearchBatch):
                 strict=True,
             ):
                 if not score > -math.inf:
-                    raise nan_error()
+                    raise impossible_error(score)
                 penalized = score / length_penalty(length, self.config.alpha)
                 found = Hypothesis(tokens[1:length], penalized, truncated=length > max_length)
                 self.results[int(self.sentence_ids[i])].append(found)

@@ -1,5 +1,6 @@
 """Batches computed side by side by threads, each operation within its own thread."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,24 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The number of threads within an operation is a setting of the whole process: calls from several
-# threads take turns.
-one_at_a_time = threading.Lock()
+# The number of threads within an operation is a setting of the whole process.
+_turn = threading.Lock()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let calls from several threads take turns."""
+    with _turn:
+        yield
+
+
+def _after_fork() -> None:
+    """Begin with a free lock: the thread that held it does not exist in a child process."""
+    global _turn
+    _turn = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager

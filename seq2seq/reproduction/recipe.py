@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.data.batching import BatchStatistics
+from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.layers import StructureError, dropout_rates
@@ -35,10 +36,9 @@ def batch(subject: Subject) -> Finding:
     parts = training.micro_batches
     source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
     where = f"on synthetic news; padding {statistics.padding:.1%}"
-    recorded = _recorded(subject, "train/source_tokens")
-    if recorded:
-        source = sum(record["train/source_tokens"] for record in recorded) / len(recorded)
-        target = sum(record["train/target_tokens"] for record in recorded) / len(recorded)
+    sources, targets = (_recorded(subject, f"train/{side}_tokens") for side in ("source", "target"))
+    if sources and targets:
+        source, target = sum(sources) / len(sources), sum(targets) / len(targets)
         where = "on average in the run"
     sides = (training.source_tokens, training.target_tokens)
     paper = (
@@ -78,11 +78,19 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     return batching.statistics(batches), longest
 
 
-def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
-    """The run's records, if there is a run, that have a metric of that name."""
+def _recorded(subject: Subject, name: str) -> list[float]:
+    """The values of a metric that the run recorded, if there is a run.
+
+    Raises:
+        UserError: if one is not finite.
+    """
     path = subject.run / "metrics.jsonl" if subject.run else None
-    records = read_metrics(path) if path and path.is_file() else []
-    return [record for record in records if name in record]
+    if path is None or not path.is_file():
+        return []
+    values = [record[name] for record in read_metrics(path) if name in record]
+    if not all(map(math.isfinite, values)):
+        raise UserError(f"{path}: {name} has a value that is not finite")
+    return values
 
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
@@ -96,8 +104,7 @@ def steps(subject: Subject) -> Finding:
     }
     here = " or ".join(text for text, limit in limits.items() if limit is not None)
     right = _ends_after(subject, wanted)
-    done = [record["step"] for record in _recorded(subject, "step")]
-    if done:
+    if done := _recorded(subject, "step"):
         here, right = f"{done[-1]:,} done, of {here}", done[-1] == wanted
     return Finding.both(f"{here}; the paper's {subject.recipe} model: {wanted:,}", right)
 

@@ -8,11 +8,11 @@ from functools import partial
 from seq2seq.data.corpus import DataConfig, read_pairs
 from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
 from seq2seq.evaluation.scores import bleu
+from seq2seq.model.size import count_parameters
 from seq2seq.reproduction.cost import (
     PAPER_FLOPS,
     PAPER_MODELS,
     TENSOR2TENSOR_ROWS,
-    count_parameters,
     step_flops,
 )
 from seq2seq.reproduction.detail import Finding, Subject, detail

@@ -1,8 +1,10 @@
 """What is recorded of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
+import io
 import json
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +13,9 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display
 from seq2seq.training.progress import Progress
 
-_MAX_BYTES = 2**30  # millions of records
+_MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
+_MAX_RECORD_BYTES = 64 * 1024
+_MAX_DIGITS = 18
 
 
 class Recorder(Protocol):
@@ -128,20 +132,26 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure.savefig(path, dpi=110)
 
 
-def read_metrics(path: Path) -> list[dict[str, float]]:
+def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     """The records of a `metrics.jsonl`, without lines that are damaged, such as one cut off.
 
+    An integer that no training counts to reads as infinity.
+
     Raises:
-        UserError: if the file can't be read.
+        UserError: if the file can't be read, or is larger than a training writes.
     """
-    records = []
-    for line in read_regular_file(path, _MAX_BYTES).split(b"\n"):
+    for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
         try:
-            record = json.loads(line)
+            record = json.loads(line[:_MAX_RECORD_BYTES], parse_int=_parse_int)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and all(
-            type(value) in (int, float) for value in record.values()
+        if (
+            isinstance(record, dict)
+            and all(type(value) in (int, float) for value in record.values())
+            and type(record.get("step")) is int
         ):
-            records.append(record)
-    return records
+            yield record
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf

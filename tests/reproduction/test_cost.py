@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions
-from seq2seq.reproduction.cost import PAPER_FLOPS, TENSOR2TENSOR_ROWS, count_parameters, step_flops
+from seq2seq.model.size import count_parameters
+from seq2seq.reproduction.cost import PAPER_FLOPS, TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.reproduction.table3 import ROWS
 from seq2seq.storage.checkpoint import new_transformer
 
