@@ -621,7 +621,6 @@ def test_another_bleu_differs(monkeypatch: pytest.MonkeyPatch, change: str) -> N
 @pytest.mark.parametrize(
     ("name", "config", "search"),
     [
-        ("model.num_layers", replace(SMALL, num_layers=10**9), SearchConfig()),
         ("parameters", replace(SMALL, d_ff=10**9), SearchConfig()),
         ("model.d_model", replace(SMALL, d_model=4 * 10**12), SearchConfig()),
         ("search.beam_size", SMALL, SearchConfig(beam_size=10**9)),
