@@ -8,6 +8,7 @@ the other and that several times over, so that a slow minute of the machine meet
 The peers get the exported weights (`pip install 'seq2seq[export]'`). Their length penalty is
 length^alpha where ours is ((5 + length) / 6)^alpha: whether the work is the same BLEU tells.
 CTranslate2 runs with several settings, since the best one differs from machine to machine.
+`--kernels` shows what each fast form of ours is worth.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from seq2seq.evaluation.scores import score_all
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 ALPHA = 0.6
@@ -68,6 +70,8 @@ class System:
     workers: int = 1
     threads: int = 1
     batch: int = 0
+    without: tuple[str, ...] = ()
+    """Fast forms that are not used."""
 
 
 OURS = (
@@ -75,6 +79,18 @@ OURS = (
     System("ours, bf16, 2 workers", "ours", "bf16", 2),
     System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
+)
+# Ours without one of its fast forms, and the plain model without any: what each is worth.
+KERNELS = tuple(
+    row
+    for precision in ("fp32", "bf16")
+    for row in (
+        System(f"ours, {precision}, 2 workers", "ours", precision, 2),
+        System(f"{precision}, without packed matrices", "ours", precision, 2, 1, 0, ("packed",)),
+        System(f"{precision}, without the cheaper step", "ours", precision, 2, 1, 0, ("step",)),
+        System(f"{precision}, without candidates in chunks", "ours", precision, 2, 1, 0, ("topk",)),
+        System(f"{precision}, plain model", "ours", precision, 2, 1, 0, ("packed", "step", "topk")),
+    )
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
 CTRANSLATE2 = tuple(
@@ -107,7 +123,8 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         workers=system.workers,
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
     )
-    translator = Translator(trained, options)
+    kernels = TranslationKernels(**dict.fromkeys(system.without, False))
+    translator = Translator(trained, options, kernels)
 
     def translate(lines: list[str]) -> list[list[int]]:
         texts = [translation.text for translation in translator.translate(lines)]
@@ -262,19 +279,24 @@ def main() -> None:
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        print(json.dumps(measure(Work(**words["work"]), System(**words["system"]))))
+        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
     device = str(choose_device(arguments.device))
+    table = ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2)
     systems = [
         system
-        for system in (ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2))
+        for system in (KERNELS if arguments.kernels else table)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:

@@ -20,6 +20,9 @@ from seq2seq.config import Config
 from seq2seq.errors import UsageError
 from seq2seq.resources import resource_folder
 
+# Flags of which Hydra takes one at most.
+_MODES = ("run", "multirun", "cfg", "info", "shell_completion")
+
 GROUPS = ("data", "model", "schedule", "variant", "experiment")
 
 
@@ -87,8 +90,8 @@ def check_command_line(words: list[str]) -> None:
     """Refuse what Hydra's own command line would refuse by printing its usage and leaving.
 
     Raises:
-        UsageError: if a flag is unknown, lacks its value, does not go with another or executes what
-            a file says, or a word is no override.
+        UsageError: if a flag is unknown, lacks its value or reads a pickle, two flags exclude each
+            other, or a word is no override.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -104,12 +107,17 @@ def check_command_line(words: list[str]) -> None:
             hint = _nearest(reason.split()[-1], [*parser._option_string_actions, "--debug"])
         raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
     parsed = parser.parse_args(words)
-    if parsed.experimental_rerun:
+    if parsed.experimental_rerun is not None:
         raise UsageError(
-            "--experimental-rerun executes what its file says: give the overrides again"
+            "--experimental-rerun reads a pickle, which may execute anything; give the overrides"
+            " of that run again"
         )
-    if parsed.run and parsed.multirun:
-        raise UsageError("--run and --multirun don't go together: leave one out")
+    modes = [mode for mode in _MODES if getattr(parsed, mode) not in (None, False)]
+    if len(modes) > 1:
+        flags = " and ".join(f"--{mode.replace('_', '-')}" for mode in modes)
+        raise UsageError(f"{flags} exclude each other; give one of them")
+    if parsed.resolve and parsed.cfg is None:
+        raise UsageError("--resolve is for --cfg: give --cfg job --resolve")
     for word in parsed.overrides:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")

@@ -23,6 +23,7 @@ from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import one_at_a_time, side_by_side
+from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
@@ -71,12 +72,18 @@ class Translator:
     Args:
         trained: a model and its tokenizer.
         options: what a user chooses.
+        kernels: the fast forms that are used; all by default.
 
     Raises:
         UserError: if the device or the precision is not available here.
     """
 
-    def __init__(self, trained: TrainedModel, options: TranslationOptions | None = None) -> None:
+    def __init__(
+        self,
+        trained: TrainedModel,
+        options: TranslationOptions | None = None,
+        kernels: TranslationKernels | None = None,
+    ) -> None:
         self.options = options = options or TranslationOptions()
         self.device = choose_device(options.device)
         dtype = choose_precision(options.precision, self.device, for_translation=True)
@@ -84,7 +91,9 @@ class Translator:
         stored = torch.float32 if dtype is torch.int8 else dtype
         self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        self.decoder = use_translation_kernels(self.model, dtype, TranslationKernels())
+        kernels = kernels or TranslationKernels()
+        self.decoder = use_translation_kernels(self.model, dtype, kernels)
+        self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = trained.tokenizer
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -272,7 +281,7 @@ class Translator:
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
         else:
-            found = beam_search(step, state, max_lengths, search, **rules)
+            found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
         return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
 
     def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:

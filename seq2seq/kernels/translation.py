@@ -26,6 +26,8 @@ class TranslationKernels:
     """Matrices laid out for oneDNN, on a CPU."""
     step: bool = True
     """Joined projections and cheap self-attention in a step."""
+    topk: bool = True
+    """Candidates of a few sentences at a time, by the maxima of blocks."""
 
 
 def use_translation_kernels(

@@ -163,8 +163,6 @@ CALLS = [
     ("train model.dropout=nan", 1, "model.dropout=nan"),
     ("train device=quantum", 1, "device 'quantum'"),
     ("train precision=fp12", 1, "precision 'fp12'"),
-    ("train --run --multirun", 2, "--run and --multirun don't go together"),
-    ("train --experimental-rerun {text}", 2, "--experimental-rerun executes"),
     ("train model.num_layers=1001", 1, "model.num_layers=1001: too many layers"),
     ("train data.tokenizer.vocab_size=100000000000", 1, "must be at most 1,000,000"),
     ("train data.tokenizer.character_coverage=0.9", 1, "must be from 0.98 to 1"),

@@ -36,16 +36,16 @@ def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
     }
     assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == [
-        "step_00000250",
-        "step_00000500",
-        "step_00000750",
+        "step_00000400",
+        "step_00000800",
+        "step_00001200",
     ]
 
 
 def test_metrics_are_recorded_at_each_checkpoint(trained: Path) -> None:
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     validated = [record for record in records if "valid/bleu" in record]
-    assert [record["step"] for record in validated] == [250, 500, 750]
+    assert [record["step"] for record in validated] == [400, 800, 1200]
     assert validated[-1]["valid/loss"] < validated[0]["valid/loss"]
     assert all(
         record["train/tokens_per_second"] > 0 for record in records if record not in validated
@@ -69,7 +69,7 @@ def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
     assert seq2seq("average", "--model", trained, "--last", "2", "-o", folder).code == 0
     averaged = safetensors.torch.load_file(folder / "model.safetensors")
     for name, value in averaged.items():
-        mean = (weights(trained, 500)[name].double() + weights(trained, 750)[name].double()) / 2
+        mean = (weights(trained, 800)[name].double() + weights(trained, 1200)[name].double()) / 2
         torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-7)
 
 
@@ -120,10 +120,10 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
         f"run_dir={trained}",
         "resume=true",
         "model.d_model=64",
-        "training.max_steps=750",
+        "training.max_steps=1200",
     )
     assert result.code == 0
-    assert "nothing to do: at step 750 of 750" in result.err
+    assert "nothing to do: at step 1,200 of 1,200" in result.err
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
