@@ -11,7 +11,7 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,9 @@ makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
-_LENGTH_DELIMITED = 2  # the wire type of texts and messages
+_VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
+_NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
+_CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -99,8 +101,7 @@ class Tokenizer:
         """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
         if not model_bytes:
             raise ValueError("it is empty")
-        if _count_pieces(model_bytes) > MAX_PIECES:
-            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        _check_sizes(model_bytes)
         self.model_bytes = model_bytes
         self._processor = processor = SentencePieceProcessor(model_proto=model_bytes)
         for token_id, piece in _CONTROL_PIECES.items():
@@ -221,19 +222,35 @@ class Tokenizer:
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
 
-def _count_pieces(model_bytes: bytes) -> int:
-    """Count the top-level fields of a serialised model: its pieces and a few settings."""
-    position = count = 0
-    while position < len(model_bytes) and count <= MAX_PIECES:
-        tag, position = _read_varint(model_bytes, position)
-        if tag & 7 != _LENGTH_DELIMITED:
+def _check_sizes(model_bytes: bytes) -> None:
+    """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
+    for count, (number, content) in enumerate(_fields(model_bytes), start=1):
+        if count > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        if number in _NORMALIZERS:
+            for inner, table in _fields(content):
+                # The length of an index, the index, what is written for each match.
+                written = table[4 + int.from_bytes(table[:4], "little") :]
+                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % _MAX_PIECE, written):
+                    raise ValueError(f"it writes more than {_MAX_PIECE:,} bytes for a character")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the texts and messages within a message of Protocol Buffers, by their numbers."""
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        length = 0
+        if tag & 7 == _LENGTH_DELIMITED:
+            length, position = _read_varint(message, position)
+            yield tag >> 3, message[position : position + length]
+        elif tag & 7 == _VARINT:
+            _, position = _read_varint(message, position)
+        else:
             raise ValueError("it can't be parsed")
-        length, position = _read_varint(model_bytes, position)
         position += length
-        count += 1
-    if position > len(model_bytes):
+    if position > len(message):
         raise ValueError("it is cut short")
-    return count
 
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:

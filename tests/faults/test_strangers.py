@@ -188,6 +188,10 @@ MODELS: dict[str, tuple[Change, str]] = {
         set_field(2, 44, b"?" * 20 * 2**20),
         "a piece of more than 1,000 characters",
     ),
+    "a character that is read as 20 MB": (
+        set_field(3, 2, (0).to_bytes(4) + b"?" * 20 * 2**20),
+        "writes more than 1,000 bytes for a character",
+    ),
     "a piece that is not UTF-8": (
         edit_bytes(TOKENIZER, "▁th".encode(), b"\xe2\x96\xffth"),
         "not a SentencePiece model",
