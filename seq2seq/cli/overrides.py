@@ -13,7 +13,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.config import Config
@@ -62,8 +62,8 @@ def choices(group: str) -> list[str]:
 def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
     """Overrides in which file names and other texts stand as typed, whatever is in them.
 
-    A text is quoted for Hydra where Hydra can't read it as it stands, or would take it for a list
-    or, without `multirun`, for several values.
+    A text is quoted for Hydra where it can't read it as it stands, or would take it for a number,
+    for a list or, without `multirun`, for several values.
     """
     return [_quote_text(override, multirun=multirun) for override in overrides]
 
@@ -75,13 +75,12 @@ def _quote_text(override: str, *, multirun: bool) -> str:
         return override
     try:
         parsed = OverridesParser.create().parse_override(override)
-    except OverrideParseException:
+    except HydraException:
         pass
     else:
-        # A number may be meant as a text, and Hydra reads it so.
-        if not isinstance(parsed._value, list | dict) and (
-            multirun or not parsed.is_sweep_override()
-        ):
+        # A number would lose how it was typed.
+        sweep = multirun and parsed.is_sweep_override()
+        if sweep or isinstance(parsed.value(), str | QuotedString | None):
             return override
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 
