@@ -68,7 +68,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
         them has on its longer side.
     """
     budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
-    corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(2, min(250, budget)))
+    corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(1, min(250, budget)))
     batching = training.batching(corpus, seed=1)
     batches = batching.epoch(0)
     longest = max(

@@ -642,6 +642,10 @@ def test_a_step_of_many_micro_batches_is_examined_as_fast() -> None:
     assert recipe.batch(examined).differs
 
 
+def test_a_step_that_is_full_on_one_side_only_is_examined() -> None:
+    assert recipe.batch(subject(source_tokens=10**9, target_tokens=512)).differs
+
+
 def test_an_examination_leaves_the_model_as_it_was() -> None:
     examined = subject()
     examined.model.eval()
