@@ -1,4 +1,4 @@
-"""What only a GPU can show; skipped where there is none."""
+"""Tests that need a GPU; skipped without one."""
 
 import copy
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_states_and_gradients_are_those_of_the_cpu(make_model: MakeModel) -> Non
         torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-7, atol=1e-7)
 
 
-def test_a_translator_says_what_it_says_on_the_cpu(
+def test_translations_equal_those_on_the_cpu(
     make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     model = make_model(vocab_size=tokenizer.vocab_size).float()
@@ -86,7 +86,7 @@ def test_a_translator_in_bf16_gives_each_line_its_candidates(
     assert [len(one.candidates) for one in found] == [0, *[search.nbest] * 20]
 
 
-def test_the_loss_in_chunks_is_the_plain_one() -> None:
+def test_the_loss_in_chunks_equals_the_plain_loss() -> None:
     torch.manual_seed(2)
     states, weight = torch.randn(3, 5, 16).cuda(), torch.randn(50, 16).cuda()
     target = torch.randint(0, 50, (3, 5)).cuda()

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import DataConfig, SentencePair, Split, locate
+from seq2seq.data.corpus import DataConfig, SentencePair, Split, locate, read_pairs
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
 # more; shifted by one line, by 0.3 or less in most places.
@@ -115,3 +118,33 @@ class TrainTestOverlap:
             f"{len(self._shared):,} of {len(self._held_out):,} different {self.split} pairs are"
             f" training pairs too: scores on {self.split} will be too high"
         ]
+
+
+def check_lengths(
+    config: DataConfig, split: Split, corpus: EncodedCorpus, tokenizer: Tokenizer, max_tokens: int
+) -> None:
+    """Check that a model with learned positions has one for every token of a split.
+
+    Args:
+        config: where the text is.
+        split: of the corpus.
+        corpus: the same, encoded; only if a pair of it is too long, the text is read again.
+        tokenizer: of the corpus.
+        max_tokens: positions of the model; `</s>` takes one.
+
+    Raises:
+        UserError: if a pair is too long; it names the first one.
+    """
+    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+    if longest <= max_tokens:
+        return
+    where = f"data.{split}"
+    for number, pair in enumerate(read_pairs(config, split), start=1):
+        tokens = max(map(len, tokenizer.encode(list(pair)))) + 1
+        if max_tokens < tokens <= longest:
+            longest, where = tokens, locate(config, split, number)
+            break
+    raise UserError(
+        f"{where}: {longest} tokens, but positions are learned up to {max_tokens}: lower"
+        " data.filter.max_tokens, or raise model.max_learned_positions"
+    )

@@ -1,4 +1,4 @@
-"""Batches computed side by side by threads, each operation within its own thread."""
+"""Batches computed in parallel by threads, each operation within one thread."""
 
 import os
 import threading
@@ -12,35 +12,37 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The number of threads within an operation is a setting of the whole process.
-_turn = threading.Lock()
+_lock = threading.Lock()
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Let calls from several threads take turns."""
-    with _turn:
+def process_lock() -> Iterator[None]:
+    """Let calls from several threads take turns.
+
+    The number of threads within an operation is a setting of the whole process.
+    """
+    with _lock:
         yield
 
 
-def _after_fork() -> None:
-    """Begin with a free lock: the thread that held it does not exist in a child process."""
-    global _turn
-    _turn = threading.Lock()
+def _unlock_child() -> None:
+    # The thread that holds the lock is not in a child process.
+    global _lock
+    _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_unlock_child)
 
 
 @contextmanager
-def side_by_side(
+def parallel_map(
     workers: int,
 ) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """A `map` over that many threads, in order, in which each operation keeps to its own thread.
+    """Provide an ordered `map` over `workers` threads, each operation within one thread.
 
-    A step of decoding is made of small operations: two threads within one wait for each other more
-    than they gain, two batches side by side are almost twice as fast. Python is no obstacle, since
-    PyTorch releases its lock in each operation. With one worker it is the built-in `map`.
+    A decoding step consists of small operations. Two threads within one operation wait for each
+    other more than they gain; two batches in parallel are almost twice as fast. PyTorch releases
+    Python's global lock in each operation. With one worker this is the built-in `map`.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -20,18 +20,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from seq2seq.errors import UserError
 from seq2seq.storage.strict import MAX_BYTES, parse_json
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Of files without a lock: some file systems have none.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+Pieces: TypeAlias = Iterable[bytes | memoryview]
 
 
 @contextmanager
@@ -78,7 +81,7 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that the user has named; it is replaced when the block ends without an error.
+    """Write a file that the user named; it is replaced when the block ends without an error.
 
     Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
     file that it points to is replaced. Pipes, devices and standard output are written to directly.
@@ -110,33 +113,86 @@ def write_file(path: Path, content: bytes) -> None:
             file.write(content)
 
 
-def write_folder(
-    folder: Path, files: Mapping[str, bytes], replaces: Callable[[Path], bool] | None = None
-) -> None:
+def write_folder(folder: Path, files: Mapping[str, bytes | Pieces]) -> None:
     """Write a folder of files and a manifest of their sha256 whole or not at all.
 
     Args:
         folder: the final name.
-        files: contents by name.
-        replaces: see `new_folder`.
+        files: contents by name, each at once or in pieces.
 
     Raises:
         UserError: if it can't be written, or what is there must not be replaced; what was there
             before stays.
     """
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = json.dumps({"sha256": digests}, indent=2).encode()
+    digests = {}
     with _errors_as_user_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder, replaces) as fresh:
-            for name, content in {**files, MANIFEST: manifest}.items():
-                (fresh / name).write_bytes(content)
+        with new_folder(folder) as fresh:
+            for name, content in files.items():
+                digest = hashlib.sha256()
+                with (fresh / name).open("wb") as file:
+                    for piece in [content] if isinstance(content, bytes) else content:
+                        file.write(piece)
+                        digest.update(piece)
+                digests[name] = digest.hexdigest()
+            (fresh / MANIFEST).write_bytes(_manifest(digests))
+
+
+def add_file(folder: Path, name: str, content: bytes) -> None:
+    """Add a file to a folder with a manifest, which lists it once it is whole.
+
+    Raises:
+        UserError: if it can't be written; what was there before stays.
+    """
+    digests = _read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
+    write_file(folder / name, content)
+    write_file(folder / MANIFEST, _manifest(digests))
+
+
+def listed_files(folder: Path) -> set[str]:
+    """Return the names of the files that a folder's manifest lists.
+
+    Raises:
+        UserError: if the manifest is missing, unreadable or not one that was written.
+    """
+    return set(_read_manifest(folder))
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder, which is made if need be, so that no other process works in it.
+
+    A folder that is empty in the end is removed. A dead process holds no lock.
+
+    Raises:
+        UserError: if another process has locked it, or it can't be made.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock = folder / LOCK
+    with _errors_as_user_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        if not _takes_lock(descriptor, lock):
+            raise UserError(
+                f"{folder}: another process writes to it; wait until it ends, or choose another"
+                " folder"
+            )
+        try:
+            yield
+        finally:
+            _remove(lock)
+            for path in made:
+                with suppress(OSError):  # it holds something
+                    path.rmdir()
+    finally:
+        os.close(descriptor)
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a new folder of this name would replace an empty one, one of ours, or nothing.
+    """Check that a new folder may have this name: it is free, empty or written by this program.
 
-    A folder is ours if it has a manifest that this program wrote.
+    A folder that this program wrote has a manifest.
 
     Raises:
         UserError: if something else is there: a file, a link, a device, a folder of other things.
@@ -150,7 +206,7 @@ def check_replaceable(folder: Path) -> None:
             _read_manifest(folder)
             return
     raise UserError(
-        f"{folder}: is there already and was not written by this program; choose another name, or"
+        f"{folder}: already exists and was not written by this program; choose another name, or"
         " move it away"
     )
 
@@ -180,7 +236,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def present_name(folder: Path) -> Path:
-    """Find a folder: under its name, or where an interrupted replacement has left it."""
+    """Find a folder, under its name or where an interrupted replacement left it."""
     if folder.exists() or not folder.parent.is_dir():
         return folder
     moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
@@ -188,7 +244,7 @@ def present_name(folder: Path) -> Path:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what dead processes left in a folder, and put back what they had moved away."""
+    """Remove leftovers of dead processes from a folder, and put back what they moved away."""
     if not parent.is_dir():
         return
     names = {path.with_suffix(".new"): _final_name(path) for path in parent.iterdir()}
@@ -253,6 +309,22 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
         raise UserError(f"{path}: too large for this machine's memory") from None
 
 
+def _takes_lock(descriptor: int, lock: Path) -> bool:
+    """Whether this process has the lock from now on."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one that had it may have removed the file in between.
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # some file systems have no locks
+        return True
+
+
+def _manifest(digests: Mapping[str, str]) -> bytes:
+    return json.dumps({"sha256": digests}, indent=2).encode()
+
+
 def _read_manifest(folder: Path) -> dict[str, str]:
     path = folder / MANIFEST
     if not os.path.lexists(path):
@@ -276,7 +348,7 @@ def _read_manifest(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _temporary_name(path: Path) -> Iterator[Path]:
-    """A name to write under, locked until the block ends; what has it then is removed.
+    """Provide a temporary name, locked until the block ends, when anything left there is removed.
 
     The leftovers of dead processes beside it are removed first.
     """
@@ -297,7 +369,7 @@ def _temporary_name(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """A new file with the mode of `path`, which takes its place when the block ends."""
+    """Open a new file with the mode of `path`; it replaces `path` when the block ends."""
     with part.open("xb") as file:
         with suppress(FileNotFoundError):
             status = path.lstat()
@@ -312,7 +384,7 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let processes on this machine rename in a folder one after the other."""
+    """Lock a folder, so that processes on this machine rename in it one after the other."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some file systems have no locks
@@ -361,13 +433,13 @@ def _is_replaceable(folder: Path) -> bool:
 
 
 def _final_name(path: Path) -> str | None:
-    """The final name of a temporary one, or None of any other name."""
+    """Return the final name of a temporary one, or None for any other name."""
     found = _TEMPORARY_NAME.fullmatch(path.name)
     return found[1] if found else None
 
 
 def _is_abandoned(fresh: Path) -> bool:
-    """Whether the process that made a temporary name, on this machine or another, has ended."""
+    """Return whether the process that made a temporary name has ended, on any machine."""
     lock = fresh.with_suffix(".lock")
     try:
         with lock.open("r+") as file:
@@ -384,7 +456,7 @@ def _is_abandoned(fresh: Path) -> bool:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether a file is this process's standard output, as /dev/stdout is."""
+    """Return whether a file is this process's standard output, as /dev/stdout is."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:

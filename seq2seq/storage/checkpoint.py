@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors.torch
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -25,6 +24,10 @@ from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
+    MANIFEST,
+    Pieces,
+    add_file,
+    listed_files,
     present_name,
     read_folder,
     remove_folder,
@@ -39,20 +42,23 @@ from seq2seq.storage.strict import (
     parse_settings,
     parse_tensors,
 )
+from seq2seq.storage.tensors import safetensors_pieces
 
 FORMAT = 2
-"""What is written; format 1, which had other names for the tensors, is still read."""
+"""The format to write; format 1, which had other names for the tensors, is still read."""
 
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
+_VALIDATED = "validated.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
+_MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class _SavedConfig(NamedTuple):
-    """What `config.json` holds."""
+    """The content of `config.json`."""
 
     format: int
     source_language: str
@@ -62,7 +68,7 @@ class _SavedConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with what it needs to translate text."""
+    """A model with its tokenizer and languages."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -71,7 +77,7 @@ class TrainedModel:
 
 
 def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
-    """A model for this project's token ids.
+    """Make a model for this project's token ids.
 
     Raises:
         UserError: if its weights are larger than this machine's memory.
@@ -84,22 +90,46 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder.
 
     Raises:
-        UserError: if it can't be written, or the folder holds something else than a model.
+        UserError: if it can't be written, or the folder holds something other than a model.
     """
     write_folder(folder, _model_files(trained))
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate.
+    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
 
     Raises:
         UserError: if a file is missing or damaged, or the weights are not those of the
             configuration.
     """
+    for _ in range(_MAX_READS):
+        place = present_name(folder)
+        before = _identity(place)
+        try:
+            found: TrainedModel | UserError = _load(place)
+        except UserError as error:
+            found = error
+        # Otherwise another process has replaced it, and it may be of two models.
+        if before == _identity(present_name(folder)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+    raise UserError(f"{folder}: replaced again and again while it was read; try again")
+
+
+def _load(folder: Path) -> TrainedModel:
     trained = _read_description(folder)
     trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
     trained.model.eval()
     return trained
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def find_model(run: Path) -> Path:
@@ -110,9 +140,9 @@ def find_model(run: Path) -> Path:
     """
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
-    kept = (present_name(run / name) for name in ("averaged", "best"))
-    for folder in (run, *kept, *reversed(checkpoints(run))):
-        if (folder / _WEIGHTS).is_file():
+    for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
+        # One that is just being replaced may be missed once, between its two names.
+        if any((present_name(folder) / _WEIGHTS).is_file() for _ in range(_MAX_READS)):
             return folder
     raise UserError(
         f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); models of other"
@@ -126,7 +156,7 @@ def save_checkpoint(
     """Write `checkpoints/step_<step>`: the model and what a resumed training needs.
 
     Raises:
-        UserError: if it can't be written; older checkpoints are untouched.
+        UserError: if it can't be written; other checkpoints are untouched.
     """
     folder = run / "checkpoints" / f"step_{step:08d}"
     names = [name for name, _ in trained.model.named_parameters()]
@@ -136,11 +166,32 @@ def save_checkpoint(
         for moment, value in state.items()
     }
     files = _model_files(trained)
-    files[_OPTIMIZER] = safetensors.torch.save(moments)
+    files[_OPTIMIZER] = safetensors_pieces(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
-    # A damaged checkpoint of this step, even one without a manifest, is in nobody's way.
-    write_folder(folder, files, replaces=lambda damaged: True)
+    write_folder(folder, files)
     return folder
+
+
+def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
+    """Add the progress after the validation to a checkpoint, whose other files stay as they are.
+
+    Raises:
+        UserError: if it can't be written; the checkpoint is then one that is not validated yet.
+    """
+    add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
+
+
+def progress_file(folder: Path) -> Path:
+    """The file of a checkpoint that holds the training's progress: after the validation, if any.
+
+    Raises:
+        UserError: if the checkpoint's manifest is missing or damaged.
+    """
+    listed = listed_files(folder)
+    # A damaged name must not pass for a checkpoint that is not validated yet.
+    if unknown := listed - {*MODEL_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+        raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
+    return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
@@ -154,8 +205,8 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     """
     weights = _read_weights(folder, model)
     moments = _read_moments(folder, model)
-    path = folder / _PROGRESS
-    progress = parse_json(path, _read(folder, _PROGRESS, MAX_BYTES))
+    path = progress_file(folder)
+    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
     if not isinstance(progress, dict):
         raise UserError(f"{path}: damaged, no keys and values")
     model.load_state_dict(weights)
@@ -169,7 +220,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first: the folders named by a step."""
+    """List the checkpoints of a run, the folders named by a step, oldest first."""
     steps = {
         int(found[1]): folder
         for folder in (run / "checkpoints").glob("step_*")
@@ -179,15 +230,16 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
-    """Find the newest checkpoint whose files are all present and undamaged; report newer ones."""
-    for parent in (run, run / "checkpoints"):
+    """Find the newest checkpoint whose files can all be read, undamaged; report newer ones."""
+    for parent in (run, run / "checkpoints", *checkpoints(run)):
         remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = _read_description(folder).model
             _read(folder, _WEIGHTS, max_bytes(_expected_weights(folder, model)))
             _read(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
-            _read(folder, _PROGRESS, MAX_BYTES)
+            for name in {_PROGRESS, progress_file(folder).name}:
+                _read(folder, name, MAX_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
         else:
@@ -195,19 +247,32 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     return None
 
 
-def remove_old(run: Path, newest: Path, keep: int) -> None:
-    """Keep the newest checkpoint and those before it, `keep` in all, and remove the others.
+def set_aside_later(run: Path, newest: Path, report: Callable[[str], None]) -> None:
+    """Rename and report the checkpoints after the newest good one.
 
-    Steps after the newest are damaged ones that a resumed training has skipped.
+    A training that goes on writes these steps anew, but they may be good ones that merely can't be
+    read at the moment: because of its permissions, an error of the disk or a newer format.
+
+    Raises:
+        OSError: if one can't be renamed.
     """
     folders = checkpoints(run)
-    end = folders.index(newest) + 1
-    for folder in folders[: max(0, end - keep)] + folders[end:]:
+    for folder in folders[folders.index(newest) + 1 :]:
+        aside = folder.with_name(f"unread_{folder.name}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        report(f"{folder} is kept as {aside.name}; remove it if you don't need it")
+
+
+def remove_old(run: Path, keep: int) -> None:
+    """Keep that many checkpoints, the newest, and remove the others."""
+    for folder in checkpoints(run)[:-keep]:
         remove_folder(folder)
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:
-    """The mean of several checkpoints' weights (section 6.1), summed in float64.
+    """Compute the mean of several checkpoints' weights (section 6.1), in float64.
 
     Raises:
         UserError: if there are no folders, one is damaged, or they hold different models.
@@ -230,20 +295,19 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 
 
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
-    """The choices that averaged models share: dropout may change while a model is trained."""
+    """Reset the dropout rates, which may differ between averaged checkpoints."""
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 
-def _model_files(trained: TrainedModel) -> dict[str, bytes]:
+def _model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
     config = {
         "format": FORMAT,
         "source_language": trained.source_language,
         "target_language": trained.target_language,
         "model": asdict(trained.model.config),
     }
-    weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
     return {
-        _WEIGHTS: safetensors.torch.save(weights),
+        _WEIGHTS: safetensors_pieces(trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
         _TOKENIZER: trained.tokenizer.model_bytes,
     }

@@ -1,4 +1,4 @@
-"""JSON and tensors from files that may come from anyone: exactly what is expected, or a refusal.
+"""Strict reading of JSON and tensors from untrusted files: anything unexpected is an error.
 
 PyTorch is imported only where tensors are read: commands that need no model start without it.
 """
@@ -22,13 +22,13 @@ MAX_BYTES = 64 * 1024
 """The largest file of settings that is read; this program's are far smaller."""
 
 _MAX_DIGITS = 19
-_DTYPES = {
+DTYPES = {
     "torch.float32": "F32",
     "torch.float64": "F64",
     "torch.float16": "F16",
     "torch.bfloat16": "BF16",
 }
-_LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
+LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
 
 S = TypeVar("S")
 
@@ -51,7 +51,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     except RecursionError:
         raise UserError(f"{path}: damaged, nested too deeply") from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged, not the JSON that was written: {error}") from None
+        raise UserError(f"{path}: damaged, not valid JSON: {error}") from None
 
 
 def check_schema(path: Path, found: object, expected: object, where: str = "the file") -> None:
@@ -73,7 +73,7 @@ def check_schema(path: Path, found: object, expected: object, where: str = "the 
 
 
 def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
-    """Make a dataclass from its keys and values in JSON; enumerations are saved by value.
+    """Make a dataclass from JSON keys and values; enumerations are saved by value.
 
     Raises:
         UserError: if a key is unknown or missing, a value has another type or is not one of the
@@ -91,9 +91,9 @@ def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
 
 
 def max_bytes(expected: Mapping[str, "Tensor"]) -> int:
-    """The largest size of a safetensors file of these tensors, which may be on the meta device."""
+    """Return the largest size of a safetensors file of these tensors (meta tensors suffice)."""
     data = sum(value.numel() * value.element_size() for value in expected.values())
-    return _LENGTH_BYTES + _max_header_bytes(expected) + data
+    return LENGTH_BYTES + _max_header_bytes(expected) + data
 
 
 def parse_tensors(
@@ -102,10 +102,10 @@ def parse_tensors(
     """Read the tensors of a safetensors file whose header lists exactly those expected.
 
     Args:
-        path: the file's, for messages.
-        content: the file's.
+        path: the path of the file, for messages.
+        content: the content of the file.
         expected: names, shapes and types, as tensors on any device, the meta device included.
-        what: the tensors, in messages.
+        what: the name of the tensors, for messages.
 
     Raises:
         UserError: if it is not a safetensors file, names, shapes or types differ, or a value is not
@@ -115,7 +115,7 @@ def parse_tensors(
 
     header = _read_header(path, content, _max_header_bytes(expected))
     found = {name: _describe(path, name, entry) for name, entry in header.items()}
-    wanted = {name: f"{_DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
+    wanted = {name: f"{DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
     odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if odd:
         is_, should = (names.get(odd[0], "absent") for names in (found, wanted))
@@ -137,9 +137,9 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key[:100]!r} stands twice")
+            raise ValueError(f"the key {key[:100]!r} occurs twice")
         if isinstance(value, str):
-            value.encode()  # an error if it holds half a surrogate pair
+            value.encode()  # an error if it contains half a surrogate pair
         found[key] = value
     return found
 
@@ -180,13 +180,13 @@ def _max_header_bytes(expected: Mapping[str, "Tensor"]) -> int:
 
 
 def _read_header(path: Path, content: bytes, max_length: int) -> dict[str, object]:
-    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    if len(content) < _LENGTH_BYTES or length > len(content) - _LENGTH_BYTES:
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or length > len(content) - LENGTH_BYTES:
         raise UserError(f"{path}: not a safetensors file: its header is longer than the file")
     if length > max_length:
         raise UserError(f"{path}: not a safetensors file of this model: a header of {length} bytes")
     try:
-        header = parse_json(path, content[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        header = parse_json(path, content[LENGTH_BYTES : LENGTH_BYTES + length])
     except UserError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise UserError(f"{path}: not a safetensors file: its header is {reason}") from None

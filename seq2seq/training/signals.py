@@ -1,25 +1,42 @@
-"""SIGTERM and Ctrl-C: leave at once while there is nothing to save, else save first."""
+"""Signals that end a training: exit at once if there is nothing to save, else save first.
+
+They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, by which
+schedulers announce the end of a job.
+"""
 
 import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 logger = logging.getLogger("seq2seq")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle the signals, but not those that are ignored, as under nohup; return what did before.
+
+    Ctrl-C is always handled: a shell ignores it in its background jobs, where `kill -INT` is meant.
+    """
+    handled = [
+        number
+        for number in _SIGNALS
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    return {number: signal.signal(number, handler) for number in handled}
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[list[int]]:
-    """While there is nothing to save, a signal raises SystemExit, so that all is cleaned up.
+    """Make signals raise SystemExit while there is nothing to save, so that all is cleaned up.
 
     Yields:
-        The signals that came: a library may swallow the exception.
+        The signals received so far, in case a library swallows the exception.
     """
     received: list[int] = []
 
@@ -29,7 +46,7 @@ def exit_on_signals() -> Iterator[list[int]]:
         received.append(number)
         raise SystemExit(128 + number)
 
-    handlers = {number: signal.signal(number, leave) for number in _SIGNALS}
+    handlers = _install(leave)
     try:
         yield received
     finally:
@@ -42,22 +59,23 @@ class _Interrupted(BaseException):
 
 
 class StopSignals:
-    """As a context: a signal is noted, so that the training can save and end.
+    """A context that records signals, so that the training can save and end.
 
     Args:
-        second_ends: whether a second signal has the effect that it had before; with several
-            processes, one signal may arrive several times: from torchrun, from the scheduler.
+        second_ends: whether Ctrl-C after a first signal has its previous effect; with several
+            processes, one Ctrl-C arrives several times. The other signals may always arrive twice:
+            SIGHUP comes from the terminal that closes and from its shell.
     """
 
     def __init__(self, *, second_ends: bool) -> None:
         self.second_ends = second_ends
         self.received: int | None = None
         self._interruptible = False
-        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
-        """Start to note signals."""
-        self._handlers = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        """Start recording signals."""
+        self._handlers = _install(self._note)
         return self
 
     def __exit__(
@@ -66,11 +84,12 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put back the handlers from before."""
-        self._restore()
+        """Restore the previous handlers."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def interruptible(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns, or None if a signal has come or comes before it returns."""
+        """Return `act()`, or None if a signal has come or comes before it returns."""
         result = None
         with suppress(_Interrupted):
             self._interruptible = True
@@ -82,12 +101,8 @@ class StopSignals:
         return result
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.received = number
+        self.received = self.received or number
         if self.second_ends:
-            self._restore()
+            signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])
         if self._interruptible:
             raise _Interrupted
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)

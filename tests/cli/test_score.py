@@ -228,7 +228,7 @@ def test_unequal_counts_name_files_and_counts(files: Path) -> None:
         run("-i", "out.de", "-r", "test.de", "--compare", "short.de")
 
 
-def test_files_that_aren_t_there_or_are_empty_are_named(files: Path) -> None:
+def test_missing_or_empty_files_are_named(files: Path) -> None:
     with pytest.raises(UserError, match=r"missing\.de: no such file"):
         run("-i", "out.de", "-r", "missing.de")
     with pytest.raises(UserError, match=r"missing\.de: no such file"):
@@ -258,8 +258,8 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
         ("-i out.de -t wmt14", "-t and -l"),
         ("-i out.de -s test.en -r test.de", "-s"),
         ("--model runs/mine -r test.de", "give -s"),
-        ("--model runs/mine -t wmt14 -l en-de -s test.en", "leave out -s"),
-        ("-i out.de -r test.de --compare out.de", "named once"),
+        ("--model runs/mine -t wmt14 -l en-de -s test.en", "remove -s"),
+        ("-i out.de -r test.de --compare out.de", "named twice"),
         ("-i out.de -r test.de --paper --lowercase", "cased"),
         ("-i out.de -r test.de --language de", "--paper"),
         ("-i out.de -r test.de --tokenize 13b", "--tokenize 13b"),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(path)
 
 
-def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
+def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()} - {"averaged"}
     assert names == {
         "config.yaml",
@@ -176,9 +177,7 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     assert "dropout: 0.1 before, 0.3 now" in result.err
 
 
-def test_a_start_that_post_ln_may_not_survive_is_warned_about(
-    corpus, seq2seq: Callable, tmp_path: Path
-) -> None:
+def test_a_risky_warm_up_is_warned_about(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
     deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
     assert "raise training.warmup_steps or lower" in deep.err
@@ -197,7 +196,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
     result = seq2seq("train", *corpus.overrides(), f"run_dir={trained}", "seed=7")
     assert result.code == 1
     assert result.err.strip().endswith(
-        "exists already; choose another run_dir, or add resume=true to go on"
+        "already exists; choose another run_dir, or add resume=true to continue"
     )
     assert (trained / "config.yaml").read_bytes() == before
 
@@ -210,6 +209,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("model=smal", "no such choice: model=smal; did you mean small?"),
         ("data=multi30", "did you mean multi30k?"),
         ("training.max_steps=many", "training.max_steps"),
+        ("model.num_layers=1001", "model.num_layers=1001"),
         ("model.num_heads=7", "does not divide into 7 heads"),
         ("training.label_smoothing=1.5", "training.label_smoothing=1.5"),
         ("device=quantum", "device 'quantum' can't be used here"),
@@ -223,6 +223,101 @@ def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str
     assert message in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--run", "--multirun"], "--run and --multirun exclude each other"),
+        (["--multirun", "--cfg", "job"], "--multirun and --cfg exclude each other"),
+        (["--resolve"], "--resolve is for --cfg"),
+        (["--experimental-rerun", "config.pickle"], "reads a pickle"),
+    ],
+)
+def test_flags_that_hydra_would_fail_on_get_one_line(
+    seq2seq: Callable, flags: list[str], message: str
+) -> None:
+    result = seq2seq("train", *flags)
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_without_a_home_folder_the_cache_is_asked_for(
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "cache=null"]
+    result = seq2seq("train", *words)
+    assert result.code == 1
+    assert result.err.splitlines()[-1].startswith("seq2seq: you have no home folder: give cache=")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_home_folder_that_is_not_there_is_named(seq2seq: Callable) -> None:
+    result = seq2seq("score", "-i", "~nobody.of.this.name/x", "-r", "x")
+    assert result.code == 1
+    assert "no home folder for a path that begins with ~" in result.err
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_pair_without_learned_positions_is_named_before_the_start(
+    corpus, seq2seq: Callable, tmp_path: Path, split: str
+) -> None:
+    for side in ("source", "target"):
+        lines = (corpus.folder / f"{split}.{side}").read_text().splitlines()
+        lines[12] = " ".join(["seven"] * 30)
+        (tmp_path / side).write_text("\n".join(lines) + "\n")
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "model.positions=learned"]
+    words += [f"data.{split}.{side}={tmp_path / side}" for side in ("source", "target")]
+    result = seq2seq("train", *words, "model.max_learned_positions=29")
+    assert result.code == 1
+    assert f"seq2seq: {tmp_path / 'source'}:13: " in result.err.splitlines()[-1]
+    assert "but positions are learned up to 29" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_link_deep_in_a_run_folder_is_refused(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    link = run / "checkpoints" / "step_00000750" / "link"
+    link.symlink_to(tmp_path)
+    words = [*corpus.overrides(), "model.d_model=64", f"run_dir={run}", "resume=true"]
+    result = seq2seq("train", *words, "training.max_steps=760")
+    assert result.code == 1
+    assert f"{link}: a link or a device in the run folder" in result.err
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "train.log", "thesis"])
+def test_a_folder_of_other_things_is_not_written_to(
+    corpus, seq2seq: Callable, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("years: 7\n")
+    result = seq2seq("train", *corpus.overrides(), f"run_dir={tmp_path}", "training.max_steps=1")
+    assert result.code == 1
+    assert "already exists; choose another run_dir" in result.err
+    assert {path.name for path in tmp_path.iterdir()} == {name}
+
+
+def test_a_corpus_too_small_for_a_step_leaves_no_folder(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    for side in ("source", "target"):
+        lines = (corpus.folder / f"train.{side}").read_text().splitlines()
+        (tmp_path / side).write_text("\n".join(lines[:20]) + "\n")
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'deep' / 'run'}", "training.max_steps=1"]
+    words += [f"data.train.{side}={tmp_path / side}" for side in ("source", "target")]
+    result = seq2seq("train", *words, "data.tokenizer.vocab_size=30")
+    assert result.code == 1
+    assert "can't be filled" in result.err.splitlines()[-1]
+    assert not (tmp_path / "deep").exists()
+    words += ["training.source_tokens=50", "training.target_tokens=50"]
+    assert seq2seq("train", *words, "data.tokenizer.vocab_size=30").code == 0
 
 
 def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) -> None:
@@ -250,7 +345,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 
 
-def test_sigterm_saves_and_leaves(corpus, tmp_path: Path) -> None:
+def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path) as process:
