@@ -11,6 +11,9 @@ from typing import Any, get_type_hints
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.config import Config
@@ -36,20 +39,51 @@ def register() -> None:
     )
 
 
-def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
+def keys(schema: type = Config) -> Iterator[str]:
     """Yield every key that can be overridden, dotted."""
+    for key, _ in _typed_keys(schema):
+        yield key
+
+
+def _typed_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
     types = get_type_hints(schema)
     for item in fields(schema):
-        yield prefix + item.name
         kind = types[item.name]
+        yield prefix + item.name, kind
         if isinstance(kind, type) and is_dataclass(kind):
-            yield from keys(kind, f"{prefix}{item.name}.")
+            yield from _typed_keys(kind, f"{prefix}{item.name}.")
 
 
 def choices(group: str) -> list[str]:
     """List the configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
     folder = config_path() / group
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
+def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
+    """Overrides in which file names and other texts stand as typed, whatever is in them.
+
+    A text is quoted for Hydra where it can't read it as it stands, or would take it for a number,
+    for a list or, without `multirun`, for several values.
+    """
+    return [_quote_text(override, multirun=multirun) for override in overrides]
+
+
+def _quote_text(override: str, *, multirun: bool) -> str:
+    key, equals, text = override.partition("=")
+    text_keys = [name for name, kind in _typed_keys(Config) if kind in (str, str | None)]
+    if not equals or key.lstrip("+") not in text_keys:
+        return override
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        pass
+    else:
+        # A number would lose how it was typed.
+        sweep = multirun and parsed.is_sweep_override()
+        if sweep or isinstance(parsed.value(), str | QuotedString | None):
+            return override
+    return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 
 
 def check_command_line(words: list[str]) -> None:

@@ -14,7 +14,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.cli.overrides import check_command_line, config_path, explain, register, to_config
+from seq2seq.cli.overrides import (
+    check_command_line,
+    config_path,
+    explain,
+    quote_texts,
+    register,
+    to_config,
+)
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
 from seq2seq.training.distributed import World
@@ -41,6 +48,7 @@ def train(words: list[str]) -> int:
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     check_command_line([*flags, *overrides])
+    overrides = quote_texts(overrides, multirun=multirun)
     world = World.from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)

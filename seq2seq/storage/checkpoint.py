@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
     MANIFEST,
@@ -76,7 +77,12 @@ class TrainedModel:
 
 
 def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
-    """Make a model for this project's token ids."""
+    """Make a model for this project's token ids.
+
+    Raises:
+        UserError: if its weights are larger than this machine's memory.
+    """
+    _check_memory(config, vocab_size)
     return Transformer(config, vocab_size=vocab_size, padding_id=PADDING_ID, start_id=START_ID)
 
 
@@ -332,18 +338,26 @@ def _read_description(folder: Path) -> TrainedModel:
         _read(folder, _TOKENIZER, _MAX_TOKENIZER_BYTES), str(folder / _TOKENIZER)
     )
     try:
-        # Takes no memory and no random numbers: the file's own tensors take the parameters' place.
-        with torch.device("meta"):
-            model = new_transformer(saved.model, tokenizer.vocab_size)
-    except (RuntimeError, TypeError) as error:
-        raise UserError(f"{folder / _CONFIG}: sizes too large to make a model") from error
-    if max_bytes(model.state_dict()) > _memory_bytes():
-        raise UserError(f"{folder / _CONFIG}: a model too large for this machine's memory")
+        _check_memory(saved.model, tokenizer.vocab_size)
+        # The file's own tensors take the place of its parameters.
+        model = empty_transformer(
+            saved.model,
+            vocab_size=tokenizer.vocab_size,
+            padding_id=PADDING_ID,
+            start_id=START_ID,
+        )
+    except UserError as error:
+        raise UserError(f"{folder / _CONFIG}: {error}") from None
     return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _check_memory(config: TransformerConfig, vocab_size: int) -> None:
+    parameters = count_parameters(config, vocab_size)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if parameters * torch.float32.itemsize > memory:
+        raise UserError(
+            f"a model of {parameters:,} parameters is too large for this machine's memory"
+        )
 
 
 def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:

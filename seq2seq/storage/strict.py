@@ -138,6 +138,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise ValueError(f"the key {key[:100]!r} occurs twice")
+        if isinstance(value, str):
+            value.encode()  # an error if it contains half a surrogate pair
         found[key] = value
     return found
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from seq2seq.data.batching import Indices
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.device import OutOfMemoryError
+from seq2seq.errors import OutOfMemoryError
 from seq2seq.model import Transformer
 
 

@@ -174,6 +174,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, float]]:
 
     An integer that no training counts to reads as infinity.
 
+    An integer that no training counts to reads as infinity.
+
     Raises:
         UserError: if the file can't be read, or is larger than a training writes.
     """

@@ -15,6 +15,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from seq2seq.cli.overrides import quote_texts
+
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     path = run_dir / "checkpoints" / f"step_{step:08d}" / "model.safetensors"
@@ -364,3 +366,35 @@ def test_the_configuration_is_printed(seq2seq: Callable) -> None:
     result = seq2seq("train", "--cfg", "job", "model=tiny")
     assert result.code == 0
     assert "d_model: 128" in result.out
+
+
+NAMES = ["für.en", "a=b", "a,b", "(a)", "{a: b}", "[a]", "a'b", 'a"b', "a#b", "~a", "a b", "a:b"]
+NAMES += ["a%b", "null", "100", "1e3", "true", "a\\", "😀.gz", '\\"', "$HOME", "a*b?", "a\nb"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_name_is_read_as_it_was_typed(name: str) -> None:
+    from seq2seq.cli.fidelity import compose_config
+
+    config = compose_config(["data=files", f"data.train.source={name}", f"cache=./{name}"])
+    assert config.data.train.source == (None if name == "null" else name)
+    assert config.cache == f"./{name}"
+
+
+def test_an_absent_file_of_any_name_is_named(seq2seq: Callable, tmp_path: Path) -> None:
+    result = seq2seq(
+        "train",
+        "data=files",
+        f"data.train.source={tmp_path}/für [1], (2)=3.en",
+        "data.train.target=x",
+        f"cache={tmp_path}",
+    )
+    assert result.code == 1
+    assert "für [1], (2)=3.en: can't be read: No such file" in result.err
+
+
+def test_texts_are_still_swept_over() -> None:
+    assert quote_texts(["run_dir=a,b", "cache=ü,b"], multirun=True) == [
+        "run_dir=a,b",
+        'cache="ü,b"',
+    ]
