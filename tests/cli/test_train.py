@@ -250,6 +250,7 @@ def test_without_a_home_folder_the_cache_is_asked_for(
     monkeypatch.setattr(Path, "home", no_home)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "cache=null"]
+    words.append("training.max_steps=1")
     result = seq2seq("train", *words)
     assert result.code == 1
     assert result.err.splitlines()[-1].startswith("seq2seq: you have no home folder: give cache=")
@@ -272,7 +273,7 @@ def test_a_pair_without_learned_positions_is_named_before_the_start(
         (tmp_path / side).write_text("\n".join(lines) + "\n")
     words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "model.positions=learned"]
     words += [f"data.{split}.{side}={tmp_path / side}" for side in ("source", "target")]
-    result = seq2seq("train", *words, "model.max_learned_positions=29")
+    result = seq2seq("train", *words, "model.max_learned_positions=29", "training.max_steps=1")
     assert result.code == 1
     assert f"seq2seq: {tmp_path / 'source'}:13: " in result.err.splitlines()[-1]
     assert "but positions are learned up to 29" in result.err
