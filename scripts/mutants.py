@@ -124,7 +124,6 @@ def _write(path: Path, text: str) -> None:
 
 def examine_all(mutants: list[Mutant], jobs: int, root: Path) -> dict[Mutant, str]:
     """Examine changes, `jobs` at a time; one line for each as it is done."""
-    results: dict[Mutant, str] = {}
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(jobs) as pool:
         free: queue.Queue[Workshop] = queue.Queue()
         for number in range(jobs):
@@ -142,9 +141,7 @@ def examine_all(mutants: list[Mutant], jobs: int, root: Path) -> dict[Mutant, st
             print(f"{mutant.room:12} {mutant.name:44} {result} ({seconds:.0f} s)", flush=True)
             return result
 
-        for mutant, result in zip(mutants, pool.map(examine, mutants), strict=True):
-            results[mutant] = result
-    return results
+        return dict(zip(mutants, pool.map(examine, mutants), strict=True))
 
 
 def table(results: dict[Mutant, str]) -> str:
@@ -160,12 +157,13 @@ def table(results: dict[Mutant, str]) -> str:
     for mutant, result in results.items():
         if result == "survived" and mutant.equivalent:
             lines.append(f"\nwithout effect: {mutant.name}: {mutant.equivalent}")
-    for mutant in filter(lambda m: is_unexpected(m, results[m]), results):
-        lines.append(
-            f"\n{mutant.name}: {results[mutant]}"
-            + (", though listed as without effect" if mutant.equivalent else "")
-            + f"\n  {mutant.file}\n  - {mutant.old}\n  + {mutant.new}\n  pytest {mutant.tests}"
-        )
+    lines += [
+        f"\n{mutant.name}: {result}"
+        + (", though listed as without effect" if mutant.equivalent else "")
+        + f"\n  {mutant.file}\n  - {mutant.old}\n  + {mutant.new}\n  pytest {mutant.tests}"
+        for mutant, result in results.items()
+        if is_unexpected(mutant, result)
+    ]
     return "\n".join(lines)
 
 

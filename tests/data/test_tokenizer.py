@@ -145,6 +145,17 @@ def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
     assert sampled.model_bytes != Tokenizer.train(lines[:100], config).model_bytes
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_sentence_is_as_likely_to_be_in_the_sample(order: int) -> None:
+    """The word of 1,100 sentences is learned before that of 900, wherever they stand."""
+    sentences = (["ab"] * 1100 + ["cd"] * 900)[::order]
+    config = TokenizerConfig(vocab_size=13, max_training_sentences=400)
+    tokenizer = Tokenizer.train(sentences, config)
+    frequent, rare = tokenizer.encode(["ab", "cd"])
+    assert len(frequent) == len(rare) == 1
+    assert frequent < rare
+
+
 def test_over_long_lines_are_counted() -> None:
     reports: list[str] = []
     fits, longer = "ä" * (LONGEST_TRAINING_LINE // 2), "ä" * (LONGEST_TRAINING_LINE // 2) + "a"

@@ -27,7 +27,11 @@ def values_and_gradients(model: Transformer) -> dict[str, Tensor]:
     return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("choices", [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}, {"attention_dropout": 0.5}],
+    ids=str,
+)
 def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
     plain, fused = make_model(**choices), make_model(**choices)
     replace_modules(fused, MultiHeadAttention, FusedAttention)
