@@ -10,6 +10,7 @@ import os
 import queue
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import time
 import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,12 +109,13 @@ class Workshop:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        try:
-            return process.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            return 1
+        # Second by second: time in which this script is suspended does not count.
+        for _ in range(_SECONDS):
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(1)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return 1
 
 
 def _write(path: Path, text: str) -> None:
