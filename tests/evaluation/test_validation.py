@@ -84,7 +84,7 @@ def test_bleu_is_that_of_the_translations_against_the_references(
     outputs = [REFERENCES[0], "two small dogs run in snow.", "somebody likes it."]
     found = validate(model, corpus, REFERENCES, lambda: outputs, **CPU)
     assert found.bleu == bleu(outputs, [REFERENCES]).value
-    assert 0.0 < found.bleu < 100.0 == validated(model, corpus).bleu
+    assert 0.0 < found.bleu < 99.9 < validated(model, corpus).bleu
 
 
 def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own(
