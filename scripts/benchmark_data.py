@@ -1,6 +1,6 @@
-"""Measure the time and memory that a corpus takes from text files to batches.
+"""Measure time and memory from text files to batches.
 
-Each stage runs in a process of its own, so that its peak memory is known:
+Each stage runs in a process of its own, to measure its peak memory:
 
     python scripts/benchmark_data.py --source train.ja.gz --target train.en.gz --pairs 4500000
 """
@@ -50,13 +50,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--pairs", type=int, help="make that many from halves of the given ones")
+    parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
     parser.add_argument(
         "--sample",
         type=int,
         default=TokenizerConfig().max_training_sentences,
-        help="sentences that the tokenizer learns from, at most",
+        help="most sentences from which the tokenizer learns",
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
 
 
 def halves(pair: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Split both sides in the middle: the first halves, and the second ones."""
+    """Split both sides in the middle; return the first halves, and the second ones."""
     middles = [len(side) // 2 for side in pair]
     firsts = [side[:middle] for side, middle in zip(pair, middles, strict=True)]
     return firsts, [side[middle:] for side, middle in zip(pair, middles, strict=True)]

@@ -1,13 +1,14 @@
-"""How fast a trained model translates, beside Hugging Face's `generate` and CTranslate2.
+"""Measure the speed of translation, compared with Hugging Face's `generate` and CTranslate2.
 
-Every system translates the same sentences with the same weights, in a process of its own, one after
-the other and that several times over, so that a slow minute of the machine meets all of them:
+Every system translates the same sentences with the same weights, in a process of its own. The
+systems take turns in several rounds, so that a slow minute of the machine affects all of them:
 
     python scripts/benchmark_decoding.py --model runs/mine --source test.en --reference test.de
 
 The peers get the exported weights (`pip install 'seq2seq[export]'`). Their length penalty is
-length^alpha where ours is ((5 + length) / 6)^alpha: whether the work is the same BLEU tells.
-CTranslate2 runs with several settings, since the best one differs from machine to machine.
+length^alpha instead of ((5 + length) / 6)^alpha; BLEU shows whether the outputs are as good.
+CTranslate2 runs with several settings, since the best one depends on the machine.
+`--kernels` measures the gain of each fast form.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from seq2seq.evaluation.scores import score_all
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 ALPHA = 0.6
@@ -46,7 +48,7 @@ Translate = Callable[[list[str]], list[list[int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What every system does."""
+    """The work of every system."""
 
     model: str
     marian: str
@@ -68,6 +70,8 @@ class System:
     workers: int = 1
     threads: int = 1
     batch: int = 0
+    without: tuple[str, ...] = ()
+    """Fast forms that are not used."""
 
 
 OURS = (
@@ -75,6 +79,18 @@ OURS = (
     System("ours, bf16, 2 workers", "ours", "bf16", 2),
     System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
+)
+# Ours without one of its fast forms, and the plain model without any: what each is worth.
+KERNELS = tuple(
+    row
+    for precision in ("fp32", "bf16")
+    for row in (
+        System(f"ours, {precision}, 2 workers", "ours", precision, 2),
+        System(f"{precision}, without packed matrices", "ours", precision, 2, 1, 0, ("packed",)),
+        System(f"{precision}, without the cheaper step", "ours", precision, 2, 1, 0, ("step",)),
+        System(f"{precision}, without candidates in chunks", "ours", precision, 2, 1, 0, ("topk",)),
+        System(f"{precision}, plain model", "ours", precision, 2, 1, 0, ("packed", "step", "topk")),
+    )
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
 CTRANSLATE2 = tuple(
@@ -99,7 +115,7 @@ ON_A_GPU = (
 
 
 def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
-    """The project's own decoder, as `seq2seq translate` sets it up."""
+    """Make this project's decoder as `seq2seq translate` does."""
     retain_freed_memory()
     options = TranslationOptions(
         device=work.device,
@@ -107,7 +123,8 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         workers=system.workers,
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
     )
-    translator = Translator(trained, options)
+    kernels = TranslationKernels(**dict.fromkeys(system.without, False))
+    translator = Translator(trained, options, kernels)
 
     def translate(lines: list[str]) -> list[list[int]]:
         texts = [translation.text for translation in translator.translate(lines)]
@@ -183,7 +200,7 @@ MAKERS = {"ours": ours, "hugging_face": hugging_face, "ctranslate2": ctranslate2
 
 
 def measure(work: Work, system: System) -> dict[str, Any]:
-    """The whole file at once, then some sentences one by one."""
+    """Translate all sentences at once, then some one by one."""
     trained = load_model(find_model(Path(work.model)))
     lines = list(read_text_lines(work.source))[: work.sentences]
     translate = MAKERS[system.make](work, system, trained)
@@ -210,7 +227,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
 
 
 def measure_apart(work: Work, system: System) -> dict[str, Any] | None:
-    """`measure` in a process of its own; None, and a line that says why, where it fails."""
+    """Run `measure` in a new process; return None, and print the reason, if it fails."""
     words = json.dumps({"work": asdict(work), "system": asdict(system)})
     done = subprocess.run(
         [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
@@ -218,14 +235,14 @@ def measure_apart(work: Work, system: System) -> dict[str, Any] | None:
     if done.returncode:
         print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
         return None
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def print_table(
     beam: int, results: dict[System, list[dict[str, Any]]], references: list[str]
 ) -> None:
-    """Medians over the rounds, with the range of the speed."""
+    """Print medians over the rounds, and the range of the speed."""
     print(
         f"\n{'Greedy' if beam == 1 else f'Beam {beam}'}\n\n"
         "| | sentences/s | range | tokens/s | one sentence, ms | 95 % within | peak MiB | BLEU |\n"
@@ -262,19 +279,24 @@ def main() -> None:
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
+    parser.add_argument(
+        "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems with these prefixes")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        print(json.dumps(measure(Work(**words["work"]), System(**words["system"]))))
+        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
     device = str(choose_device(arguments.device))
+    table = ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2)
     systems = [
         system
-        for system in (ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2))
+        for system in (KERNELS if arguments.kernels else table)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:
@@ -301,8 +323,8 @@ def main() -> None:
             results: dict[System, list[dict[str, Any]]] = {}
             for _ in range(arguments.rounds):
                 for system in systems:
-                    if figures := measure_apart(work, system):
-                        results.setdefault(system, []).append(figures)
+                    if measured := measure_apart(work, system):
+                        results.setdefault(system, []).append(measured)
             print_table(beam, results, references)
 
 

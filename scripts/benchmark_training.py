@@ -1,14 +1,14 @@
-"""How fast a training step is, beside its peers and beside its matrix products alone.
+"""Measure the speed of a training step, compared with peers and with its matrix products alone.
 
-Every system trains the same model on the same batches, in a process of its own, one after the
-other and that several times over, so that a slow minute of the machine meets all of them:
+Every system trains the same model on the same batches, in a process of its own. The systems take
+turns in several rounds, so that a slow minute of the machine affects all of them:
 
     python scripts/benchmark_training.py --source train.en.gz --target train.de.gz
 
-Without text, sentences of random tokens with lengths like those of image captions take its place.
-The peers are `torch.nn.Transformer` and Hugging Face's `MarianMTModel` in a plain loop: fp32 as
-they come, under bf16 autocast, and so with freed memory kept, which ours always does. They have
-PyTorch's own label smoothing and Adam. `--kernels` shows what each fast form of ours is worth.
+Without --source and --target, the text is random tokens in sentences as long as image captions. The
+peers are `torch.nn.Transformer` and Hugging Face's `MarianMTModel` in a plain loop: in fp32, under
+bf16 autocast, and under bf16 autocast with freed memory retained, as this project always does. They
+use PyTorch's own label smoothing and Adam. `--kernels` measures the gain of each fast form.
 """
 
 import argparse
@@ -57,7 +57,7 @@ SIZES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What every system does."""
+    """The work of every system."""
 
     corpus: str
     size: str
@@ -69,11 +69,11 @@ class Work:
 
     @property
     def config(self) -> TransformerConfig:
-        """The model's sizes."""
+        """The hyperparameters of the model."""
         return TransformerConfig(**SIZES[self.size])  # type: ignore[arg-type]
 
     def training(self) -> TrainingConfig:
-        """The step's budget."""
+        """Return the configuration of a step."""
         return TrainingConfig(
             source_tokens=self.tokens,
             target_tokens=self.tokens,
@@ -82,7 +82,7 @@ class Work:
         )
 
     def steps_of_batches(self) -> tuple[Batching, list[list[Any]]]:
-        """The micro-batches of the steps; the first step only warms up."""
+        """Return the micro-batches of each step; the first step is for warm-up."""
         training = self.training()
         batching = training.batching(EncodedCorpus(self.corpus), seed=1)
         epoch, parts = batching.epoch(0), training.micro_batches
@@ -100,7 +100,7 @@ class System:
     precision: str
     keeps_memory: bool = False
     without: tuple[str, ...] = ()
-    """Fast forms that are not used."""
+    """The fast forms to leave out."""
 
 
 SYSTEMS = (
@@ -115,7 +115,7 @@ SYSTEMS = (
     System("products alone, bf16", "products", "bf16", True),
     System("products alone, fp32", "products", "fp32", True),
 )
-# Ours without one of its fast forms, and the plain model without any: what each is worth.
+# This project without one of its fast forms, and the plain model without any.
 KERNELS = (
     System("without cheap dropout masks", "ours", "bf16", True, ("dropout",)),
     System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
@@ -204,7 +204,7 @@ class Marian(nn.Module):
 
 
 def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], None]:
-    """A plain loop's step around a peer's model."""
+    """Make the step of a plain loop with a peer's model."""
     device = torch.device(work.device)
     model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
     model.to(device).train()
@@ -233,7 +233,7 @@ def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], Non
 
 
 def ours(work: Work, dtype: torch.dtype, without: tuple[str, ...]) -> Callable[[list[Any]], object]:
-    """The step of `seq2seq train`, without some of its fast forms."""
+    """Make the step of `seq2seq train`, without some of its fast forms."""
     device = torch.device(work.device)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(device)
@@ -314,7 +314,7 @@ def products(work: Work, dtype: torch.dtype) -> Callable[[list[Any]], None]:
 
 
 def measure(work: Work, system: System) -> dict[str, float]:
-    """Warm up with one step, time the others: seconds, tokens and peak memory."""
+    """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
     if system.keeps_memory:
         retain_freed_memory()
     logging.disable()
@@ -329,7 +329,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
     batching, steps = work.steps_of_batches()
     lengths = batching.corpus.source_lengths + batching.corpus.target_lengths
     cuda = work.device.startswith("cuda")
-    # All steps once where compilation or buffers depend on shapes.
+    # Run all steps once, since compilation and buffers depend on shapes.
     for batches in steps if cuda or system.make == "products" else steps[:1]:
         step(batches)
     seconds = []
@@ -349,19 +349,19 @@ def measure(work: Work, system: System) -> dict[str, float]:
 
 
 def measure_apart(work: Work, system: System) -> dict[str, float]:
-    """`measure` in a process of its own: its memory, its allocator."""
+    """Run `measure` in a new process, with its own memory and allocator."""
     words = json.dumps({"work": asdict(work), "system": asdict(system)})
     done = subprocess.run(
         [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(f"{system.name}: {done.stderr.strip().splitlines()[-1]}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
-    """The encoded text, or random tokens in sentences as long as captions."""
+    """Encode the text, or random tokens in sentences as long as captions."""
     if arguments.source:
         split = SplitConfig(source=arguments.source, target=arguments.target)
         tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size)
@@ -381,27 +381,27 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
 
 
 def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> None:
-    """Medians over the rounds, with the range of the speed."""
+    """Print medians over the rounds, and the range of the speed."""
     peak = {precision: matmul_peak(work.device, precision) for precision in ("bf16", "fp32")}
     median = {
         system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         for system, rounds in results.items()
     }
-    alone = {s.precision: figures for s, figures in median.items() if s.make == "products"}
+    alone = {s.precision: measured for s, measured in median.items() if s.make == "products"}
     print(
-        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilisation |\n"
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization |\n"
         "|---|---|---|---|---|---|---|"
     )
     corpus = EncodedCorpus(work.corpus)
     lengths = (float(corpus.source_lengths.mean()), float(corpus.target_lengths.mean()))
     for system, rounds in results.items():
-        figures, seconds = median[system], median[system]["seconds"]
+        measured, seconds = median[system], median[system]["seconds"]
         speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)
         flops = step_flops(
             work.config,
             work.vocab_size,
-            source_tokens=figures["tokens"] * lengths[0] / sum(lengths),
-            target_tokens=figures["tokens"] * lengths[1] / sum(lengths),
+            source_tokens=measured["tokens"] * lengths[0] / sum(lengths),
+            target_tokens=measured["tokens"] * lengths[1] / sum(lengths),
             source_length=lengths[0],
             target_length=lengths[1],
         )
@@ -409,23 +409,23 @@ def print_table(work: Work, results: dict[System, list[dict[str, float]]]) -> No
         if system.precision in alone:
             efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
         print(
-            f"| {system.name} | {figures['tokens'] / seconds:,.0f} |"
+            f"| {system.name} | {measured['tokens'] / seconds:,.0f} |"
             f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.3f} |"
-            f" {figures['peak'] / 2**30:.1f} | {efficiency} |"
+            f" {measured['peak'] / 2**30:.1f} | {efficiency} |"
             f" {flops / seconds / peak[system.precision]:.2f} |"
         )
     print(
         f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
         f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
         f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the products' time / the"
-        " step's, in the same precision. Utilisation: the products' operations, counted, in the"
+        " step's, in the same precision. Utilization: the products' operations, counted, in the"
         f" step's time, of the best rate of a large product: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
         f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
     )
 
 
 def matmul_peak(device: str, precision: str) -> float:
-    """The best rate of a large product, in FLOP/s."""
+    """Measure the best rate of a large product, in FLOP/s."""
     size = 8192 if device.startswith("cuda") else 2048
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
@@ -446,7 +446,7 @@ def main() -> None:
     parser.add_argument("--target", help="text of the target side")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--tokens", type=int, default=4096, help="source and target, a step")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens of each side per step")
     parser.add_argument("--micro-batch-tokens", type=int, help="default: all tokens at once")
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a measurement")
     parser.add_argument("--rounds", type=int, default=3)
@@ -454,7 +454,7 @@ def main() -> None:
     parser.add_argument(
         "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose names begin so")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems with these prefixes")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

@@ -17,8 +17,8 @@ find_python() {
     return 1
 }
 
-# A .venv without pip is replaced only if this script made it, which the mark in it shows. The mark
-# comes before everything else, so that an interrupted start is made good by the next one.
+# A .venv without pip is replaced only if this script made it, which the mark in it shows. The mark is
+# written first, so that the next call repairs an interrupted one.
 make_environment() {
     local python mark=.venv/made_by_seq2seq
     if [ -e .venv ] || [ -L .venv ]; then
@@ -39,7 +39,7 @@ make_environment() {
 prepare_environment() {
     local extra=${1:-} wanted installed
     .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
-    # What was installed last is noted beside it, so that a second run starts at once.
+    # A checksum of the last installation, so that a second run starts at once.
     wanted="$(cat pyproject.toml constraints.txt | cksum) $extra"
     installed=$(cat .venv/installed 2>/dev/null || true)
     if [ "$wanted" != "$installed" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Injects the faults that users meet (kills, flipped bits, full disks, odd bytes, strangers' models)
-# and prints how many were tried and survived. --full: as often as the table in tests/faults/README.md says.
+# Inject the faults that users meet (kills, flipped bits, full disks, invalid bytes, hostile models) and
+# print how many were tried and survived. --full: as often as the table in tests/faults/README.md states.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment dev

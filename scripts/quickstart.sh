@@ -19,6 +19,6 @@ for split in test test_unseen; do
 done
 
 echo
-echo "The first sentences of the test set, as translated, and as they should be:"
+echo "The first sentences of the test set, their translations, and the references:"
 paste -d '\n' <(head -n 4 data/everyday/test.en) <(head -n 4 "$run/test.out.de") \
     <(head -n 4 data/everyday/test.de) <(printf '\n\n\n\n')

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change lands: format, lint, types, import contracts, tests.
+# Run all checks before a commit: format, lint, types, import contracts, tests.
 # --fast: format, lint and the unit tests alone, in under a minute, between two edits.
-# Further words go to pytest: bash scripts/test.sh -k beam
+# Further arguments go to pytest: bash scripts/test.sh -k beam
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment dev

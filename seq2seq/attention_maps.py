@@ -1,6 +1,7 @@
-"""Attention maps: the weights of every attention for a pair of sentences, and their picture.
+"""Attention maps: the weights of every attention for a sentence pair, and their picture.
 
-As the paper's Figures 3 to 5: a heat map for each head, the pieces along its sides.
+The picture has a heat map for each head, with the pieces along its sides (as the paper's Figures 3
+to 5).
 """
 
 import io
@@ -19,35 +20,35 @@ from seq2seq.model.transformer import MultiHeadAttention
 
 FORMATS = ("svg", "png", "pdf")
 MAX_PIECES = 100
-"""Of a side that can still be read in a picture."""
+"""Most pieces per side of a picture, for the labels to be readable."""
 
 _FONT = "DejaVu Sans"  # comes with matplotlib; has SentencePiece's word mark
-_NO_GLYPH = "\N{REPLACEMENT CHARACTER}"  # for characters that no installed font has
-_CELL = 0.2  # inches, enough for a line of the font's 9 points
-_MAX_PIXELS = 10_000  # per side of a .png, which has to fit into memory
+_NO_GLYPH = "\N{REPLACEMENT CHARACTER}"  # drawn for characters that no installed font has
+_CELL = 0.2  # inches, enough for a line of text in 9 points
+_MAX_PIXELS = 10_000  # per side of a .png, which must fit into memory
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The weights of every attention for one pair of sentences; L layers, H heads."""
+    """The weights of every attention for one sentence pair; L layers, H heads."""
 
     source: list[str]
     """S pieces, the last of them ``</s>``."""
     target_input: list[str]
     """T pieces, the first of them the start symbol."""
     encoder: Tensor
-    """(L, H, S, S): the weight that a source position (row) gives to each (column)."""
+    """(L, H, S, S): the weight that each source position (row) gives to each other (column)."""
     decoder: Tensor
     """(L, H, T, T): the same for target positions."""
     cross: Tensor
-    """(L, H, T, S): the weight that a target position gives to each source position."""
+    """(L, H, T, S): the weight that each target position gives to each source position."""
 
 
 @torch.no_grad()
 def record_attention(
     model: Transformer, tokenizer: Tokenizer, source_ids: list[int], target_ids: list[int]
 ) -> AttentionMaps:
-    """Run a model over a pair of sentences and keep the softmax of each attention (equation 1).
+    """Run a model on a sentence pair and record the softmax of each attention (equation 1).
 
     Args:
         model: in evaluation mode; computes in the precision and on the device of its weights.
@@ -65,7 +66,7 @@ def record_attention(
             def record(_: nn.Module, inputs: tuple[Tensor], layers: list[Tensor] = layers) -> None:
                 layers.append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
 
-            # What enters its dropout is the softmax.
+            # The input of the dropout is the softmax.
             hooks.append(module.dropout.register_forward_pre_hook(record))
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
     device = next(model.parameters()).device
@@ -84,22 +85,26 @@ def record_attention(
 def draw_heads(
     heads: dict[str, Tensor], rows: Sequence[str], columns: Sequence[str], file_format: str
 ) -> bytes:
-    """Draw the weights of some heads, dark where a row's piece attends to a column's.
+    """Draw the weights of some heads; a dark cell is a large weight.
 
     Args:
-        heads: each head's weights (rows, columns), by its title.
+        heads: the weights (rows, columns) of each head, by panel title.
         rows: pieces that attend.
         columns: pieces that are attended to.
         file_format: one of FORMATS.
 
+    Returns:
+        The content of the picture file.
+
     Raises:
-        UserError: if there are too many pieces for a picture, or matplotlib is not installed.
+        UserError: if there are more than MAX_PIECES rows or columns, or matplotlib is not
+            installed.
     """
     longest = max(len(rows), len(columns))
     if longest > MAX_PIECES:
         raise UserError(
             f"{longest} pieces are too many for a picture (at most {MAX_PIECES}):"
-            " take a shorter text, or --json"
+            " give a shorter text, or use --json"
         )
     try:
         from matplotlib.figure import Figure
@@ -116,7 +121,7 @@ def draw_heads(
     height = down * _CELL * (len(rows) + max(map(len, column_labels)) / 2 + 3) + 0.5
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).flatten()
-    # A dollar sign in a piece begins no formula.
+    # Without parse_math, a dollar sign in a piece would begin a formula.
     style: dict[str, Any] = {"fontfamily": fonts, "fontsize": 9, "parse_math": False}
     for axes, (title, weights) in zip(panels, heads.items(), strict=False):
         image = axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
@@ -135,7 +140,7 @@ def draw_heads(
 
 
 def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
-    """The installed fonts that draw the characters, and the characters that none of them has."""
+    """Find the installed fonts that draw the characters, and the characters that none has."""
     from matplotlib.font_manager import (
         FontProperties,
         findfont,
@@ -157,11 +162,12 @@ def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
             if path not in {entry.fname for entry in fontManager.ttflist}:
                 fontManager.addfont(path)
             name = get_font(path).family_name
-            # The member of its family that matplotlib will choose.
+            # matplotlib chooses one member of the family, by name: check that one.
             drawn = drawn_by(findfont(FontProperties(family=[name])))
-        except (OSError, RuntimeError):  # damaged, or of bitmaps
+        except (OSError, RuntimeError):  # a damaged font, or a bitmap font
             continue
-        if drawn and "lastresort" not in name.replace(" ", "").lower():  # boxes for everything
+        # A "last resort" font has a box for every character.
+        if drawn and "lastresort" not in name.replace(" ", "").lower():
             fonts.append(name)
             missing = missing - drawn
     return fonts, missing

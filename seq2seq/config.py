@@ -26,7 +26,7 @@ from seq2seq.training.config import TrainingConfig
 
 @dataclass(kw_only=True)
 class Config:
-    """All that a user chooses of a training."""
+    """The configuration of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: TransformerConfig = field(default_factory=TransformerConfig)
@@ -35,20 +35,20 @@ class Config:
     run_dir: str | None = None
     """The folder of the run; made from data, model and date if not given."""
     resume: bool = False
-    """Go on with the run in run_dir."""
+    """Resume the run in run_dir."""
     cache: str | None = None
-    """Where encoded corpora are kept; seq2seq/ in the user's cache folder if not given."""
+    """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
     seed: int = 1
-    """Of weights, order and dropout."""
+    """Seed of weights, order and dropout."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
-    """fp32, bf16, or auto: bf16 where this machine's matrix products gain from it."""
+    """fp32, bf16, or auto: bf16 if it makes this machine's matrix products faster."""
     heartbeat_timeout: float = 30.0
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
     def __post_init__(self) -> None:
-        """Refuse a seed that the generators can't take.
+        """Check the seed.
 
         Raises:
             UserError: if it is negative or needs more than 63 bits.
@@ -57,7 +57,7 @@ class Config:
             raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
 
 
-# What earlier versions named otherwise: section, old name, new name.
+# Keys that earlier versions named differently: section, old name, new name.
 _RENAMED = (
     ("", "stall_seconds", "heartbeat_timeout"),
     ("training", "longer_side", "count_longer_side"),
@@ -66,10 +66,10 @@ _RENAMED = (
 
 
 def read_config(run: Path) -> Config:
-    """The configuration that a run was started with; keys that are newer have their defaults.
+    """Read the configuration of a run; keys added since then have their defaults.
 
     Raises:
-        UserError: if there is none, or it was not written by this program.
+        UserError: if there is no configuration, or it was not written by this program.
     """
     path = run / "config.yaml"
     if not run.is_dir():
@@ -93,7 +93,7 @@ def read_config(run: Path) -> Config:
 
 
 def _check_plain(path: Path, text: str) -> None:
-    """Refuse what this program never writes, and what makes gigabytes or hours of a few lines."""
+    """Refuse YAML that this program never writes, and that a few lines could make endless."""
     strange = AliasToken | AnchorToken | TagToken
     nested = 0
     for token in yaml.scan(text):

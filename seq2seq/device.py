@@ -1,4 +1,4 @@
-"""The device, the precision and the memory that this machine offers."""
+"""Device, precision and memory of this machine."""
 
 import time
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import torch
 
 from seq2seq.errors import UserError
 
-# The gain of bfloat16 products over float32 below which the casts aren't worth their time.
+# Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
 
 
 def choose_device(name: str) -> torch.device:
-    """`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU where there is one.
+    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
 
     Raises:
         UserError: if this machine has no such device.
@@ -31,12 +31,12 @@ def choose_device(name: str) -> torch.device:
 def choose_precision(
     name: str, device: torch.device, *, for_translation: bool = False
 ) -> torch.dtype:
-    """`fp32`, `bf16`, or `auto`: bf16 where this machine's matrix products gain from it.
+    """Choose a precision by name: `fp32`, `bf16`, or `auto`, bf16 if it is faster here.
 
-    fp32 is float32 on a GPU as well, never TF32. A translation on a CPU may also use `int8`.
+    fp32 never means TF32 on a GPU. Translation on a CPU may also use `int8`.
 
     Raises:
-        UserError: if there is no such precision, or not on this device.
+        UserError: if the precision is unknown, or not available on this device.
     """
     if name == "auto":
         return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
@@ -58,20 +58,20 @@ def _gains_from_bf16(device: torch.device) -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """The context in which matrix products run in `dtype`: bfloat16, or that of the weights."""
+    """Make the context for matrix products in bfloat16, or else in the precision of the weights."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
 
 
 class OutOfMemoryError(UserError):
-    """The memory of the device or of the machine is used up."""
+    """The device or the machine is out of memory."""
 
 
 @contextmanager
 def oom_as_user_error() -> Iterator[None]:
-    """Turn running out of memory into one line.
+    """Turn an out-of-memory error into a user error.
 
     Raises:
-        OutOfMemoryError: if the memory of the device or of the machine does not suffice.
+        OutOfMemoryError: if the device or the machine runs out of memory.
     """
     try:
         yield
@@ -80,13 +80,13 @@ def oom_as_user_error() -> Iterator[None]:
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
         raise OutOfMemoryError(
-            "out of memory: end what else uses it, then go on with resume=true, which finds again"
-            " how much of a step fits at once; or take a smaller model"
+            "out of memory: end other programs that use it, then continue with resume=true, which"
+            " finds again how much of a step fits at once; or use a smaller model"
         ) from error
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:
-    """The best of a few products of a Transformer's size."""
+    """Time a product of a Transformer's size; the best of five."""
     a, b = torch.ones(1024, 512, dtype=dtype), torch.ones(512, 1024, dtype=dtype)
     best = float("inf")
     for _ in range(5):

@@ -5,7 +5,7 @@ class UserError(Exception):
     """Bad data, a bad run or a bad model folder: the command ends with exit code 1."""
 
     def __str__(self) -> str:
-        """The message on one line, even if it quotes a path or a file of any content."""
+        """Return the message on one line, whatever path or file content it quotes."""
         words = " ".join(super().__str__().splitlines())
         return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
 

@@ -46,12 +46,12 @@ _DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
-    """Train until the configuration or a signal ends it, average, and log what to type next.
+    """Train until the configuration or a signal ends it, average, and log the next command.
 
     Args:
-        config: all that the user chose.
-        folder: of the run.
-        yaml: the configuration as it is to be saved.
+        config: the configuration.
+        folder: the run folder.
+        yaml: the configuration as text, to save.
         world: the processes that share the work.
 
     Returns:
@@ -83,7 +83,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         run.fit()
         if run.trainer.signal is not None:
             logger.info(
-                f"stopped and saved at step {run.trainer.progress.step}; go on with the same"
+                f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
                 f" command and run_dir={folder} resume=true"
             )
             return 128 + run.trainer.signal
@@ -120,7 +120,7 @@ class TrainingRun:
         )
 
     def state(self) -> RunState:
-        """What is saved to resume from, beside weights and moments."""
+        """Return the state to save beside weights and moments."""
         config = self.config
         model = json.loads(json.dumps(asdict(config.model), default=lambda choice: choice.value))
         changeable: dict[str, Setting] = {name: model.pop(name) for name in _DROPOUTS}
@@ -138,7 +138,7 @@ class TrainingRun:
         return RunState(self.trainer.progress, fixed, changeable)
 
     def restore(self) -> RunState:
-        """Go back to the newest undamaged checkpoint; return the state it was saved in.
+        """Restore the newest undamaged checkpoint, and return its state.
 
         Raises:
             UserError: if there is none, or it was trained with other data or another model.
@@ -149,28 +149,28 @@ class TrainingRun:
         saved = restore_checkpoint(newest, self.trainer.model, self.trainer.optimizer)
         before = self.state().restored(newest / "progress.json", saved)
         self.trainer.progress = before.progress
-        logger.info(f"going on from {newest}, epoch {before.progress.epoch + 1}")
+        logger.info(f"continuing from {newest}, epoch {before.progress.epoch + 1}")
         return before
 
     def is_trained(self) -> bool:
-        """Whether there is no step left to do, and no validation."""
+        """Return whether all steps and validations are done."""
         trainer = self.trainer
         return trainer.limit_reached() != "" and not trainer.progress.validation_pending
 
     def finish_if_unfinished(self) -> None:
-        """Average, if a signal has come between the last step and the end."""
+        """Average, if the run was stopped after its last step but before averaging."""
         if (self.folder / _FINISHED).exists():
             logger.info(f"nothing to do: {self.trainer.limit_reached()}")
         elif self.world.is_main:
             self.finish()
 
     def warn_of_changes(self, before: RunState) -> None:
-        """Warn of what was otherwise when the checkpoint was saved."""
+        """Warn of each setting that has changed since the checkpoint."""
         for change in self.state().changes(before):
             logger.warning(change)
 
     def describe(self) -> None:
-        """Log what is trained, and warn of what is likely to fail.
+        """Log the model and its batches, and warn of settings that are likely to fail.
 
         Raises:
             UserError: if the corpus is too small for the tokens of a step.
@@ -209,7 +209,7 @@ class TrainingRun:
             )
 
     def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
-        """Begin to write, and remove what an earlier end has left.
+        """Start to write, and remove the results of an earlier end.
 
         Raises:
             UserError: if the folder can't be written.
@@ -244,13 +244,15 @@ class TrainingRun:
                 )
         except DivergenceError as error:
             newest = newest_good(self.folder, logger.warning) if is_main else None
-            where = f"go on from {newest} with resume=true" if newest else "there is no checkpoint"
+            where = (
+                f"continue from {newest} with resume=true" if newest else "there is no checkpoint"
+            )
             raise UserError(f"{error}; {where}") from error
         finally:
             recorder.close()
 
     def validate(self, model: Transformer) -> Validation:
-        """Loss, perplexity and BLEU of a model on the validation set."""
+        """Compute loss, perplexity and BLEU of a model on the validation set."""
         pairs = self.data.valid_pairs
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
         options = TranslationOptions(device=str(self.device), search=self.config.search)
@@ -280,7 +282,7 @@ class TrainingRun:
         remove_old(self.folder, newest, self.config.training.keep_checkpoints)
 
     def finish(self) -> None:
-        """Average the last checkpoints (6.1) and log what to type next."""
+        """Average the last checkpoints (6.1) and log the next command."""
         progress = self.trainer.progress
         last = checkpoints(self.folder)[-self.config.training.average_checkpoints :]
         if len(last) > 1:
@@ -308,18 +310,18 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
         if not checkpoints(folder):
             raise UserError(f"{folder}: no checkpoint to resume from")
         for path in folder.iterdir():
-            # What is written here must not end up elsewhere.
+            # Files written here must not end up elsewhere.
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise UserError(f"{path}: a link or a device in the run folder; remove it")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
-            f"{folder}: exists already; choose another run_dir, or add resume=true to go on"
+            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
     check_writable(folder)
 
 
 def _prepare(config: Config, world: World) -> PreparedData:
-    """The data, prepared by the main process and opened by the others after it."""
+    """Prepare the data in the main process, then open it in the others."""
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
     cache = user_cache if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info))

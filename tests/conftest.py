@@ -1,4 +1,4 @@
-"""What several test files share: a tiny tokenizer, and tiny models with parameters that matter."""
+"""Fixtures of several test files: a tiny tokenizer, and tiny models with random parameters."""
 
 from collections.abc import Callable
 from pathlib import Path

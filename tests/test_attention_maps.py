@@ -130,7 +130,7 @@ def test_a_row_attends_to_a_column_in_the_picture() -> None:
     navy = (red < 0.1) & (abs(green - 0.188) < 0.02) & (abs(blue - 0.42) < 0.02)
     panel = (abs(red - 0.969) < 0.01) & (abs(green - 0.984) < 0.01) & (blue > 0.99)
     rows, columns = np.nonzero(panel)
-    # The colour bar has the cell's navy in a few lines on the far right.
+    # The color bar has the cell's navy in a few lines on the far right.
     found_rows, found_columns = np.nonzero(navy & (np.arange(navy.shape[1]) < columns.max() + 30))
     assert len(found_rows) > 300
     assert np.median(found_rows) < rows.min() + (rows.max() - rows.min()) / 3

@@ -16,7 +16,7 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_config(tmp_path) == config
 
 
-def test_what_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+def test_the_configuration_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "training:\n  longer_side: true\n  loss_above_least: true\nstall_seconds: 9.0\n"
     )
@@ -30,7 +30,7 @@ def test_what_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
     "text",
     ["- a\n", "training: 1\n", "training: [longer_side]\n", "longer_side: true\n", "a", "seed: -1"],
 )
-def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match="seed=-1" if "seed" in text else "not a configuration"):
         read_config(tmp_path)

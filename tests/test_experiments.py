@@ -128,7 +128,7 @@ def test_a_row_composes_with_data_and_scale(name: str) -> None:
     assert config.training == replace(base.training, average_checkpoints=1)
 
 
-def test_the_command_line_has_the_last_word() -> None:
+def test_the_command_line_overrides_an_experiment() -> None:
     config = composed("experiment=table3/C_dff1024", "model=small", "model.d_ff=512")
     assert config.model.d_ff == 512
 

@@ -19,7 +19,7 @@ def test_the_import_contracts_are_kept() -> None:
     assert result == SUCCESS, output.getvalue()
 
 
-def test_no_module_is_a_drawer_for_everything() -> None:
+def test_no_module_is_a_catch_all() -> None:
     assert len(MODULES) > 20
     drawers = {"utils", "util", "helpers", "helper", "base", "common", "misc"}
     names = {part for path in MODULES for part in path.relative_to(ROOT).with_suffix("").parts}

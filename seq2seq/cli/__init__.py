@@ -1,1 +1,1 @@
-"""The commands: one thin module each."""
+"""The commands, one thin module each."""

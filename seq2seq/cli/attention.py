@@ -16,7 +16,7 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq attention`."""
+    """Add the arguments of `seq2seq attention`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Translate one sentence and show its attention.
+    """Write the attention weights of one sentence pair.
 
     Raises:
-        UsageError: if the output is not a format for pictures.
+        UsageError: if the output's suffix is not .svg, .png or .pdf.
         UserError: if the model can't be read, a text is blank or too long, the model has no such
             layer or head, or the file can't be written.
     """
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:
-        raise UsageError(f"{arguments.output}: no such picture: choose .svg, .png or .pdf")
+        raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     translator = Translator.load(arguments.model)
     config = translator.model.config
     layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target is None:
         target = translator.translate([arguments.source])[0].text
         if not target:
-            raise UserError("the source is blank, or the model's translation of it: give --target")
+            raise UserError("the source or its translation is blank: give --target")
     maps = translator.attention(arguments.source, target)
     if arguments.json:
         content = _as_json(maps, arguments.kind, layers, heads)
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _number_or_all(word: str) -> str:
     if word != "all" and not (word.isascii() and word.isdecimal()):
-        raise argparse.ArgumentTypeError(f"neither a number nor all: {word!r}")
+        raise argparse.ArgumentTypeError(f"must be a number or all, not {word!r}")
     return word
 
 
@@ -99,21 +99,21 @@ def _select(noun: str, choice: str, count: int) -> list[int]:
 
     if choice == "all":
         return list(range(1, count + 1))
-    # Python refuses to read numbers of thousands of digits.
+    # int() refuses numbers of thousands of digits.
     if len(choice) > 9 or not 1 <= int(choice) <= count:
-        raise UserError(f"--{noun} {choice}: the model has 1 to {count}")
+        raise UserError(f"--{noun} {choice}: must be from 1 to {count} for this model")
     return [int(choice)]
 
 
 def _sides(maps: "AttentionMaps", kind: str) -> tuple[list[str], list[str]]:
-    """The pieces that attend, and those that are attended to."""
+    """Return the pieces that attend, and those that are attended to."""
     rows = maps.source if kind == "encoder" else maps.target_input
     columns = maps.target_input if kind == "decoder" else maps.source
     return rows, columns
 
 
 def _as_json(maps: "AttentionMaps", kind: str, layers: list[int], heads: list[int]) -> str:
-    """Weights as [layer][head][row][column], of the chosen layers and heads."""
+    """Format the weights of the chosen layers and heads, as [layer][head][row][column]."""
     rows, columns = _sides(maps, kind)
     weights = getattr(maps, kind)
     chosen = [[weights[layer - 1, head - 1].tolist() for head in heads] for layer in layers]

@@ -10,7 +10,7 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq average`."""
+    """Add the arguments of `seq2seq average`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
     parser.add_argument(
@@ -22,10 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Average checkpoints.
+    """Average checkpoints and write the model.
 
     Raises:
-        UserError: if the run has fewer, one is damaged, or the output is there and no model.
+        UsageError: if --last is below 1.
+        UserError: if the run has fewer checkpoints, one is damaged, or the output exists and is
+            not a model.
     """
     from seq2seq.errors import UsageError, UserError
     from seq2seq.storage.atomic import check_replaceable

@@ -10,7 +10,7 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq export`."""
+    """Add the arguments of `seq2seq export`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder.
+    """Export a model.
 
     Raises:
         UserError: if there is no model, the folder exists, or the program can't express the model.
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.output)
     if folder.exists():
-        raise UserError(f"{folder}: exists already; choose another folder")
+        raise UserError(f"{folder}: already exists; choose another folder")
     trained = load_model(find_model(Path(arguments.model)))
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
     return 0

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from seq2seq.reproduction.detail import Subject
 
 _EXAMPLE = """\
-Each detail is measured on the model, the trainer or the search at work.
+Each detail is measured on the running model, trainer or search.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
@@ -19,7 +19,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq fidelity`."""
+    """Add the arguments of `seq2seq fidelity`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="OVERRIDE",
-        help="as for seq2seq train; data=wmt14_en_de if no data are named",
+        help="as for seq2seq train; the default of data is wmt14_en_de",
     )
 
 
@@ -36,17 +36,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report.
 
     Returns:
-        0; with --strict 1 if a detail is neither as the paper nor as tensor2tensor.
+        0; with --strict, 1 if a detail is neither as the paper nor as tensor2tensor.
 
     Raises:
-        UsageError: if an override is wrong, or there are overrides beside --model.
+        UsageError: if an override is wrong, or is combined with --model.
         UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
     from seq2seq.reproduction.report import as_json, as_text, examine
 
     if arguments.model and arguments.overrides:
-        raise UsageError("--model RUN has its own configuration: leave out the overrides")
+        raise UsageError("--model RUN has its own configuration: remove the overrides")
     if arguments.model:
         subject = _trained(Path(arguments.model))
     else:
@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compose_config(overrides: list[str]) -> "Config":
-    """Compose the configuration of `seq2seq train`, on the paper's data if none are named.
+    """Compose the configuration of `seq2seq train`, by default on the paper's data.
 
     Raises:
-        UsageError: if an override names nothing or its value is not valid.
+        UsageError: if an override names an unknown key or its value is not valid.
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException

@@ -1,4 +1,4 @@
-"""`seq2seq`: finds the command, and turns errors into one line and an exit code."""
+"""`seq2seq`: runs the command, and turns errors into one line and an exit code."""
 
 import argparse
 import difflib
@@ -18,10 +18,10 @@ _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
-    "rescore": "compute the log-probability that a model gives to translations",
+    "rescore": "compute the log-probability of given translations under a model",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
-    "fidelity": "compare a model with the paper, detail by detail, by measuring it",
-    "table3": "set runs beside the rows of the paper's Table 3",
+    "fidelity": "compare a model with the paper, detail by detail",
+    "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
     "average": "average the weights of several checkpoints",
 }
@@ -41,16 +41,16 @@ examples:
 _TRAIN_HELP = """\
 usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
 
-Train a model from parallel text; a Hydra application: every choice is KEY=VALUE.
+Train a model from parallel text; a Hydra application: every option is KEY=VALUE.
 
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
   model=tiny|small|base|big             the size of the model; default base
-  schedule=paper|small_data|demo        step size, learning rate, end; default paper, for millions
+  schedule=paper|small_data|demo        step size, learning rate, limits; default paper for millions
                                         of pairs; small_data for 30,000 to 500,000 pairs; demo
-                                        ends after some minutes
-  variant=paper|tensor2tensor           where the paper and its authors' code differ; default paper
+                                        ends after a few minutes
+  variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
-  run_dir=FOLDER  resume=true           where to write; go on where it stopped
+  run_dir=FOLDER  resume=true           where to write; continue where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
 
   --cfg job        print the whole configuration, every key that can be overridden
@@ -79,13 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logger.handlers = [logging.StreamHandler(sys.stderr)]
     try:
         if sys.stdin is None or sys.stdout is None:
-            raise UserError("standard input or output is closed; open it, on /dev/null if need be")
+            raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
         code = _run(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever reads the output has enough of it. Python flushes stdout again at exit: give it
-        # somewhere to write.
+        # The reader closed the pipe. Python flushes stdout again at exit, so point it elsewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -106,18 +105,18 @@ def _explain(error: Exception) -> str:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
     if isinstance(error, MemoryError):
-        return "out of memory; lower what is held at once, or use a larger machine"
+        return "out of memory; use smaller batches or a larger machine"
     return (
-        f"a fault of this program: {type(error).__name__}: {message}; --debug shows where, please"
-        " report it"
+        f"a fault of this program: {type(error).__name__}: {message}; please report it, with the"
+        " traceback that --debug shows"
     )
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError instead of printing the usage and leaving."""
+        """Raise UsageError instead of printing the usage and exiting."""
         options = [flag for action in self._actions for flag in action.option_strings]
         found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if found:
@@ -133,7 +132,7 @@ def _run(words: list[str]) -> int:
         if {"-h", "--help"} & set(words):
             print(_TRAIN_HELP, end="")
             return 0
-        # Hydra reads these words itself.
+        # Hydra parses these arguments itself.
         from seq2seq.cli.train import train
 
         return train([word for word in words[1:] if word != "--debug"])

@@ -1,4 +1,4 @@
-"""Overrides of `seq2seq train`: Hydra's complaints about them as lines, with the nearest name."""
+"""Overrides of `seq2seq train`: checks, and Hydra's errors as one line with the nearest name."""
 
 import difflib
 import io
@@ -21,12 +21,12 @@ GROUPS = ("data", "model", "schedule", "variant", "experiment")
 
 
 def config_path() -> Path:
-    """The folder that Hydra reads."""
+    """Return the folder that Hydra reads."""
     return resource_folder("conf")
 
 
 def register() -> None:
-    """Make the schema and the `${embedded:...}` paths known to Hydra."""
+    """Register the schema and the resolver of `${embedded:...}` paths with Hydra."""
     ConfigStore.instance().store(name="schema", node=Config)
     OmegaConf.register_new_resolver(
         "embedded", lambda path: str(resource_folder("data") / path), replace=True
@@ -34,7 +34,7 @@ def register() -> None:
 
 
 def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
-    """Every key that can be overridden, dotted."""
+    """Yield every key that can be overridden, dotted."""
     types = get_type_hints(schema)
     for item in fields(schema):
         yield prefix + item.name
@@ -44,16 +44,16 @@ def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
 
 
 def choices(group: str) -> list[str]:
-    """The configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
+    """List the configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
     folder = config_path() / group
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
 def check_command_line(words: list[str]) -> None:
-    """Refuse what Hydra's own command line would refuse by printing its usage and leaving.
+    """Check the command line before Hydra does, which would print its usage and exit.
 
     Raises:
-        UsageError: if a flag is unknown or lacks its value, or a word is no override.
+        UsageError: if a flag is unknown or lacks its value, or a word is not an override.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -74,10 +74,10 @@ def check_command_line(words: list[str]) -> None:
 
 
 def to_config(chosen: DictConfig) -> Config:
-    """What was chosen, typed and checked.
+    """Convert a composed configuration to a checked `Config`.
 
     Raises:
-        UsageError: if a key was added that does not exist.
+        UsageError: if it has an unknown key.
         UserError: if a value is out of range.
     """
     container = OmegaConf.to_container(chosen)
@@ -91,9 +91,9 @@ def to_config(chosen: DictConfig) -> Config:
 
 
 def explain(error: Exception) -> str:
-    """Hydra's complaint about an override in one line, with the nearest valid name."""
+    """Describe Hydra's error in one line, with the nearest valid name."""
     message = " ".join(str(error).split())
-    # What follows `full_key` names classes of this program.
+    # The rest of the message, from `full_key` on, names classes of this program.
     cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]
     if found := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
         return f"no such group: {found[1]}{_nearest(found[1], list(GROUPS))}"
@@ -112,7 +112,7 @@ def explain(error: Exception) -> str:
             group, _, above = group.rpartition("/")
             name = f"{above}/{name}"
         options = choices(group)
-        hint = _nearest(name, options) or f"; there are: {', '.join(options)}"
+        hint = _nearest(name, options) or f"; choose from: {', '.join(options)}"
         return f"no such choice: {group}={name}{hint}"
     message = re.split(r" See https?://|\s+full_key:", f"{message} {cause}")[0]
     return message.strip()
@@ -132,7 +132,7 @@ def _no_such_key(key: str) -> str:
 
 
 def _nearest(name: str, options: list[str]) -> str:
-    # The last word alone counts as well: max_steps is near training.max_steps.
+    # Also match the last word alone: max_steps is near training.max_steps.
     by_leaf = {option.rpartition(".")[2]: option for option in options}
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     if not near:

@@ -1,4 +1,4 @@
-"""`seq2seq rescore`: the log-probability that a model gives to translations from elsewhere."""
+"""`seq2seq rescore`: the log-probability of given translations under a model."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq rescore`."""
+    """Add the arguments of `seq2seq rescore`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument("-s", "--source", required=True, metavar="FILE", help="sources; - is stdin")
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per-line",
         action="store_true",
-        help="write each line's log-probability and number of tokens, with a tab between them",
+        help="write each line's log-probability and number of tokens, separated by a tab",
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object")
     add_device_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score given translations and print the total, or each line's score.
+    """Score given translations and print the total, or the score of each line.
 
     Raises:
         UsageError: if both files are standard input.

@@ -1,4 +1,4 @@
-"""`seq2seq score`: translations, or a model's, against references."""
+"""`seq2seq score`: score translations, from a file or by a model, against references."""
 
 import argparse
 import json
@@ -29,63 +29,69 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq score`."""
+    """Add the arguments of `seq2seq score`."""
     parser.epilog = _EXAMPLES
-    what = parser.add_argument_group("translations")
-    what.add_argument("-i", "--input", metavar="HYPOTHESES", help="translations; - is stdin")
-    what.add_argument("--model", metavar="RUN", help="translate with this model instead")
-    what.add_argument("-s", "--source", metavar="FILE", help="text for the model to translate")
-    add_beam_options(what)
-    add_device_options(what)
+    translations = parser.add_argument_group("translations")
+    translations.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
+    translations.add_argument("--model", metavar="RUN", help="translate with this model instead")
+    translations.add_argument(
+        "-s", "--source", metavar="FILE", help="text for the model to translate"
+    )
+    add_beam_options(translations)
+    add_device_options(translations)
 
-    against = parser.add_argument_group("references")
-    against.add_argument(
+    references = parser.add_argument_group("references")
+    references.add_argument(
         "-r",
         "--reference",
         action="append",
         default=[],
         metavar="FILE",
-        help="references; repeat it for more than one per line",
+        help="references; repeat it for several references per line",
     )
-    against.add_argument(
+    references.add_argument(
         "-t", "--test-set", metavar="NAME", help="a test set of sacreBLEU's, such as wmt14/full"
     )
-    against.add_argument("-l", "--language-pair", metavar="PAIR", help="its pair, such as en-de")
-
-    how = parser.add_argument_group("metrics")
-    how.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
-    how.add_argument("--lowercase", action="store_true", help="disregard case")
-    how.add_argument(
-        "--paper", action="store_true", help="the BLEU of the paper's tables too, for raw text"
+    references.add_argument(
+        "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"
     )
-    how.add_argument(
+
+    metrics = parser.add_argument_group("metrics")
+    metrics.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
+    metrics.add_argument("--lowercase", action="store_true", help="ignore case")
+    metrics.add_argument(
+        "--paper", action="store_true", help="add the BLEU of the paper's tables, for raw text"
+    )
+    metrics.add_argument(
         "--language",
         metavar="CODE",
         help="target language for --paper (default: from -l, otherwise de)",
     )
-    how.add_argument(
+    metrics.add_argument(
         "--compare",
         nargs="+",
         default=[],
         metavar="OTHER",
-        help="other systems' translations: is the difference significant?",
+        help="test whether other systems' translations differ significantly",
     )
-    how.add_argument(
+    metrics.add_argument(
         "--resampling",
         choices=("bootstrap", "randomization"),
         default="bootstrap",
         help="paired bootstrap resampling (default) or approximate randomization",
     )
-    how.add_argument("--samples", type=int, metavar="N", help="of the test (default 1000 or 10000)")
-    how.add_argument("--seed", type=int, default=12345, help="of the test (default 12345)")
-    how.add_argument("--json", action="store_true", help="one JSON object")
+    metrics.add_argument(
+        "--samples", type=int, metavar="N", help="resamplings of the test (default 1000 or 10000)"
+    )
+    metrics.add_argument("--seed", type=int, default=12345, help="of the test (default 12345)")
+    metrics.add_argument("--json", action="store_true", help="write one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score and print.
+    """Score translations and print the scores.
 
     Raises:
-        UsageError: if options don't go together, or a value is out of its range.
+        UsageError: if options don't go together, or a value is out of range.
         UserError: if a file or the model can't be read, or texts aren't parallel.
     """
     _check_usage(arguments)
@@ -132,12 +138,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
-    """Refuse arguments that don't go together, before anything is read."""
+    """Check that the arguments go together, before anything is read."""
     from seq2seq.errors import UsageError
 
     translations = [arguments.input, arguments.source, *arguments.compare]
     named = [path for path in translations if path]
-    refused = [
+    checks = [
         (
             bool(arguments.input) == bool(arguments.model),
             "give either translations with -i or a model with --model",
@@ -147,27 +153,30 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             "give either references with -r or a test set with -t",
         ),
         (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
-        (bool(arguments.source and not arguments.model), "-s is what a model (--model) translates"),
+        (bool(arguments.source and not arguments.model), "-s needs --model"),
         (
             not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
-            "--beam and --alpha are for a model (--model)",
+            "--beam and --alpha need --model",
         ),
-        (bool(arguments.source and arguments.test_set), "-t brings its own source: leave out -s"),
+        (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
         (
             bool(arguments.model) and not (arguments.source or arguments.test_set),
-            "--model needs something to translate: give -s, or a test set with -t",
+            "--model needs a text to translate: give -s, or a test set with -t",
         ),
-        (len(set(named)) < len(named), "each system's translations are named once"),
-        (arguments.paper and arguments.lowercase, "the paper's BLEU is cased: no --lowercase"),
-        (bool(arguments.language) and not arguments.paper, "--language is for --paper"),
+        (len(set(named)) < len(named), "a file of translations is named twice: name each once"),
+        (
+            arguments.paper and arguments.lowercase,
+            "the paper's BLEU is cased: remove --lowercase or --paper",
+        ),
+        (bool(arguments.language) and not arguments.paper, "--language needs --paper"),
     ]
-    for wrong, message in refused:
+    for wrong, message in checks:
         if wrong:
             raise UsageError(message)
 
 
 def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None:
-    """Refuse what the scores would refuse, before a model translates for them."""
+    """Raise the errors of the metrics now, before a model translates."""
     from seq2seq.evaluation.paper_bleu import tokenize
     from seq2seq.evaluation.scores import bleu_metric
     from seq2seq.evaluation.significance import check_sampling
@@ -179,7 +188,7 @@ def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """The translations, or what a model translates; and the references."""
+    """Find the file of translations or of text to translate, and the files of references."""
     if not arguments.test_set:
         return arguments.input or arguments.source, arguments.reference
     from seq2seq.evaluation.scores import named_test_set
@@ -189,9 +198,9 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def read_leniently(path: str) -> list[str]:
-    """A system's lines; `-` is standard input.
+    """Read the lines of a file; `-` is standard input.
 
-    What is not UTF-8 is replaced and reported, so that each line is scored.
+    Bytes that are not UTF-8 are replaced and reported, so that every line is scored.
     """
     from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
 
@@ -200,15 +209,15 @@ def read_leniently(path: str) -> list[str]:
     damaged = sum(replaced for _, replaced in decoded)
     if damaged:
         print(
-            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {damaged:,}; what could"
-            " not be read was replaced by U+FFFD",
+            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {damaged:,}; the invalid"
+            " bytes were replaced by U+FFFD",
             file=sys.stderr,
         )
     return [line for line, _ in decoded]
 
 
 def file_name(path: str) -> str:
-    """How messages name a file; `-` is standard input."""
+    """Name a file in messages; `-` is standard input."""
     return "standard input" if path == "-" else path
 
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from seq2seq.reproduction.table3 import TableRun
 
 _EXAMPLE = """\
-A run's row is found by its configuration: by how it differs from base, which is the run that the
-others differ from least. Its scores are those of its last validation.
+Each run is matched with a row by the settings in which it differs from the base run, which is the
+run with the fewest differences from the others. Scores are those of the last validation.
 
 example:
   seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
@@ -20,17 +20,17 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq table3`."""
+    """Add the arguments of `seq2seq table3`."""
     parser.epilog = _EXAMPLE
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, base among them")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, one of them base")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table.
 
     Raises:
-        UserError: if a folder is no run, or its last validation is missing or damaged.
+        UserError: if a folder is not a run, or its last validation is missing or damaged.
     """
     from seq2seq.reproduction.table3 import as_json, as_text, compare
 
@@ -52,7 +52,7 @@ def _read_run(folder: Path) -> "TableRun":
     needed = {"step", "valid/perplexity", "valid/bleu"}
     validated = [record for record in records if needed <= record.keys()]
     if not validated:
-        raise UserError(f"{path}: no validation in it; let the run reach a checkpoint first")
+        raise UserError(f"{path}: contains no validation; train until the first checkpoint")
     last = validated[-1]
     if not all(map(math.isfinite, last.values())):
         raise UserError(f"{path}: the last validation has a value that is not finite")

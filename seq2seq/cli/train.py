@@ -29,11 +29,11 @@ def train(words: list[str]) -> int:
         0, or 128 + the signal that ended a run early.
 
     Raises:
-        UsageError: if an override names nothing or has no valid value.
+        UsageError: if an override names an unknown key or its value is not valid.
         UserError: if the data or a run folder can't be used, or training diverges.
     """
     register()
-    # Hydra would print its errors and leave; so it raises them, and they become one line.
+    # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if not word.startswith("-") and "=" in word]
@@ -44,7 +44,7 @@ def train(words: list[str]) -> int:
     if not world.is_main:
         logger.setLevel(logging.ERROR)
     if world.size > 1 and multirun:
-        error = UsageError("--multirun can't run under torchrun: start one run after the other")
+        error = UsageError("--multirun can't run under torchrun: start each run on its own")
         raise _reported_by_main(world, error)
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     try:
@@ -59,13 +59,13 @@ def train(words: list[str]) -> int:
 
 
 def _run_application(world: World) -> list[int]:
-    """Run all combinations of a --multirun, or the one run; their exit codes."""
+    """Run all combinations of a --multirun, or the one run; return the exit codes."""
     exit_codes: list[int] = []
     errors: list[Exception] = []
 
     @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
     def application(chosen: DictConfig) -> None:
-        if any(code > 128 for code in exit_codes):  # a signal is for all runs
+        if any(code > 128 for code in exit_codes):  # a signal ends all runs
             return
         try:
             with world.process_group():
@@ -74,7 +74,7 @@ def _run_application(world: World) -> list[int]:
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
                 exit_codes.append(run_training(config, folder, yaml, world))
         except Exception as error:
-            # Raised below, outside of Hydra; the other runs of a --multirun go on.
+            # Raised below, outside Hydra, so that the other runs of a --multirun continue.
             if errors:
                 logger.error(f"seq2seq: {errors[-1]}")
             errors.append(error)
@@ -86,22 +86,22 @@ def _run_application(world: World) -> list[int]:
 
 
 def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExit:
-    """The error; silence in the other processes, which have the same command line."""
+    """Return the error in the main process, and a silent exit in the others."""
     return error if world.is_main else SystemExit(2)
 
 
 def _run_folder(config: Config) -> Path:
-    """The folder as given, or a name made of what was chosen and the date."""
+    """Return the given folder, or one named after data, model and date."""
     application = HydraConfig.get()
     if application.mode is RunMode.MULTIRUN:
-        # What all runs share was typed as it is; what differs was typed as a list, or a glob.
+        # Overrides that differ between runs were typed as a list or a glob, not as they are here.
         swept = [item for item in application.overrides.task if item not in sys.argv]
         name = ",".join(item.lstrip("+").replace("/", "-") for item in swept) or "run"
         return Path(application.sweep.dir) / (config.run_dir or name)
     if config.run_dir is not None:
         return Path(config.run_dir)
     if config.resume:
-        raise UsageError("resume=true needs run_dir=..., the folder of the run to go on with")
+        raise UsageError("resume=true needs run_dir=..., the folder of the run to resume")
     chosen = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return Path("runs") / f"{chosen['data']}-{chosen['model']}-{date}"

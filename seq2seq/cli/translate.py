@@ -26,7 +26,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `seq2seq translate`."""
+    """Add the arguments of `seq2seq translate`."""
     parser.epilog = _EXAMPLES
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="-",
         metavar="FILE",
-        help="also compressed; FILE.*.part until it is whole; default: stdout",
+        help="also compressed; named FILE.*.part until complete; default: stdout",
     )
     add_beam_options(parser)
     parser.add_argument(
@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nbest",
         type=int,
         metavar="K",
-        help="write K translations per line, each as number, text and score between tabs",
+        help="write K translations per line: number, text and score, separated by tabs",
     )
     parser.add_argument(
-        "--scores", action="store_true", help="write each translation's score before it, with a tab"
+        "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
     add_device_options(parser)
     parser.add_argument(
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help="batches translated side by side (default: one per core, on a GPU one)",
+        help="batches translated in parallel (default: one per core; one on a GPU)",
     )
     add_sampling_options(parser)
 
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: if options don't go together.
         UserError: if the model or the input can't be read, the output can't be written, or a value
-            is out of its range.
+            is out of range.
     """
     from tqdm import tqdm
 
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     retain_freed_memory()
     health = Health()
     replaced = 0
-    waiting: deque[str] = deque()  # lines that are not translated yet
+    waiting: deque[str] = deque()  # lines not translated yet
     with ExitStack() as files:
         source: BinaryIO = sys.stdin.buffer
         if arguments.input != "-":
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output != "-":
             output = files.enter_context(create_binary(arguments.output))
         shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
-        # Only a file can be counted beforehand; without a count no remaining time is shown.
+        # Only the lines of a file can be counted beforehand, for the remaining time.
         total = count_lines(arguments.input) if shown and _is_file(arguments.input) else None
         bar = files.enter_context(tqdm(total=total, unit=" lines", disable=not shown))
 
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         output.flush()
     if replaced:
         print(
-            f"seq2seq: lines that were not valid UTF-8: {replaced:,}; what could not be read was"
+            f"seq2seq: lines that were not valid UTF-8: {replaced:,}; the invalid bytes were"
             " replaced by U+FFFD",
             file=sys.stderr,
         )
@@ -157,5 +157,5 @@ def _format(number: int, translation: "Translation", arguments: argparse.Namespa
 
 
 def _column(text: str) -> str:
-    # A tab, which byte pieces can produce, would begin another column.
+    # Byte pieces can produce a tab, which would begin another column.
     return text.replace("\t", " ")

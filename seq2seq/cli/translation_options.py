@@ -1,7 +1,7 @@
-"""The options of the commands that run a model, and the `TranslationOptions` made of them.
+"""The options of the commands that run a model, and the `TranslationOptions` made from them.
 
-Each option is named after the field that it sets. If it is not given it is None, and the field
-keeps its default.
+Each option is named after the field that it sets. An option that is not given is None, and the
+field keeps its default.
 """
 
 import argparse
@@ -17,17 +17,17 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """Where and in which precision a model runs."""
+    """Add the options for device and precision."""
     parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
     parser.add_argument(
         "--precision",
-        help="fp32 (default: the text does not depend on the batch), bf16, int8 (on a CPU) or auto:"
+        help="fp32 (default; outputs do not depend on the batch), bf16, int8 (on a CPU), or auto:"
         " bf16 where it is faster, else fp32",
     )
 
 
 def add_beam_options(parser: argparse._ActionsContainer) -> None:
-    """Beam search."""
+    """Add the options of beam search."""
     parser.add_argument(
         "--beam",
         dest="beam_size",
@@ -39,7 +39,7 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """Sampling instead of beam search."""
+    """Add the options of sampling."""
     sampling = parser.add_argument_group("sampling instead of beam search")
     sampling.add_argument(
         "--sample", action="store_true", help="draw translations by their probability"
@@ -54,19 +54,19 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         "--top-p",
         type=float,
         metavar="P",
-        help="draw from the fewest tokens that have P of the probability",
+        help="draw from the smallest set of tokens with probability P",
     )
     sampling.add_argument(
-        "--seed", type=int, help="a line's samples depend on it and the line alone (default 1)"
+        "--seed", type=int, help="a line's samples depend only on the seed and the line (default 1)"
     )
 
 
 def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
-    """The options of a translator that a command line gives.
+    """Make the options of a translator from a command line.
 
     Raises:
         UsageError: if options of beam search and of sampling are combined.
-        UserError: if a value is out of its range.
+        UserError: if a value is out of range.
     """
     from seq2seq.decoding.beam_search import SearchConfig
     from seq2seq.decoding.sampling import SamplingConfig
@@ -76,13 +76,13 @@ def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
     search: SearchConfig | SamplingConfig
     if "sample" in arguments and arguments.sample:
         if arguments.beam_size is not None:
-            raise UsageError("--beam is for beam search: leave it out, or --sample")
+            raise UsageError("--beam is for beam search: remove --beam or --sample")
         search = SamplingConfig(**_given(arguments, SamplingConfig))
     else:
         for name in _SAMPLING if "sample" in arguments else ():
             if getattr(arguments, name) is not None:
                 option = "--" + name.replace("_", "-")
-                raise UsageError(f"{option} is for sampling: add --sample, or leave it out")
+                raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
         search = SearchConfig(**_given(arguments, SearchConfig))
     return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
 
@@ -91,6 +91,6 @@ def _given(
     arguments: argparse.Namespace,
     config: "type[SearchConfig | SamplingConfig | TranslationOptions]",
 ) -> dict[str, Any]:
-    """The fields of a dataclass that the command line gives."""
+    """Return the fields of a dataclass that the command line sets."""
     given = {field.name: getattr(arguments, field.name, None) for field in fields(config)}
     return {name: value for name, value in given.items() if value is not None}

@@ -14,8 +14,8 @@ from seq2seq.errors import UserError
 
 Indices = NDArray[np.int64]
 
-# Before sorting, each length is stretched by a random share of up to this, which differs from epoch
-# to epoch: so do the pairs that share a batch, and padding stays low.
+# Before sorting, each length is stretched by a random share of up to this. So different pairs share
+# a batch in each epoch, and padding stays low.
 _LENGTH_JITTER = 0.05
 # Padding adds at most this share to a batch's budget, so that one long sentence among many short
 # ones can't make a batch that does not fit into memory.
@@ -34,16 +34,16 @@ class Batch:
     """(B, T), target_input shifted left by one, ends with `</s>`."""
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         tensors = [self.source, self.target_input, self.target_output]
-        if device.type == "cuda":  # only from pinned memory does the copy run beside the products
+        if device.type == "cuda":  # pinned memory lets the copy run beside the products
             tensors = [tensor.pin_memory() for tensor in tensors]
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """The batches that a token budget makes of a corpus."""
+    """Statistics of the batches of a corpus."""
 
     batches: int
     sentences: float
@@ -97,7 +97,7 @@ class Batching:
         self.count_longer_side = count_longer_side
 
     def epoch(self, epoch: int) -> list[Indices]:
-        """The batches of an epoch, in order, each as the indices of its pairs."""
+        """Make the batches of an epoch, in order, each as the indices of its pairs."""
         random = np.random.default_rng([self.seed, epoch])
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
@@ -111,13 +111,13 @@ class Batching:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> list[Indices]:
-        """Batches of all pairs, shortest first, without randomness: for validation."""
+        """Make batches of all pairs, shortest first, without randomness, for validation."""
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.lexsort((source, target))
         return list(self._split(order, source[order], target[order]))
 
     def statistics(self, batches: list[Indices]) -> BatchStatistics:
-        """Statistics of some batches."""
+        """Compute the statistics of batches."""
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         positions = sum(len(b) * int(source[b].max() + target[b].max()) for b in batches)
         source_tokens = sum(int(source[b].sum()) for b in batches)

@@ -35,7 +35,7 @@ class SentencePair(NamedTuple):
 
 @dataclass(kw_only=True)
 class SplitConfig:
-    """Where a split of the corpus is: two files, one file of pairs, or the split of a dataset.
+    """The place of a split: two files, one file of pairs, or the split of a dataset.
 
     A file may be compressed (.gz, .xz, .zst, .bz2).
     """
@@ -110,11 +110,11 @@ class DataConfig:
     """Which training pairs are left out."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """How the vocabulary is made."""
+    """The options of the vocabulary."""
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:
-    """Whether the configuration says where this split is."""
+    """Return whether the configuration names a place for this split."""
     place = _place(config, name)
     return any((place.source, place.target, place.pairs, place.split))
 
@@ -135,10 +135,10 @@ def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
 
 
 def fingerprint(config: DataConfig, name: Split) -> str:
-    """A sha256 of the content of a split.
+    """Compute a sha256 of the content of a split.
 
-    It is taken of the bytes of files and local folders; of the name, revision and split of a
-    dataset on the hub whose revision is a full commit hash; of the library's own fingerprint of
+    It covers the bytes of files and local folders; the name, revision and split of a
+    dataset on the hub whose revision is a full commit hash; the library's own fingerprint of
     any other dataset.
     """
     place = _checked_place(config, name)
@@ -176,7 +176,7 @@ def locate(config: DataConfig, name: Split, number: int) -> str:
 
 
 def sha256_of_file(path: Path) -> str:
-    """The sha256 of a file's bytes, read in blocks.
+    """Compute the sha256 of a file's bytes, read in blocks.
 
     Raises:
         UserError: if the file can't be read.
@@ -307,7 +307,7 @@ def _row_name(config: DataConfig, split: str, number: int) -> str:
 
 
 def _local_folder(dataset: str | None) -> Path | None:
-    """The folder that a dataset's name stands for, or None for a name on the hub."""
+    """Return the folder that a dataset's name denotes, or None for a name on the hub."""
     if dataset is None:
         return None
     folder = Path(dataset).expanduser()
@@ -320,7 +320,7 @@ def _local_folder(dataset: str | None) -> Path | None:
 
 def _load_split(config: DataConfig, split: str) -> Any:
     """Open one split of a dataset of the hub or of a local folder, memory-mapped or streamed."""
-    import datasets  # here, because it takes more than a second
+    import datasets  # late, because the import takes more than a second
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()

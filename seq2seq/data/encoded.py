@@ -46,7 +46,7 @@ class EncodedCorpus:
             self._target = _Column(file, [batch.column("target") for batch in batches])
         except (OSError, KeyError, pa.ArrowException) as error:
             raise UserError(
-                f"{path}: is no readable encoded corpus; delete its folder to have it made again"
+                f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error
         self.source_lengths = self._source.lengths
         self.target_lengths = self._target.lengths
@@ -55,19 +55,19 @@ class EncodedCorpus:
         return len(self.source_lengths)
 
     def source(self, index: int) -> TokenIds:
-        """Ids of one source, (S,), ending with the end symbol; a read-only view of the file."""
+        """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
         return self._source[index]
 
     def target(self, index: int) -> TokenIds:
-        """Ids of one target, (T,), ending with the end symbol; a read-only view of the file."""
+        """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
         return self._target[index]
 
     def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ids of some sources, padded on the right: (B, S)."""
+        """Return the ids of some sources, padded on the right: (B, S)."""
         return self._source.padded(indices)
 
     def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ids of some targets, padded on the right: (B, T)."""
+        """Return the ids of some targets, padded on the right: (B, T)."""
         return self._target.padded(indices)
 
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
@@ -134,7 +134,7 @@ class EncodedCorpusWriter:
 
 
 class _Column:
-    """One side of the corpus: where each sequence lies among all ids of the mapped file."""
+    """One side of the corpus: the place of each sequence among all ids of the mapped file."""
 
     def __init__(self, file: Any, batches: list[Any]) -> None:
         self._ids: TokenIds = np.zeros(0, dtype=np.uint16)

@@ -68,7 +68,7 @@ def open_binary(path: str | Path) -> BinaryIO:
 def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing, compressed as its suffix says (.gz, .xz, .zst, .bz2).
 
-    It has its name only when it is whole, so that it may even be the file that is being read; see
+    It gets its name only when it is complete, so it may even be the file that is being read; see
     `output_file`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From raw text to what training reads: a tokenizer and encoded corpora, made once and cached.
+"""Preparation of raw text for training: a tokenizer and encoded corpora, made once and cached.
 
 The result is a cache folder named by a digest of the text and of the settings that shape it: a
 second run with the same content starts at once, and changed content is never mistaken for the old.
@@ -46,7 +46,7 @@ _PAIRS_PER_MESSAGE = 1_000_000
 
 @dataclass(kw_only=True)
 class FilterCounts:
-    """How many pairs of a split were left out, each counted under the first reason that applies."""
+    """Counts of the pairs of a split that were left out, under the first reason that applies."""
 
     read: int = 0
     blank_source: int = 0
@@ -88,8 +88,8 @@ class PreparedData:
         train: the training pairs that passed every filter.
         valid: the validation pairs for the loss, without blank and over-long ones.
         valid_pairs: every validation pair, its text unchanged, to translate and score.
-        counts: what the filters did, under ``train`` and ``valid``.
-        warnings: what the user should look at, one line each.
+        counts: the results of the filters, under ``train`` and ``valid``.
+        warnings: signs of unsuitable data, one line each.
     """
 
     folder: Path
@@ -109,7 +109,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
     Args:
         config: the corpus.
         cache: folder of prepared corpora, each in a folder of its own.
-        report: called with each line on what was done and what looks wrong.
+        report: called with each line of progress and each warning.
 
     Raises:
         UserError: if the text can't be used, or the cache folder can't be written.
@@ -244,7 +244,7 @@ def _encode(
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
 ) -> FilterCounts:
-    """Tokenise, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
+    """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
     stream = iter(pairs)
     with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:

@@ -2,7 +2,7 @@
 
 The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
 for English-German. SentencePiece is this project's choice: text in, text out, nothing beside the
-model file. Its normalisation, ``nmt_nfkc`` by default, rewrites some characters (full-width
+model file. Its normalization, ``nmt_nfkc`` by default, rewrites some characters (full-width
 letters, ligatures, runs of spaces; U+FFFD becomes a space), and its space mark ``▁`` typed in a
 text reads as a space.
 """
@@ -38,7 +38,7 @@ _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raise
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """How the sub-word vocabulary is made; its default size is the paper's for English-German."""
+    """The options of the vocabulary; the default size is the paper's for English-German."""
 
     vocab_size: int = 37000
     """Pieces of the shared vocabulary, the four control symbols included."""
@@ -50,7 +50,7 @@ class TokenizerConfig:
     """Share of the training text's characters that must have a piece of their own."""
 
     normalization: str = "nmt_nfkc"
-    """SentencePiece's normalisation: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
+    """SentencePiece's normalization: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
 
     max_training_sentences: int = 1_000_000
     """The most sentences, of both sides together, that the vocabulary is learned from; a random
@@ -79,7 +79,7 @@ class TokenizerConfig:
 
 
 class Tokenizer:
-    """Text to token ids and back.
+    """Converts text to token ids and back.
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
     sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
@@ -102,7 +102,7 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
-        """Make a tokenizer from a serialised SentencePiece model.
+        """Make a tokenizer from a serialized SentencePiece model.
 
         Raises:
             UserError: if the bytes are not such a model, or have other control symbols.
@@ -142,7 +142,7 @@ class Tokenizer:
             sentences: the training text of both languages; at most
                 ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
-            report: called with a line on what was left out.
+            report: called with a line about sentences that were left out.
 
         Raises:
             UserError: if there is no text, or it does not suit the size of the vocabulary.
@@ -185,7 +185,7 @@ class Tokenizer:
         return cls(model.getvalue())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text, without start and end symbols; a blank text has none."""
+        """Return the ids of each text, without start and end symbols; a blank text has none."""
         threads = os.cpu_count() or 1 if len(texts) > 64 else 1
         try:
             ids: list[list[int]] = self._processor.encode(texts, out_type=int, num_threads=threads)
@@ -195,7 +195,7 @@ class Tokenizer:
         return ids
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
-        """Text of each list of ids, without padding, start and end symbols.
+        """Return the text of each list of ids, without padding, start and end symbols.
 
         A newline, which byte pieces can spell, becomes a space: a text is one line.
         """
@@ -203,12 +203,12 @@ class Tokenizer:
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
-        """The piece that each id stands for, control symbols included."""
+        """Return the piece of each id, control symbols included."""
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
 
 def _count_pieces(model_bytes: bytes) -> int:
-    """Count the top-level fields of a serialised model: its pieces and a few settings."""
+    """Count the top-level fields of a serialized model: its pieces and a few settings."""
     position = count = 0
     while position < len(model_bytes) and count <= MAX_PIECES:
         tag, position = _read_varint(model_bytes, position)
@@ -264,7 +264,7 @@ def _without_lone_surrogates(text: str) -> str:
 
 
 def _explain(message: str, config: TokenizerConfig) -> str:
-    """Turn an error of SentencePiece into what the user can do."""
+    """Explain an error of SentencePiece and its remedy."""
     setting = f"data.tokenizer.vocab_size={config.vocab_size}"
     if largest := re.search(r"set it to a value <= (\d+)", message):
         return (

@@ -29,10 +29,10 @@ from seq2seq.kernels.topk import TopK, round_batch_size, topk_in_chunks
 
 @dataclass(kw_only=True)
 class SearchConfig(DecodingConfig):
-    """What a user chooses of beam search; the defaults are the paper's.
+    """The options of beam search; the defaults are the paper's.
 
     Raises:
-        UserError: if beam_size is below 1, nbest above it, or another value out of its range.
+        UserError: if beam_size is below 1, nbest is above it, or another value is out of range.
     """
 
     beam_size: int = 4
@@ -63,18 +63,19 @@ def beam_search(
 
     Each step takes the 2 x beam_size best continuations: even if half of them end, beam_size
     hypotheses stay live. Those that end are kept apart, by penalized score. A sentence is done when
-    no live hypothesis can beat its finished ones any more, so stopping never changes the result.
+    no live hypothesis can still beat its finished ones, so stopping early never changes the result.
 
     Args:
         step: (newest tokens (N,), state) -> logits (N, V), one row per hypothesis.
-        state: of B rows, before the first step: one hypothesis per sentence.
-        max_lengths: (B,), most tokens of an output, `</s>` not counted.
-        config: what a user chooses.
+        state: the search state, with one row per sentence.
+        max_lengths: (B,), the maximum length of each output in tokens, `</s>` not counted.
+        config: the options.
         start_id: the token before the first.
         end_id: the token that ends an output.
         suppressed_ids: tokens that no output contains.
-        prefixes: the forced beginning of each output, at most its max_length; or none at all.
-        topk: `plain_topk`, or a faster form of it.
+        prefixes: the forced beginning of each output, no longer than its maximum length; empty if
+            there are none.
+        topk: `plain_topk`, or a fast form of it.
 
     Returns:
         At most config.nbest hypotheses for each sentence, the best first.
@@ -123,7 +124,7 @@ class _Beams(SearchBatch):
         self.finished_tokens = max_lengths.new_full((sentences, beam, longest), NO_TOKEN)
 
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], topk: TopK) -> Tensor:
-        """Extend the live hypotheses by a token: logits (N, V) -> the rows they come from (N,)."""
+        """Extend the live hypotheses by a token: logits (N, V) -> their parent rows (N,)."""
 
         def continuations(logits: Tensor, live_scores: Tensor, *constraints: Tensor) -> Tensor:
             scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
@@ -155,26 +156,26 @@ class _Beams(SearchBatch):
         return (first_rows + parents).flatten()  # (B, beam) -> (N,)
 
     def _finish(self, scores: Tensor, parents: Tensor) -> None:
-        """Merge candidates that have just ended, (B, C), into the finished hypotheses."""
+        """Merge the candidates that have just ended, (B, C), into the finished hypotheses."""
         scores = scores / length_penalty(self.length, self.config.alpha)
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
         self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
-        # Their tokens are those of their parents: (B, beam, T) -> (B, C, longest)
+        # Their tokens are those of their parents: (B, beam, T) -> (B, C, longest).
         shape = (*parents.shape, self.finished_tokens.size(2))
         tokens = parents.new_full(shape, NO_TOKEN)
         tokens[:, :, : self.length - 1] = _choose(self.live_tokens, parents)[:, :, 1:]
         self.finished_tokens = _choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
 
     def newly_done(self) -> Tensor:
-        """(B,), True where for the first time no live hypothesis can get among the nbest."""
-        # Scores only fall, and a longer output's is divided by more: at best a live hypothesis
-        # reaches the greatest length without losing anything on the way.
+        """Return (B,), True where a sentence is done since this step."""
+        # A log-probability only falls, and a longer output's is divided by a larger penalty. So at
+        # best a live hypothesis reaches the maximum length with the log-probability it has now.
         attainable = self.live_scores[:, 0] / self.max_penalties
-        # Written so that NaN, which is above nothing, ends a search too.
+        # Written as a negation, so that NaN, which is above nothing, ends a search too.
         return ~((attainable > self.finished_scores[:, self.config.nbest - 1]) | self.done)
 
     def collect(self, newly_done: Tensor) -> None:
-        """Put the best finished hypotheses of these sentences, (B,), into the results."""
+        """Store the results of the newly done sentences (B,)."""
         self.done |= newly_done
         for i in newly_done.nonzero().squeeze(1).tolist():
             scores = self.finished_scores[i, : self.config.nbest].tolist()
@@ -188,12 +189,12 @@ class _Beams(SearchBatch):
                     self.results[int(self.sentence_ids[i])].append(found)
 
     def remaining(self) -> Tensor:
-        """The sentences that stay (b,): those not done, and some done up to a round batch size."""
+        """Return the sentences to keep (b,): those not done, filled up to a rounded batch size."""
         live = len(self.done) - int(self.done.sum())
         live_first = self.done.to(torch.uint8).argsort(stable=True)
         return live_first[: round_batch_size(live)].sort().values
 
 
 def _choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:
-    """Of each sentence's hypotheses, (B, n, T), those at `chosen`, (B, m): (B, m, T)."""
+    """Select hypotheses of each sentence: (B, n, T) and indices (B, m) -> (B, m, T)."""
     return hypotheses.gather(1, chosen.unsqueeze(2).expand(-1, -1, hypotheses.size(2)))

@@ -1,4 +1,4 @@
-"""What to look at in a file of translations before trusting it."""
+"""Counts of suspicious translations."""
 
 from dataclasses import dataclass
 
@@ -10,26 +10,26 @@ _LOOP_TURNS = 4
 
 @dataclass
 class Health:
-    """Counts of the lines that look wrong."""
+    """Counts of the lines that need a look before the translations are used."""
 
     lines: int = 0
     empty: int = 0
-    """No output for a source that is not blank."""
+    """Lines without output whose source is not blank."""
     copied: int = 0
-    """The output is the source."""
+    """Lines whose output is the source."""
     repeating: int = 0
-    """One to eight pieces occur four times in a row."""
+    """Lines in whose output the same one to eight pieces occur four times in a row."""
     output_truncated: int = 0
-    """The output was ended at the greatest length."""
+    """Lines whose output was cut off at the maximum length."""
     source_split: int = 0
-    """Longer than a model can be given: translated in segments."""
+    """Lines longer than the model accepts, translated in segments."""
     source_truncated: int = 0
-    """A sentence longer than a model can be given: its end was left out."""
+    """Lines with a sentence longer than the model accepts, whose end was left out."""
     unknown: int = 0
-    """Source pieces that are unknown to the tokenizer."""
+    """Source pieces that are unknown to the tokenizer, in all lines."""
 
     def count(self, source: str, translation: Translation) -> None:
-        """Add one line."""
+        """Count one line and its translation."""
         text = source.strip()
         self.lines += 1
         self.unknown += translation.unknown
@@ -42,18 +42,18 @@ class Health:
             self.output_truncated += translation.candidates[0].truncated
 
     def __str__(self) -> str:
-        """One line of all counts."""
+        """Return all counts, on one line."""
         return (
             f"lines: {self.lines:,}; outputs: {self.empty:,} empty, {self.copied:,} equal to their"
-            f" source, {self.repeating:,} repeating, {self.output_truncated:,} ended at the"
-            f" greatest length; sources: {self.source_split:,} split at sentence ends,"
+            f" source, {self.repeating:,} repeating, {self.output_truncated:,} cut off at the"
+            f" maximum length; sources: {self.source_split:,} split at sentence ends,"
             f" {self.source_truncated:,} too long (their ends were left out), {self.unknown:,}"
             " unknown pieces"
         )
 
 
 def repeats(pieces: list[str]) -> bool:
-    """Whether the same one to eight pieces occur four times in a row."""
+    """Return whether the same one to eight pieces occur four times in a row."""
     for size in range(1, _MAX_LOOP_PIECES + 1):
         run = 0
         for i in range(size, len(pieces)):

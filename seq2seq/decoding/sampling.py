@@ -1,8 +1,9 @@
 """Sampling: outputs drawn by their probability, with temperature, top-k and top-p.
 
-Each sample follows a row of uniform numbers that belongs to its sentence, through the inverse of
-the cumulative distribution in the order of the vocabulary. So a sample is a function of the seed,
-the sentence and the sample's number; its batch mates change at most the rounding.
+Tokens are drawn by inverse transform sampling: each sentence and sample has its own uniform random
+numbers, which the inverse of the cumulative distribution maps to tokens, in the order of the
+vocabulary. So a sample is a function of the seed, the sentence and the sample's number; its batch
+mates change at most the rounding.
 """
 
 import math
@@ -28,25 +29,25 @@ from seq2seq.errors import UserError
 
 @dataclass(kw_only=True)
 class SamplingConfig(DecodingConfig):
-    """What a user chooses of sampling; the defaults draw from the model's own distribution.
+    """The options of sampling; the defaults draw from the model's own distribution.
 
-    `nbest` samples are drawn of each sentence, some of which may be equal; `alpha` affects their
-    scores only.
+    `nbest` samples are drawn for each sentence, some of which may be equal; `alpha` affects only
+    their scores.
 
     Raises:
-        UserError: if temperature is not above 0, top_k below 1, top_p not in (0, 1], seed not in
-            0 to 2^32 - 1, or another value out of its range.
+        UserError: if temperature is not positive and finite, top_k is below 1, top_p is not in
+            (0, 1], seed is not from 0 to 2^32 - 1, or another value is out of range.
     """
 
     temperature: float = 1.0
-    """Divides the logits: below 1 probable tokens become more probable."""
+    """Divides the logits: below 1, probable tokens become more probable."""
     top_k: int | None = None
     """Draw only from that many of the most probable tokens."""
     top_p: float = 1.0
-    """Then draw only from the fewest most probable tokens whose share of the remaining probability
-    reaches this (the nucleus of Holtzman et al. 2020)."""
+    """After top_k, draw only from the smallest set of most probable tokens whose share of the
+    probability reaches this (the nucleus of Holtzman et al. 2020)."""
     seed: int = 1
-    """Another seed gives other samples."""
+    """Different seeds give different samples."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,24 +74,24 @@ def sample(
     suppressed_ids: Sequence[int] = (),
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
-    """Draw config.nbest outputs of each sentence.
+    """Draw config.nbest outputs for each sentence.
 
     Args:
         step: (newest tokens (N,), state) -> logits (N, V), one row per sample, N = B x nbest.
-        state: of B rows, before the first step: one per sentence.
-        max_lengths: (B,), most tokens of an output, `</s>` not counted.
-        config: what a user chooses.
-        keys: what distinguishes each sentence from others, such as its token ids: equal keys, equal
+        state: the search state, with one row per sentence.
+        max_lengths: (B,), the maximum length of each output in tokens, `</s>` not counted.
+        config: the options.
+        keys: integers that identify each sentence, such as its token ids; equal keys give equal
             samples.
         start_id: the token before the first.
         end_id: the token that ends an output.
         suppressed_ids: tokens that no output contains.
-        prefixes: the forced beginning of each sentence's output, no longer than its max_length;
-            empty if there are none.
+        prefixes: the forced beginning of each output, no longer than its maximum length; empty if
+            there are none.
 
     Returns:
-        Each sentence's samples, in the order of their numbers. Their scores are those of beam
-        search: of the model's own log-probabilities, before temperature, top_k and top_p.
+        Each sentence's samples, in the order of their numbers. Scores are computed as in beam
+        search, from the model's log-probabilities before temperature, top_k and top_p.
 
     Raises:
         UserError: if the logits are NaN.
@@ -111,16 +112,16 @@ def sample(
 
 
 def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor]:
-    """The tokens that may be drawn, and in what proportion.
+    """Compute the unnormalized weights with which tokens are drawn.
 
     Args:
         log_probabilities: (..., V).
         config: temperature, top_k and top_p.
 
     Returns:
-        Weights and tokens, both (..., k), tokens ascending; what top_p excludes has weight 0.
+        Weights and tokens, both (..., k), tokens ascending; tokens outside top_p have weight 0.
     """
-    # Relative to the best one, so that no temperature makes all of them vanish.
+    # Relative to the best token, so that no temperature makes all weights underflow.
     best = log_probabilities.max(dim=-1, keepdim=True).values.double()
     vocab_size = log_probabilities.size(-1)
     if config.top_k is None and config.top_p == 1:
@@ -138,7 +139,7 @@ def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple
 
 
 def uniform_numbers(seed: int, key: Sequence[int], samples: int, count: int) -> Tensor:
-    """The (samples, count) numbers in [0, 1) that the samples of one sentence follow."""
+    """Draw the (samples, count) numbers in [0, 1) that determine the samples of a sentence."""
     rows = [np.random.default_rng([seed, i, *key]).random(count) for i in range(samples)]
     return torch.from_numpy(np.stack(rows))
 
@@ -165,7 +166,7 @@ class _Samples(SearchBatch):
         self.ended = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
 
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], end_id: int) -> None:
-        """Draw the next token of each sample from logits (N, V); ended samples go on idly."""
+        """Draw a token for each sample from logits (N, V); those of ended samples are unused."""
         logits = logits.view(*self.ended.shape, -1)  # (B, nbest, V)
         log_probabilities = output_log_probabilities(logits, suppressed_ids)
         constraints = (self.max_lengths, self.prefixes)
@@ -173,8 +174,8 @@ class _Samples(SearchBatch):
         weights, tokens = sampling_weights(log_probabilities, self.config)  # (B, nbest, k)
         cumulative = weights.cumsum(dim=-1)
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)
-        # The first token whose sum exceeds the goal: never one of weight 0. The bound is for NaN,
-        # which exceeds nothing.
+        # The first token whose cumulative weight exceeds the goal: never one of weight 0. The clamp
+        # is for NaN, which exceeds nothing.
         place = torch.searchsorted(cumulative, goal, right=True).clamp(max=tokens.size(-1) - 1)
         drawn = tokens.gather(2, place)  # (B, nbest, 1)
         gained = log_probabilities.gather(2, drawn).squeeze(2)  # (B, nbest)
@@ -183,11 +184,11 @@ class _Samples(SearchBatch):
         self.length += 1
         self.tokens = torch.cat((self.tokens, drawn), dim=2)
         self.ended = self.ended | (drawn.squeeze(2) == end_id)
-        # At the greatest length NaN has to end, too.
+        # With NaN no `</s>` is drawn: end at the maximum length all the same.
         self.ended |= (self.length > self.max_lengths).unsqueeze(1)
 
     def collect(self, done: Tensor) -> None:
-        """Put the samples of these sentences, (B,), into the results."""
+        """Store the results of the sentences that are done (B,)."""
         for i in done.nonzero().squeeze(1).tolist():
             max_length = int(self.max_lengths[i])
             for tokens, score, length in zip(

@@ -1,4 +1,4 @@
-"""The log-probability that a model gives to translations from elsewhere."""
+"""The log-probability of given translations under a model."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from seq2seq.model import Transformer
 
 @dataclass(frozen=True)
 class TargetScore:
-    """The log-probability of one given translation, or of several together."""
+    """The log-probability of a given translation, or of several together."""
 
     log_probability: float
-    """In nats, that of `</s>` included."""
+    """In nats, `</s>` included."""
     tokens: int
-    """`</s>` counted."""
+    """Number of target tokens, `</s>` included."""
 
     @property
     def perplexity(self) -> float:
@@ -29,7 +29,7 @@ class TargetScore:
 
     @classmethod
     def total(cls, scores: "Sequence[TargetScore]") -> "TargetScore":
-        """The score of all the translations together."""
+        """Return the score of all translations together."""
         log_probability = math.fsum(score.log_probability for score in scores)
         return cls(log_probability, sum(score.tokens for score in scores))
 
@@ -48,7 +48,10 @@ def score_targets(
         model: in evaluation mode.
         sources: token ids, each ending with `</s>`.
         targets: token ids, each ending with `</s>`.
-        chunk_elements: of the logits, held at a time: 32 MB of float32.
+        chunk_elements: elements of the logits in memory at a time; by default 32 MB of float32.
+
+    Returns:
+        The score of each pair.
 
     Raises:
         UserError: if the model predicts NaN.

@@ -1,4 +1,4 @@
-"""What beam search and sampling share.
+"""The parts that beam search and sampling share.
 
 Shapes: B sentences; beam, the hypotheses (or samples) of a sentence; N = B x beam rows, those of a
 sentence next to each other; V vocabulary.
@@ -15,7 +15,7 @@ from torch import Tensor
 from seq2seq.errors import UserError
 
 MAX_ALPHA = 10.0
-"""Far above any useful value: above it the penalties of long outputs would overflow."""
+"""Far above any useful value; beyond it the penalties of long outputs would overflow."""
 
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""
@@ -23,18 +23,18 @@ NO_TOKEN = -1
 
 @dataclass(kw_only=True)
 class DecodingConfig:
-    """What a user chooses of any search.
+    """The options of any search.
 
     Raises:
-        UserError: if nbest or max_extra_tokens is below 1, or alpha is not in 0 to MAX_ALPHA.
+        UserError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
     """
 
     nbest: int = 1
     """Translations returned for each sentence."""
     alpha: float = 0.6
-    """Exponent of the length penalty; 0 leaves log-probabilities as they are."""
+    """Exponent of the length penalty; 0 means no penalty."""
     max_extra_tokens: int = 50
-    """The longest output is the source's length plus this, `</s>` not counted."""
+    """The maximum length of an output is that of its source plus this, `</s>` not counted."""
 
     def __post_init__(self) -> None:
         for name in ("nbest", "max_extra_tokens"):
@@ -51,28 +51,28 @@ class Hypothesis:
     token_ids: list[int]
     """Without the start symbol and `</s>`; with the forced prefix."""
     score: float
-    """Log-probability, that of `</s>` included, divided by the length penalty."""
+    """Log-probability, `</s>` included, divided by the length penalty."""
     truncated: bool
-    """It reached the greatest length, where `</s>` is the only choice."""
+    """Whether it was cut off at the maximum length, where only `</s>` may follow."""
 
 
 class SearchState(Protocol):
-    """What the step function remembers: one row per hypothesis."""
+    """The state of the step function, with one row per hypothesis."""
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row n continue what was row parents[n]."""
+        """Replace row n by row parents[n]."""
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        """Keep only these sentences, and of all rows only these."""
+        """Keep only these sentences and these rows."""
 
 
 State = TypeVar("State", bound=SearchState)
 
 
 class SearchBatch:
-    """The sentences of a batch that are still searched.
+    """The sentences of a batch that are not done yet.
 
-    Every tensor among the attributes, a subclass's too, has one row per sentence.
+    Every attribute that is a tensor, in subclasses too, has one row per sentence.
     """
 
     def __init__(self, max_lengths: Tensor, prefixes: Sequence[Sequence[int]]) -> None:
@@ -83,10 +83,10 @@ class SearchBatch:
         self.results: list[list[Hypothesis]] = [[] for _ in max_lengths]  # by sentence id
 
     def keep(self, sentences: Tensor, beam: int) -> Tensor:
-        """Keep only these sentences.
+        """Keep only these sentences, each with `beam` rows.
 
         Returns:
-            Their rows among the N from before.
+            The indices of their rows among the previous N.
         """
         for name, value in list(vars(self).items()):
             if isinstance(value, Tensor):
@@ -96,12 +96,12 @@ class SearchBatch:
 
 
 def length_penalty(length: float, alpha: float) -> float:
-    """((5 + length) / 6)^alpha, `</s>` counted in the length (equation 14 of Wu et al. 2016)."""
+    """Compute ((5 + length) / 6)^alpha, `</s>` counted (equation 14 of Wu et al. 2016)."""
     return float(((5.0 + length) / 6.0) ** alpha)
 
 
 def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tensor:
-    """Prefixes of B sentences, or none at all -> (B, longest), NO_TOKEN after each one's end."""
+    """Pad the prefixes of B sentences, or an empty list, with NO_TOKEN to (B, longest)."""
     longest = max(map(len, prefixes), default=0)
     padded = max_lengths.new_full((len(max_lengths), longest), NO_TOKEN)
     for row, prefix in zip(padded, prefixes, strict=False):
@@ -110,7 +110,7 @@ def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tens
 
 
 def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ()) -> Tensor:
-    """Logits (..., V) -> log-probabilities (..., V), at least float32; -inf for suppressed ids."""
+    """Compute log-probabilities (..., V), at least float32, with -inf for suppressed ids."""
     dtype = torch.promote_types(logits.dtype, torch.float32)
     log_probabilities = logits.log_softmax(dim=-1, dtype=dtype)
     for token_id in suppressed_ids:
@@ -121,16 +121,16 @@ def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ())
 def apply_constraints(
     log_probabilities: Tensor, max_lengths: Tensor, prefixes: Tensor, *, length: int, end_id: int
 ) -> None:
-    """Set to -inf, in place, every token that an output of `length` tokens may not continue with.
+    """Set the log-probability of each token that may not follow to -inf, in place.
 
-    Within its prefix an output continues with the prefix's next token; at its greatest length it
-    ends.
+    Within its prefix an output continues with the next token of the prefix; at its maximum length
+    it ends.
 
     Args:
         log_probabilities: (B, beam, V).
         max_lengths: (B,).
-        prefixes: (B, longest), NO_TOKEN after each one's end.
-        length: tokens so far, the start symbol not counted.
+        prefixes: (B, longest), padded with NO_TOKEN.
+        length: tokens of each output so far, the start symbol not counted.
         end_id: the token that ends an output.
     """
     full = length >= max_lengths  # (B,)
@@ -147,7 +147,7 @@ def apply_constraints(
 
 
 def nan_error() -> UserError:
-    """The error of a model whose outputs have no probability."""
+    """Make the error for a model that predicts NaN."""
     return UserError(
         "the model predicts NaN: its training has diverged, or its weights are damaged;"
         " use an earlier checkpoint"

@@ -1,4 +1,4 @@
-"""Segments: what a model is given of a line, all of it or, if it is too long, some sentences."""
+"""Segments: the model's inputs, each a line or, if the line is too long, a part of it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,8 +8,8 @@ from itertools import zip_longest
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
-# A full stop or the like, closing quotes and brackets, then a space; full stops of scripts that put
-# no space there are enough by themselves. The possessive quantifiers (`++`) keep the time linear in
+# A sentence ends with a full stop or the like, closing quotes and brackets, and a space; in scripts
+# without spaces the full stop is enough. The possessive quantifiers (`++`) keep the time linear in
 # the length of any line.
 _SENTENCE = re.compile(
     r"""
@@ -27,15 +27,15 @@ class Segment:
     """One input of the model."""
 
     source_ids: list[int]
-    """Ends with `</s>`."""
+    """Token ids, ending with `</s>`."""
     max_length: int
-    """Most tokens of its translation, `</s>` not counted."""
+    """The maximum length of its translation in tokens, `</s>` not counted."""
     separator: str = ""
-    """Between its translation and the next segment's: a space or nothing."""
+    """A space or nothing, between its translation and that of the next segment."""
     truncated: bool = False
-    """A sentence longer than a model can be given, whose end was left out."""
+    """Whether it is a sentence longer than the model accepts, whose end was left out."""
     unknown: int = 0
-    """Pieces that are unknown to the tokenizer."""
+    """Number of pieces that are unknown to the tokenizer."""
     prefix: str = ""
     """The forced beginning of its translation."""
     prefix_ids: Sequence[int] = ()
@@ -51,21 +51,24 @@ def make_segments(
     max_output: Callable[[int], int],
     first_line: int = 1,
 ) -> list[list[Segment]]:
-    """The segments of each line, at least one; a prefix belongs to its line's first segment.
+    """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
     Args:
         lines: sources.
         prefixes: the forced beginning of each line's translation, "" for none.
-        tokenizer: the model's.
-        max_tokens: of a segment, `</s>` not counted.
-        max_output: most tokens of the translation of that many tokens.
+        tokenizer: the model's tokenizer.
+        max_tokens: the most tokens of a segment, `</s>` not counted.
+        max_output: the maximum length of a translation, given the number of source tokens.
         first_line: the number of the first line, for messages.
 
+    Returns:
+        The segments of each line.
+
     Raises:
-        UserError: if there is not one prefix per line, or one is longer than max_output.
+        UserError: if there is not one prefix per line, or one is longer than max_output allows.
     """
     if len(prefixes) != len(lines):
-        raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one a line")
+        raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
     encoded = zip(
         lines,
         tokenizer.encode(list(lines)),
@@ -92,8 +95,8 @@ def make_segments(
             )
             if len(segment.prefix_ids) > segment.max_length:
                 raise UserError(
-                    f"line {number}: the prefix has {len(prefix_ids)} tokens, more than the"
-                    f" {segment.max_length} that the translation may have; shorten it"
+                    f"line {number}: the prefix has {len(prefix_ids)} tokens, but the translation"
+                    f" may have at most {segment.max_length}; shorten the prefix"
                 )
             segments.append(segment)
         segments_of_lines.append(segments)
@@ -101,12 +104,12 @@ def make_segments(
 
 
 def split_line(line: str, tokenizer: Tokenizer, max_tokens: int) -> list[tuple[str, list[int]]]:
-    """Split a line at the ends of its sentences into the fewest texts of at most `max_tokens`.
+    """Split a line at sentence ends into as few texts of at most `max_tokens` as possible.
 
-    A sentence that is longer by itself stays whole.
+    A sentence longer than that stays whole.
 
     Returns:
-        Texts that joined are the line, each with its token ids.
+        The texts, whose concatenation is the line, each with its token ids.
     """
     sentences = _SENTENCE.findall(line)
     groups: list[list[str]] = []
@@ -122,7 +125,7 @@ def split_line(line: str, tokenizer: Tokenizer, max_tokens: int) -> list[tuple[s
 
 
 def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each line with its prefix, as they come.
+    """Yield each line with its prefix, as they come.
 
     Raises:
         UserError: if one side ends before the other.
@@ -130,5 +133,5 @@ def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tup
     for count, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
-            raise UserError(f"there are {count} {fewer} and more {more}: give one prefix a line")
+            raise UserError(f"there are {count} {fewer} but more {more}: give one prefix per line")
         yield line, prefix

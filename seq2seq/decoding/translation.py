@@ -13,23 +13,23 @@ class Candidate:
     score: float
     """Log-probability divided by the length penalty."""
     pieces: list[str]
-    """Its subword pieces."""
+    """The subword pieces of the text."""
     truncated: bool
-    """It was ended at the greatest length."""
+    """Whether it was cut off at the maximum length."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of one line."""
+    """The translation of one line."""
 
     candidates: list[Candidate]
-    """The best first, samples as they were drawn; empty for a blank line."""
+    """The best first, or samples in the order in which they were drawn; empty for a blank line."""
     source_segments: int = 1
-    """Segments in which the line was translated: more than one if it was too long for the model."""
+    """Number of segments; more than one if the line was too long for the model."""
     source_truncated: bool = False
-    """A sentence of the line was too long for the model, and its end was left out."""
+    """Whether a sentence of the line was too long for the model, and its end was left out."""
     unknown: int = 0
-    """Pieces of the line that are unknown to the tokenizer."""
+    """Number of pieces of the line that are unknown to the tokenizer."""
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class Translation:
     def from_segments(
         cls, segments: list[Segment], candidates: list[list[Candidate]]
     ) -> "Translation":
-        """The translation of a line, given each segment's candidates."""
+        """Join the candidates of the segments of a line."""
         return cls(
             list(candidates[0]) if len(segments) == 1 else _join(segments, candidates),
             source_segments=len(segments),
@@ -55,7 +55,7 @@ class Translation:
 
 
 def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:
-    """The best candidates of all segments as one, the second best ones, and so on."""
+    """Join the best candidates of all segments, then the second best, and so on."""
     # A blank segment has no candidates.
     separators = [s.separator for s, found in zip(segments, candidates, strict=True) if found]
     joined = []

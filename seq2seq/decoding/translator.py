@@ -22,7 +22,8 @@ from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.threads import one_at_a_time, side_by_side
+from seq2seq.kernels.threads import parallel_map, process_lock
+from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
@@ -33,25 +34,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationOptions:
-    """What a user chooses of translating.
+    """The options of a translator.
 
     Raises:
         UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
     """
 
     device: str = "auto"
-    """`auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..."""
+    """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
     precision: str = "fp32"
-    """`fp32` (the text does not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
+    """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
     where it is faster, else `fp32`."""
     batch_tokens: int = 2048
-    """Source tokens of a batch, padding counted."""
+    """Most source tokens per batch, padding counted."""
     workers: int | None = None
-    """Batches translated side by side, each by one thread; their number changes no output. By
-    default as many as PyTorch has threads, and one on a GPU."""
+    """Batches translated in parallel, each by one thread; the number changes no output. By default
+    one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
-    """Most source tokens the model is given at once, `</s>` counted; a longer line is split at the
-    ends of its sentences."""
+    """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
 
@@ -63,28 +63,36 @@ class TranslationOptions:
 
 
 class Translator:
-    """Translates lists of lines; it can be called any number of times and keeps no state.
+    """Translates lines; it keeps no state between calls.
 
-    Calls from several threads take turns; `workers` run within a call. The model is a copy, laid
-    out for this machine: training the original further changes no translation.
+    Calls from several threads take turns; `workers` run within a call. The model is a copy,
+    optimized for this machine: training the original further changes no translation.
 
     Args:
         trained: a model and its tokenizer.
-        options: what a user chooses.
+        options: the options; those of `TranslationOptions()` by default.
+        kernels: the fast forms to use; all by default.
 
     Raises:
         UserError: if the device or the precision is not available here.
     """
 
-    def __init__(self, trained: TrainedModel, options: TranslationOptions | None = None) -> None:
+    def __init__(
+        self,
+        trained: TrainedModel,
+        options: TranslationOptions | None = None,
+        kernels: TranslationKernels | None = None,
+    ) -> None:
         self.options = options = options or TranslationOptions()
         self.device = choose_device(options.device)
         dtype = choose_precision(options.precision, self.device, for_translation=True)
-        # A copy in that precision: under autocast every step would cast every matrix anew.
+        # A copy in that precision, because autocast would cast every matrix again at every step.
         stored = torch.float32 if dtype is torch.int8 else dtype
         self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
         self.model.eval()
-        self.decoder = use_translation_kernels(self.model, dtype, TranslationKernels())
+        kernels = kernels or TranslationKernels()
+        self.decoder = use_translation_kernels(self.model, dtype, kernels)
+        self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = trained.tokenizer
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -104,8 +112,8 @@ class Translator:
         """Open a run folder or a model folder.
 
         Raises:
-            UserError: if there is no model, it is damaged, or the device or the precision is not
-                available here.
+            UserError: if there is no model, the model is damaged, or the device or the precision is
+                not available here.
         """
         return cls(load_model(find_model(Path(run))), options)
 
@@ -120,8 +128,8 @@ class Translator:
 
         Args:
             lines: the sources.
-            prefixes: the forced beginning of each translation, "" for none; spaces around it don't
-                count. The translation may complete its last word: "Eine Fra" may become
+            prefixes: the forced beginning of each translation, "" for none; surrounding spaces are
+                ignored. The translation may complete its last word: "Eine Fra" may become
                 "Eine Frau".
             first_line: the number of the first line, for messages.
 
@@ -155,7 +163,7 @@ class Translator:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
         Raises:
-            UserError: if `translate` raises it, or there are not as many prefixes as lines.
+            UserError: if there is not one prefix per line, or one is too long.
         """
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
         first_line = 1
@@ -167,17 +175,17 @@ class Translator:
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> list[TargetScore]:
-        """Score given translations, in the pieces that the tokenizer makes of them.
+        """Compute the log-probability of given translations, tokenized by the model's tokenizer.
 
-        A pair of blank lines has no tokens and probability 1; otherwise a blank line is a sentence
-        of `</s>` alone.
+        A pair of blank lines has no tokens and probability 1; a blank line in any other pair is
+        `</s>` alone.
 
         Raises:
-            UserError: if the counts differ, or a line is longer than a model can be given.
+            UserError: if the counts differ, or a line is longer than the model accepts.
         """
         if len(sources) != len(targets):
             raise UserError(
-                f"{len(sources)} sources and {len(targets)} translations: give one for each"
+                f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
         source_ids = self._encode_whole(sources, "source", self._longest_source)
         target_ids = self._encode_whole(targets, "translation", self._longest_target)
@@ -186,13 +194,12 @@ class Translator:
         return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
 
     def attention(self, source: str, target: str) -> AttentionMaps:
-        """The attention weights while the model reads source and is given target, in float32.
+        """Compute the attention weights for a source and a given target, in float32.
 
-        A bf16 translator's weights stay as rounded as they are; an int8 one multiplies in eight
-        bits here as well.
+        A bf16 translator uses its rounded weights, and an int8 translator multiplies in eight bits.
 
         Raises:
-            UserError: if a text is blank, or longer than a model can be given.
+            UserError: if a text is blank, or longer than the model accepts.
         """
         source_ids, target_ids = self.tokenizer.encode([source, target])
         for side, ids, longest in (
@@ -200,9 +207,9 @@ class Translator:
             ("target", target_ids, self._longest_target),
         ):
             if not ids:
-                raise UserError(f"the {side} is blank: attention needs a text on both sides")
+                raise UserError(f"the {side} is blank: attention needs text on both sides")
             if len(ids) > longest:
-                raise UserError(f"the {side} has {len(ids)} tokens; at most {longest} can be read")
+                raise UserError(f"the {side} has {len(ids)} tokens, at most {longest} are possible")
         with self._exclusive():
             model = self.model
             if next(model.parameters()).dtype is torch.bfloat16:
@@ -212,13 +219,13 @@ class Translator:
     def _map_batches(
         self, function: Callable[[list[T]], list[R]], items: list[T], sizes: list[int], blank: R
     ) -> list[R]:
-        """Apply a function to batches of items of similar size, side by side.
+        """Apply a function to batches of items of similar size, in parallel.
 
         Returns:
-            The result of each item, in the original order; `blank` for those of a single token,
-            which are `</s>` alone.
+            The result of each item, in the original order; `blank` for items of size 1, which are
+            `</s>` alone.
         """
-        # The longest first, so that little is left for one worker at the end.
+        # The longest first, so that no worker begins a large batch when the others are done.
         order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
         batches: list[list[int]] = []
         for i in order:
@@ -229,7 +236,7 @@ class Translator:
                 batches.append([])
             batches[-1].append(i)
         results = [blank] * len(items)
-        with self._exclusive(), side_by_side(min(self.workers, len(batches))) as run:
+        with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
             for batch, results_of_batch in zip(batches, found, strict=True):
                 for i, result in zip(batch, results_of_batch, strict=True):
@@ -238,8 +245,8 @@ class Translator:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """One call at a time, in this translator's precision, whatever the caller's autocast."""
-        with one_at_a_time, torch.autocast(self.device.type, enabled=False):
+        """Exclude other calls, and the caller's autocast."""
+        with process_lock, torch.autocast(self.device.type, enabled=False):
             yield
 
     @torch.inference_mode()
@@ -260,17 +267,17 @@ class Translator:
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
         else:
-            found = beam_search(step, state, max_lengths, search, **rules)
+            found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
         return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
 
     def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:
         outputs = [hypothesis.token_ids for hypothesis in hypotheses]
-        read, *texts = self.tokenizer.decode([list(segment.prefix_ids), *outputs])
-        # The prefix as it was typed, in place of how the tokenizer has read it.
+        normalized, *texts = self.tokenizer.decode([list(segment.prefix_ids), *outputs])
+        # Show the prefix as the user typed it, not as the tokenizer normalized it.
         typed = segment.prefix.strip().replace("\n", " ")
         return [
             Candidate(
-                typed + text.removeprefix(read) if text.startswith(read) else text,
+                typed + text.removeprefix(normalized) if text.startswith(normalized) else text,
                 hypothesis.score,
                 self.tokenizer.pieces(hypothesis.token_ids),
                 hypothesis.truncated,
@@ -283,7 +290,7 @@ class Translator:
         return score_targets(self.model, sources, targets)
 
     def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
-        """Token ids of each line, with `</s>`."""
+        """Encode each line, with `</s>`; refuse lines of more than `longest` tokens."""
         encoded = self.tokenizer.encode(list(lines))
         for number, ids in enumerate(encoded, start=1):
             if len(ids) > longest:
@@ -294,5 +301,5 @@ class Translator:
         return [[*ids, END_ID] for ids in encoded]
 
     def _max_output(self, source_tokens: int) -> int:
-        """Most tokens of a translation, neither `</s>` counted: the paper's input length + 50."""
+        """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)

@@ -1,1 +1,1 @@
-"""How good translations are: sacreBLEU's metrics, the paper's BLEU, significance."""
+"""Evaluation of translations: sacreBLEU's metrics, the paper's BLEU, significance tests."""

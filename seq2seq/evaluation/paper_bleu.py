@@ -1,4 +1,4 @@
-r"""The BLEU of the paper's tables, as the authors' script `get_ende_bleu.sh` computes it.
+r"""The BLEU of the paper's tables, as tensor2tensor's script `get_ende_bleu.sh` computes it.
 
 The script is a pipe of Perl programs. Each is a function here:
 
@@ -8,9 +8,9 @@ The script is a pipe of Perl programs. Each is a function here:
     perl -ple 's{(\S)-(\S)}{... ##AT## ...}g'    `split_compounds`
     multi-bleu.perl                              `count_ngrams`, `NgramCounts.bleu`
 
-The script expects a tokenised reference whose quotation marks were changed to ASCII by hand,
+The script expects a tokenized reference whose quotation marks were changed to ASCII by hand,
 including „, which Moses' table lacks. Here both sides are raw text and pass through the same
-stages. The authors published no script for English-French; only German compounds are split.
+stages. There is no published script for English-French; only German compounds are split.
 """
 
 import math
@@ -42,7 +42,7 @@ _LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """The counts that BLEU is computed from, summed over a corpus."""
+    """The counts from which BLEU is computed, summed over a corpus."""
 
     matched: tuple[int, ...]
     """n-grams of the hypotheses that occur in a reference, for orders 1 to `MAX_ORDER`."""
@@ -54,7 +54,7 @@ class NgramCounts:
 
     @property
     def precisions(self) -> tuple[float, ...]:
-        """Matched by total for each order; 0 for an order without n-grams."""
+        """Matched n-grams by all n-grams, for each order; 0 for an order without n-grams."""
         return tuple(
             matched / total if total else 0.0
             for matched, total in zip(self.matched, self.total, strict=True)
@@ -62,7 +62,7 @@ class NgramCounts:
 
     @property
     def brevity_penalty(self) -> float:
-        """exp(1 - r / c) if the hypotheses (c) are shorter than the references (r), else 1."""
+        """exp(1 - r / c) for c hypothesis tokens and r reference tokens if c < r, else 1."""
         if self.hypothesis_tokens >= self.reference_tokens:
             return 1.0
         if self.hypothesis_tokens == 0:
@@ -71,7 +71,7 @@ class NgramCounts:
 
     @property
     def bleu(self) -> float:
-        """From 0 to 100, without smoothing: 0 if an order has no match."""
+        """BLEU from 0 to 100, without smoothing: 0 if an order has no match."""
         if not all(self.matched):
             return 0.0
         mean_log = sum(math.log(precision) for precision in self.precisions) / MAX_ORDER
@@ -85,13 +85,13 @@ def paper_bleu(
     *,
     test_set: str | None = None,
 ) -> Score:
-    """The BLEU to compare with the paper's tables (section 6); cased.
+    """Compute the BLEU to compare with the paper's tables (section 6); cased.
 
     Args:
         hypotheses: raw lines.
         references: one or more lists of raw lines.
         language: the target language, such as `de`.
-        test_set: its name, for the signature.
+        test_set: the name of the test set, for the signature.
 
     Raises:
         UserError: if there are no lines or the counts differ.
@@ -114,7 +114,7 @@ def paper_bleu(
 
 
 def signature(num_references: int, language: str, test_set: str | None = None) -> str:
-    """Every choice that changes the score."""
+    """Name every choice that changes the score."""
     return "|".join(
         [
             "BLEU-paper",
@@ -131,7 +131,7 @@ def signature(num_references: int, language: str, test_set: str | None = None) -
 
 
 def prepare(line: str, language: str = "de") -> str:
-    """Turn a raw line into tokens separated by single spaces: all stages before the counts.
+    """Turn a raw line into tokens separated by single spaces, by all stages before the counts.
 
     Raises:
         UsageError: if Moses has no rules for the language.
@@ -147,7 +147,7 @@ def replace_punctuation(line: str) -> str:
 
 
 def tokenize(line: str, language: str = "de") -> str:
-    """Moses' tokens, separated by single spaces; XML's special characters are escaped.
+    """Split a line into Moses tokens separated by single spaces, with XML escapes.
 
     Raises:
         UsageError: if Moses has no rules for the language.
@@ -159,8 +159,8 @@ def tokenize(line: str, language: str = "de") -> str:
 def split_compounds(tokens: str) -> str:
     """Split at hyphens: `rich-text format` becomes `rich ##AT##-##AT## text format`.
 
-    As with the authors' expression, a letter between two hyphens counts for the first alone:
-    `A-B-Waffen` becomes `A ##AT##-##AT## B-Waffen`.
+    As in the script, a letter between two hyphens belongs to the first match alone: `A-B-Waffen`
+    becomes `A ##AT##-##AT## B-Waffen`.
     """
     return _COMPOUND_HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens)
 
@@ -171,7 +171,7 @@ def count_ngrams(
     """Count n-grams; matches are clipped to the largest count in any one reference.
 
     Args:
-        hypotheses: tokens, line by line.
+        hypotheses: the tokens of each line.
         references: one or more such lists.
     """
     matched, total = [0] * MAX_ORDER, [0] * MAX_ORDER
@@ -188,12 +188,12 @@ def count_ngrams(
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-    """The count of each n-gram of this order."""
+    """Count each n-gram of this order."""
     return Counter(tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1))
 
 
 def closest_length(length: int, candidates: Sequence[int]) -> int:
-    """The candidate nearest to a length; the smaller of two equally near ones."""
+    """Choose the candidate nearest to a length; the smaller of two equally near ones."""
     return min(candidates, key=lambda candidate: (abs(candidate - length), candidate))
 
 

@@ -1,7 +1,7 @@
 """BLEU, chrF and TER by sacreBLEU, and the share of exact matches, each with its signature.
 
 Hypotheses are a list of lines. References are one or more such lists, each parallel to the
-hypotheses line by line. Both are detokenised text and are scored unchanged.
+hypotheses line by line. Both are detokenized text and are scored unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 @dataclass(frozen=True)
 class Score:
-    """A value together with how it was computed."""
+    """A value and how it was computed."""
 
     name: str
     value: float
@@ -40,7 +40,7 @@ class ScoreConfig:
     lowercase: bool = False
     """Ignore case in BLEU, chrF and exact match; TER always ignores it."""
     test_set: str | None = None
-    """sacreBLEU's name of the test set, for the signature."""
+    """The test set's name in sacreBLEU, for the signature."""
     language_pair: str | None = None
     """Source and target language of the named test set, such as `en-de`."""
 
@@ -58,7 +58,7 @@ def score_all(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> list[Score]:
-    """BLEU, chrF, TER and the share of exact matches, in this order.
+    """Compute BLEU, chrF, TER and the share of exact matches, in this order.
 
     Raises:
         UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
@@ -71,7 +71,7 @@ def bleu(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it (Post 2018).
+    """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018).
 
     Raises:
         UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
@@ -94,7 +94,7 @@ def chrf(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """The F-score of character n-grams (Popović 2015), sacreBLEU's chrF2.
+    """Compute the F-score of character n-grams (Popović 2015), sacreBLEU's chrF2.
 
     Raises:
         UserError: if there are no lines or the counts differ.
@@ -111,7 +111,7 @@ def ter(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """The translation edit rate (Snover et al. 2006): edits per 100 reference words.
+    """Compute the translation edit rate (Snover et al. 2006): edits per 100 reference words.
 
     Raises:
         UserError: if there are no lines or the counts differ.
@@ -130,7 +130,9 @@ def exact_match(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """The percentage of lines that equal one of their references, outer whitespace ignored.
+    """Compute the percentage of lines that equal one of their references.
+
+    Leading and trailing whitespace is ignored.
 
     Raises:
         UserError: if there are no lines or the counts differ.
@@ -160,7 +162,7 @@ def exact_match(
 
 
 def bleu_metric(config: ScoreConfig) -> BLEU:
-    """BLEU by sacreBLEU, with the chosen tokenizer.
+    """Make sacreBLEU's BLEU with the chosen tokenizer.
 
     Raises:
         UsageError: if the tokenizer is unknown.
@@ -188,24 +190,24 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
 
 
 def chrf_metric(config: ScoreConfig) -> CHRF:
-    """ChrF2 by sacreBLEU."""
+    """Make sacreBLEU's chrF2."""
     return CHRF(lowercase=config.lowercase)
 
 
 def ter_metric(config: ScoreConfig) -> TER:
-    """TER by sacreBLEU; like its command, it ignores case whatever the configuration."""
+    """Make sacreBLEU's TER; as in sacreBLEU's command, it always ignores case."""
     return TER()
 
 
 def signature(metric: Signature, config: ScoreConfig) -> str:
-    """The signature of a metric by sacreBLEU, with the named test set."""
+    """Return the signature of a metric by sacreBLEU, with the named test set."""
     metric.update("test", config.test_set)
     metric.update("lang", config.language_pair)
     return str(metric)
 
 
 def named_test_set(name: str, language_pair: str) -> NamedTestSet:
-    """Find one of sacreBLEU's test sets; sacreBLEU downloads it the first time.
+    """Find one of sacreBLEU's test sets, which sacreBLEU downloads the first time.
 
     Raises:
         UsageError: if the name or the language pair is unknown.
@@ -232,7 +234,7 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Refuse texts that can't be compared line by line.
+    """Check that texts can be compared line by line.
 
     Raises:
         UserError: if there are no lines or no references, or if counts differ.
@@ -244,7 +246,7 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Refuse parallel texts that differ in their number of lines.
+    """Check that parallel texts have the same number of lines.
 
     Args:
         counts: the number of lines of each text, by its name.
@@ -257,13 +259,13 @@ def check_counts(counts: Mapping[str, int]) -> None:
         if count != expected:
             raise UserError(
                 f"{first} has {expected} lines, {name} has {count}: the texts must be parallel;"
-                " look for lines lost or added"
+                " look for lost or added lines"
             )
     if expected == 0:
         raise UserError(f"{first}: no lines, nothing to score")
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none."""
+    """Return the first line of an error's message, or its type if it has none."""
     reason = str(getattr(error, "reason", error)) or type(error).__name__
     return reason.strip().splitlines()[0]

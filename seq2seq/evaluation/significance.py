@@ -21,7 +21,7 @@ from seq2seq.evaluation.scores import (
 
 
 class Resampling(Enum):
-    """How lines are resampled to estimate the differences that arise by chance."""
+    """The resampling that estimates which differences arise by chance."""
 
     bootstrap = "bootstrap"
     """Draw lines with replacement (Koehn 2004)."""
@@ -43,12 +43,12 @@ class Comparison:
     difference: float
     """The system's value minus the baseline's."""
     p_value: float
-    """The probability of such a difference between equally good systems; 1 for equal texts."""
+    """The probability of such a difference if both systems are equally good; 1 for equal texts."""
     interval: tuple[float, float] | None
     """The system's 95 % confidence interval; bootstrap only."""
     differing_lines: int
-    """Lines in which the two differ. If they are few, the p-value is too small: sacreBLEU counts
-    the resamplings that exceed the difference, not those that equal it."""
+    """Lines in which the two differ. If they are few, the p-value is too small, because sacreBLEU
+    counts the resamplings that exceed the difference and not those that equal it."""
     signature: str
 
 
@@ -61,15 +61,18 @@ def compare(
     samples: int | None = None,
     seed: int = 12345,
 ) -> list[Comparison]:
-    """Compare systems with the first of them by BLEU, chrF and TER.
+    """Compare each system with the first one by BLEU, chrF and TER.
 
     Args:
-        systems: the lines of each system by its name; the first is the baseline.
+        systems: the lines of each system, by name; the first is the baseline.
         references: one or more lists of lines.
         config: the options of the metrics.
         resampling: the test.
-        samples: how often to resample; by default 1,000 (bootstrap) or 10,000 (randomization).
-        seed: equal seeds give equal values.
+        samples: the number of resamplings; by default 1,000 (bootstrap) or 10,000 (randomization).
+        seed: the seed of the test; equal seeds give equal values.
+
+    Returns:
+        A comparison for each other system and each metric.
 
     Raises:
         UsageError: if there are fewer than two systems, or `samples` or `seed` is below 1.
@@ -113,7 +116,7 @@ def compare(
 
 
 def check_sampling(samples: int | None, seed: int) -> None:
-    """Refuse a number of samples or a seed that `compare` can't use.
+    """Check the number of samples and the seed for `compare`.
 
     Raises:
         UsageError: if one of them is below 1.
@@ -138,7 +141,7 @@ def _interval(result: Result) -> tuple[float, float] | None:
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Pass the seed to sacreBLEU, which reads it from the environment alone."""
+    """Pass the seed to sacreBLEU, which reads it only from the environment."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:

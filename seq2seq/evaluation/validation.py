@@ -1,4 +1,4 @@
-"""How good a model is on the validation set: loss, perplexity, BLEU."""
+"""Evaluation of a model on the validation set: loss, perplexity, BLEU."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ class Validation:
     loss: float
     """Cross-entropy in nats per target token, `</s>` counted, without label smoothing."""
     bleu: float
-    """sacreBLEU's, of the search's output against the untouched references."""
+    """sacreBLEU's BLEU of the translations against the untouched references."""
 
     @property
     def perplexity(self) -> float:
-        """exp(loss), per target token."""
+        """Perplexity per target token, exp(loss)."""
         return math.exp(min(self.loss, 700.0))
 
     def metrics(self) -> dict[str, float]:
-        """By the names under which they are recorded."""
+        """Return the metrics under the names by which they are recorded."""
         return {
             "valid/loss": self.loss,
             "valid/perplexity": self.perplexity,
@@ -52,12 +52,12 @@ def validate(
     """Evaluate a model on the validation set.
 
     Args:
-        model: left in the mode it was in.
+        model: on `device`, in any mode; its mode is restored.
         corpus: the encoded pairs.
-        references: target sides of all validation lines.
-        translate: the search's output for all source sides, in their order.
-        device: where the model is.
-        dtype: of the matrix products.
+        references: the target sides of all validation pairs.
+        translate: translates the source sides of all validation pairs, in their order.
+        device: the model's device.
+        dtype: the precision of the matrix products.
     """
     training = model.training
     model.eval()
@@ -71,7 +71,7 @@ def validate(
 def cross_entropy(
     model: Transformer, corpus: EncodedCorpus, *, device: torch.device, dtype: torch.dtype
 ) -> float:
-    """Nats per target token given the reference before it, over all pairs."""
+    """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
     tokens = max(_BATCH_TOKENS, longest)
     batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)

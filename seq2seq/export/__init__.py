@@ -1,1 +1,1 @@
-"""Trained models for other programs."""
+"""Export of trained models to other programs."""

@@ -1,4 +1,4 @@
-"""CTranslate2: a folder for `ctranslate2.Translator`."""
+"""Export to CTranslate2: a folder for `ctranslate2.Translator`."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,21 +17,19 @@ from seq2seq.storage.checkpoint import TrainedModel
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
-    """Write a model folder in float32.
+    """Write a CTranslate2 model folder, in float32.
 
-    CTranslate2 compares hypotheses by log-probability / length^length_penalty, this package by
-    log-probability / ((5 + length) / 6)^alpha: beam search may choose differently.
+    Beam search may choose differently, because CTranslate2 divides a log-probability by
+    length^length_penalty, and this package by ((5 + length) / 6)^alpha.
 
     Raises:
-        UserError: if CTranslate2 is not installed, it can't express the model, or the folder can't
+        UserError: if CTranslate2 is not installed or can't express the model, or the folder can't
             be written.
     """
     try:
         from ctranslate2.specs import TransformerSpec
     except ImportError:
-        raise UserError(
-            "exporting to CTranslate2 needs it: pip install 'seq2seq[export]'"
-        ) from None
+        raise UserError("this export needs CTranslate2: pip install 'seq2seq[export]'") from None
     model, config = trained.model, trained.model.config
     check_expressible(config, "CTranslate2")
     spec = TransformerSpec.from_config(config.num_layers, config.num_heads, pre_norm=False)
@@ -68,7 +66,7 @@ def _write_weights(spec: Any, model: Transformer) -> None:
 
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    """Write the projections of self-attention one below the other, and those of the memory."""
+    """Write a layer. CTranslate2 stacks w_q, w_k and w_v, in cross-attention w_k and w_v."""
     own = layer.self_attention
     _write_linears(spec.self_attention.linear[0], own.w_q, own.w_k, own.w_v)
     _write_linears(spec.self_attention.linear[1], own.w_o)

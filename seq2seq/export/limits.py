@@ -1,19 +1,19 @@
-"""What Marian and CTranslate2 can't express, and how long their sentences may be."""
+"""The limits that Marian and CTranslate2 share."""
 
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Start
 
 MAX_POSITIONS = 1088
-"""Positions that are written: enough for a source of 1,024 tokens and a somewhat longer output."""
+"""Number of positions to write: enough for 1,024 source tokens and a somewhat longer output."""
 
 
 def check_expressible(config: TransformerConfig, program: str) -> None:
-    """Refuse a model whose heads or start symbol neither program can express.
+    """Check that both programs can express the model's heads and start symbol.
 
     Args:
-        config: of the model.
-        program: its name, for the message.
+        config: the hyperparameters of the model.
+        program: the name of the program, for the message.
 
     Raises:
         UserError: if heads are not d_model / num_heads wide, or the decoder starts with zeros.

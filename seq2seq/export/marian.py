@@ -1,4 +1,4 @@
-"""Hugging Face's Marian: a folder for `MarianMTModel` and `MarianTokenizer`."""
+"""Export to Hugging Face's Marian: a folder for `MarianMTModel` and `MarianTokenizer`."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ from seq2seq.storage.checkpoint import TrainedModel
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`.
 
-    Its `generate` divides a hypothesis' log-probability by length^length_penalty, this package by
-    ((5 + length) / 6)^alpha: beam search may choose differently.
+    Beam search may choose differently, because `generate` divides a log-probability by
+    length^length_penalty, and this package by ((5 + length) / 6)^alpha.
 
     Raises:
         UserError: if Marian can't express the model, or the folder can't be written.
@@ -31,7 +31,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
-            f"Marian has the paper's sinusoids: a model with {config.positions.value} positions"
+            f"Marian has sinusoidal positions only: a model with {config.positions.value} positions"
             " can't be exported"
         )
     all_pieces = pieces(list(range(trained.tokenizer.vocab_size)))
@@ -58,11 +58,11 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
 
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
-    """The weights under Marian's names.
+    """Return the weights under Marian's names.
 
-    Marian's sinusoids are all sines, then all cosines, of the same angles as the paper's, which
-    alternate: its states have the same elements in another order, everywhere. Its norms' epsilon
-    is always 1e-5; where it is 1e-6 here, logits differ by less than 1e-4.
+    Marian's positions are all sines, then all cosines, where the paper's alternate, at the same
+    angles. So the elements of every state are permuted. The epsilon of Marian's norms is always
+    1e-5; for a model with 1e-6, logits differ by less than 1e-4.
     """
     d_model = model.config.d_model
     order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
@@ -75,30 +75,30 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
         weights[f"{name}.weight"] = weight
         weights[f"{name}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
 
-    def reads(name: str, layer: nn.Linear) -> None:  # a state: its columns change places
+    def reads_state(name: str, layer: nn.Linear) -> None:  # permute the columns
         linear(name, layer.weight[:, order], layer.bias)
 
-    def writes(name: str, layer: nn.Linear | nn.LayerNorm) -> None:  # a state: its rows do
+    def writes_state(name: str, layer: nn.Linear | nn.LayerNorm) -> None:  # permute the rows
         linear(name, layer.weight[order], None if layer.bias is None else layer.bias[order])
 
     def attention(name: str, layer: MultiHeadAttention) -> None:
-        reads(f"{name}.q_proj", layer.w_q)
-        reads(f"{name}.k_proj", layer.w_k)
-        reads(f"{name}.v_proj", layer.w_v)
-        writes(f"{name}.out_proj", layer.w_o)
+        reads_state(f"{name}.q_proj", layer.w_q)
+        reads_state(f"{name}.k_proj", layer.w_k)
+        reads_state(f"{name}.v_proj", layer.w_v)
+        writes_state(f"{name}.out_proj", layer.w_o)
 
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for index, layer in enumerate(stack.layers):
             assert isinstance(layer, EncoderLayer | DecoderLayer)
             name = f"model.{side}.layers.{index}"
             attention(f"{name}.self_attn", layer.self_attention)
-            writes(f"{name}.self_attn_layer_norm", layer.self_attention_norm)
+            writes_state(f"{name}.self_attn_layer_norm", layer.self_attention_norm)
             if isinstance(layer, DecoderLayer):
                 attention(f"{name}.encoder_attn", layer.cross_attention)
-                writes(f"{name}.encoder_attn_layer_norm", layer.cross_attention_norm)
-            reads(f"{name}.fc1", layer.feed_forward.inner)
-            writes(f"{name}.fc2", layer.feed_forward.outer)
-            writes(f"{name}.final_layer_norm", layer.feed_forward_norm)
+                writes_state(f"{name}.encoder_attn_layer_norm", layer.cross_attention_norm)
+            reads_state(f"{name}.fc1", layer.feed_forward.inner)
+            writes_state(f"{name}.fc2", layer.feed_forward.outer)
+            writes_state(f"{name}.final_layer_norm", layer.feed_forward_norm)
     return {name: value.detach().clone().contiguous() for name, value in weights.items()}
 
 

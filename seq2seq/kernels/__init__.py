@@ -1,1 +1,1 @@
-"""Fast forms of what the model, training and decoding compute, each beside the plain one."""
+"""Fast forms of the computations of model, training and decoding, equal to the plain ones."""

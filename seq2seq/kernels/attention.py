@@ -1,7 +1,7 @@
-"""PyTorch's fused attention, in place of equation 1 as it stands, for a GPU.
+"""PyTorch's fused attention, in place of the plain equation 1, for a GPU.
 
-It keeps the (T, S) weights out of memory. On a CPU its backward pass in bf16 takes three times as
-long as two products and a softmax (27 ms against 8 for 4,096 x 512).
+It never stores the (T, S) weights. On a CPU its backward pass in bf16 takes three times as long as
+two products and a softmax (27 ms instead of 8 for 4,096 x 512).
 """
 
 from torch import Tensor, nn
@@ -13,16 +13,16 @@ from seq2seq.model.transformer import MultiHeadAttention, attention
 def fused_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
 ) -> Tensor:
-    """As `model.transformer.attention`, whose dropout is an `nn.Dropout` here."""
+    """Compute `model.transformer.attention`; dropout must be an `nn.Dropout`."""
     assert isinstance(dropout, nn.Dropout)
-    if dropout._forward_pre_hooks:  # somebody reads the weights, which this kernel never makes
+    if dropout._forward_pre_hooks:  # a hook reads the weights, which the fused kernel never stores
         return attention(query, key, value, mask, dropout)
     rate = dropout.p if dropout.training else 0.0
     return F.scaled_dot_product_attention(query, key, value, mask, rate)
 
 
 class FusedAttention(MultiHeadAttention):
-    """Multi-head attention by the fused kernel, with the parameters of a plain one."""
+    """Multi-head attention by the fused kernel, sharing the parameters of a plain module."""
 
     def __init__(self, plain: MultiHeadAttention) -> None:
         nn.Module.__init__(self)
@@ -31,7 +31,7 @@ class FusedAttention(MultiHeadAttention):
         self.dropout = plain.dropout
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """As `MultiHeadAttention.forward`."""
+        """See `MultiHeadAttention.forward`."""
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)

@@ -1,4 +1,4 @@
-"""The step of a search with fewer and cheaper operations, in place of `IncrementalDecoder`."""
+"""The search step with fewer and cheaper operations, in place of `IncrementalDecoder`."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
 @dataclass
 class PositionsFirstCache(LayerCache):
-    """Keys (room, N, H, K) and values (room, N, H, d_v), filled up to `length` positions."""
+    """Keys (capacity, N, H, K) and values (capacity, N, H, d_v), filled up to `length`."""
 
     length: int = 0
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """As `LayerCache.start`."""
+        """See `LayerCache.start`."""
         b, h = memory_keys.shape[:2]
         keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
         values = memory_values.new_empty(0, b, h, memory_values.size(3))
@@ -35,25 +35,25 @@ class PositionsFirstCache(LayerCache):
         self.length += 1
 
     def reorder(self, parents: Tensor) -> None:
-        """As `LayerCache.reorder`."""
+        """See `LayerCache.reorder`."""
         self.keys = self._reordered(self.keys, parents)
         self.values = self._reordered(self.values, parents)
 
     def _grown(self, x: Tensor) -> Tensor:
-        # Twice the room each time: the copies add up to less than one more pass over the cache.
+        # Capacity doubles, so all copies together cost less than one more pass over the cache.
         grown = x.new_empty(max(16, 2 * self.length), *x.shape[1:])
         grown[: self.length] = x[: self.length]
         return grown
 
     def _reordered(self, x: Tensor, parents: Tensor) -> Tensor:
-        # Of the same room step after step: memory that was freed fits again.
+        # Equal capacities step after step let the allocator reuse freed memory.
         rows = x.new_empty(len(x), len(parents), *x.shape[2:])
         torch.index_select(x[: self.length], 1, parents, out=rows[: self.length])
         return rows
 
 
 class FastIncrementalDecoder(IncrementalDecoder):
-    """Joined projections, and self-attention as one multiplication and one sum.
+    """`IncrementalDecoder` with packed projections, and self-attention without small products.
 
     Args:
         model: in evaluation mode, whose attentions are `PackedAttention`.
@@ -67,25 +67,25 @@ class FastIncrementalDecoder(IncrementalDecoder):
         self.projection = PackedProduct([model.embedding], pack)
 
     def project(self, states: Tensor) -> Tensor:
-        """As `IncrementalDecoder.project`."""
+        """See `IncrementalDecoder.project`."""
         return self.projection(states)
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """As `IncrementalDecoder.project_memory`."""
+        """See `IncrementalDecoder.project_memory`."""
         assert isinstance(module, PackedAttention)
         keys, values = module.project_memory(memory)
         return module.split_heads(keys), module.split_heads(values)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """As `IncrementalDecoder.self_attention`."""
+        """See `IncrementalDecoder.self_attention`."""
         assert isinstance(module, PackedAttention)
         n, h = x.size(0), module.num_heads
         query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
         cache.append(key, value)
         assert isinstance(cache, PositionsFirstCache)
         keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
-        # One query a head would make products of a row and a small matrix: to multiply and to sum
-        # all of them at once takes half the time. The newest position attends to all: no mask.
+        # With one query per head each product would be a row times a small matrix; multiplying and
+        # summing over all rows at once takes half the time. The newest position needs no mask.
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
         heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
         output: Tensor = module.w_o(heads.view(n, 1, -1))
@@ -94,7 +94,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
-        """As `IncrementalDecoder.cross_attention`."""
+        """See `IncrementalDecoder.cross_attention`."""
         assert isinstance(module, PackedAttention)
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.q(x.view(b, -1, x.size(2))))

@@ -1,7 +1,7 @@
 """Products of eight-bit integers in place of floating-point ones, for translation on a CPU.
 
-Each row of the input and each row of the matrix has its own scale, which maps its greatest
-magnitude to the greatest integer (the vector-wise quantisation of Dettmers et al. 2022): a row's
+Each row of the input and each row of the matrix has its own scale, which maps its largest
+magnitude to the largest integer (the vector-wise quantization of Dettmers et al. 2022), so a row's
 result does not depend on the other rows of the batch.
 """
 
@@ -25,7 +25,7 @@ class IntegerProduct:
         self.zeros = torch.zeros(len(matrix), dtype=torch.long)
 
     def __call__(self, x: Tensor, *, zero: int, matrix_scales: Tensor) -> Tensor:
-        """The product, each row of the matrix scaled: (..., M) in float32."""
+        """Multiply, with each row of the matrix scaled: (..., K) -> (..., M) in float32."""
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             x.reshape(-1, x.size(-1)),
             1.0,
@@ -49,7 +49,7 @@ def quantized_product(
     bias: Tensor | None,
     product: Callable[[Tensor], IntegerProduct] = IntegerProduct,
 ) -> Callable[[Tensor], Tensor]:
-    """The function x (..., K) -> x matrix^T + bias (..., M), both factors rounded to eight bits.
+    """Make the function x (..., K) -> x matrix^T + bias (..., M), both factors in eight bits.
 
     Args:
         matrix: (M, K), float32 on the CPU, as x must be.
@@ -66,7 +66,7 @@ def quantized_product(
 
     def multiply(x: Tensor) -> Tensor:
         scales = _scales(x, levels)
-        # The cast truncates: with a half added that is rounding.
+        # The cast truncates; with 0.5 added, it rounds.
         unsigned = (x / scales).add_(levels + 1.5).to(torch.uint8)
         y = integers(unsigned, zero=levels + 1, matrix_scales=matrix_scales)
         return y.mul_(scales) if bias is None else torch.addcmul(bias, y, scales)
@@ -76,10 +76,10 @@ def quantized_product(
 
 @cache
 def input_levels(product: Callable[[Tensor], IntegerProduct] = IntegerProduct) -> int:
-    """The greatest integer of an input with which the sums of this processor are exact.
+    """Find the largest input integer for which this processor's sums are exact.
 
-    Processors with instructions for such products (VNNI) add up in 32 bits. Others add pairs up in
-    16 bits that saturate, unless half of the range is left unused.
+    Processors with instructions for such products (VNNI) add in 32 bits. Others add pairs in
+    16 bits, which saturate unless half of the range is left unused.
 
     Raises:
         UserError: if PyTorch has no exact eight-bit products for this processor.
@@ -94,7 +94,7 @@ def input_levels(product: Callable[[Tensor], IntegerProduct] = IntegerProduct) -
 
 
 def _is_exact(product: Callable[[Tensor], IntegerProduct], levels: int) -> bool:
-    # The greatest possible sums, of either sign, among others.
+    # Rows 0 and 1 have the largest possible sums, of either sign.
     generator = torch.Generator().manual_seed(1)
     matrix = torch.randint(-1, 2, (64, 256), generator=generator) * _MATRIX_LEVELS
     x = torch.randint(-1, 2, (16, 256), generator=generator) * levels
@@ -109,6 +109,6 @@ def _is_exact(product: Callable[[Tensor], IntegerProduct], levels: int) -> bool:
 
 
 def _scales(x: Tensor, levels: int) -> Tensor:
-    """The value of one step of each row's integers: (..., K) -> (..., 1)."""
-    # A row of zeros has scale 0, by which its result is zeros whatever its integers are.
+    """Compute the value of 1 in each row's integers: (..., K) -> (..., 1)."""
+    # A row of zeros has scale 0, so its result is 0 whatever its integers are.
     return x.abs().amax(dim=-1, keepdim=True).div_(levels)

@@ -1,12 +1,12 @@
-"""The loss without ever holding the logits whole, in place of `label_smoothed_loss`."""
+"""The loss computed in chunks of the logits, in place of `label_smoothed_loss`."""
 
 import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-# Elements of the logits that are held at a time: on a CPU 32 MB of float32, near its caches; on a
-# GPU 1 GB, so that its products are large ones.
+# Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
+# on a GPU, for large products.
 _CHUNK_ELEMENTS = 8 * 2**20
 _CHUNK_ELEMENTS_ON_GPU = 256 * 2**20
 
@@ -20,7 +20,7 @@ def projected_loss(
     padding_id: int,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The label-smoothed loss of the logits `states @ weight.T`, and their cross-entropy.
+    """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
 
     Chunks of rows go through projection, loss and gradient while they are in the processor's
     cache; padding is left out before the projection. The products run in the precision of
@@ -31,8 +31,8 @@ def projected_loss(
         weight: (V, D), the shared matrix.
         target_output: (B, T).
         smoothing: eps in the paper.
-        padding_id: targets that don't count.
-        chunk_elements: elements of the logits that are held at a time.
+        padding_id: the target id to ignore.
+        chunk_elements: elements of the logits in memory at a time.
 
     Returns:
         Two sums over the target tokens, in nats; gradients flow through the first one alone.

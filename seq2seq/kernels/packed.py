@@ -1,7 +1,7 @@
-"""Matrices laid out once as oneDNN reads them, in place of `nn.Linear`, for translation on a CPU.
+"""Matrices in oneDNN's own layout, in place of `nn.Linear`, for translation on a CPU.
 
-A step of a search multiplies few rows, and takes as long as the matrices take to be read: a step of
-4 rows took 5.0 ms, packed 3.1 (`model=small`, float32).
+A search step multiplies few rows, so its time is that of reading the matrices: a step of 4 rows
+took 5.0 ms, with packed matrices 3.1 ms (`model=small`, float32).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
 Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
-"""Makes x -> x W^T + b of a matrix W (M, K) and a bias b (M,)."""
+"""Takes a matrix W (M, K) and a bias b (M,) or None, and makes the function x -> x W^T + b."""
 Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
-"""Equation 1: `model.transformer.attention`, or an equal of it."""
+"""Equation 1: `model.transformer.attention`, or a fast form of it."""
 
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
 
 def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> bool:
-    """Whether PyTorch has oneDNN's products for this processor, under the names used here."""
+    """Return whether PyTorch has these oneDNN operations on this processor."""
     if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
     if not all(hasattr(torch.ops.mkldnn, name) for name in operations):
@@ -36,7 +36,7 @@ def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> boo
 
 
 def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
-    """The product with a matrix (M, K) that is laid out for oneDNN."""
+    """Make the product with a matrix (M, K) in oneDNN's layout."""
     packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
 
     def product(x: Tensor) -> Tensor:
@@ -47,18 +47,18 @@ def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
 
 
 def plain_product(matrix: Tensor, bias: Tensor | None) -> Product:
-    """The product with a matrix (M, K) as it is, where there is nothing to pack for."""
+    """Make the product with a matrix (M, K) as it is."""
     return partial(F.linear, weight=matrix, bias=bias)
 
 
 def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
-    """Replace the linear layers of a model in place: it can no longer be trained or saved."""
+    """Replace the linear layers of a model, in place; it can no longer be trained or saved."""
     replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack, attend))
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
 
 
 class PackedProduct:
-    """The product with some matrices one below the other, packed when it is first used."""
+    """The product with several matrices, stacked by rows and packed at the first use."""
 
     def __init__(self, linears: Sequence[nn.Linear | nn.Embedding], pack: Pack) -> None:
         self.weights = [linear.weight for linear in linears]
@@ -68,19 +68,19 @@ class PackedProduct:
         self.product: Product | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(..., K) -> (..., rows of all matrices)."""
+        """Multiply: (..., K) -> (..., rows of all matrices)."""
         if self.product is None:
             bias = torch.cat(tuple(self.biases)) if self.biases else None
             self.product = self.pack(torch.cat(tuple(self.weights)), bias)
         return self.product(x)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is packed can't be copied: a copy packs for itself.
+        # A packed matrix can't be copied, so a copy packs its own.
         return {**self.__dict__, "product": None}
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer that multiplies by its packed matrix."""
+    """A linear layer with a packed matrix."""
 
     def __init__(self, plain: nn.Linear, pack: Pack) -> None:
         nn.Module.__init__(self)
@@ -89,7 +89,7 @@ class PackedLinear(nn.Linear):
         self.product = PackedProduct([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in_features) -> (..., out_features)."""
+        """X (..., in_features) -> (..., out_features)."""
         return self.product(x)
 
 
@@ -97,7 +97,7 @@ class PackedAttention(MultiHeadAttention):
     """Self-attention by one product for W^Q, W^K and W^V, cross-attention by one for W^K and W^V.
 
     Args:
-        plain: whose parameters are taken.
+        plain: the module that provides the parameters.
         pack: packs the matrices.
         attend: computes equation 1.
     """
@@ -115,7 +115,7 @@ class PackedAttention(MultiHeadAttention):
         self.qkv = PackedProduct(linears, pack)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """As `MultiHeadAttention.forward`."""
+        """See `MultiHeadAttention.forward`."""
         if memory is x:
             query, key, value = map(self.split_heads, self.project_self(x))
         else:

@@ -1,4 +1,4 @@
-"""Puts a fast module in the place of a plain one."""
+"""Replacement of plain modules by fast ones."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,7 +9,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def replace_modules(model: nn.Module, kind: type[M], make: Callable[[M], nn.Module]) -> None:
-    """Put what `make` makes of each module of a kind in its place."""
+    """Replace each module of a kind by `make(module)`, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, kind):

@@ -1,7 +1,7 @@
-"""The sums between the layers in the precision of the products, under autocast.
+"""Residual sums in autocast's precision.
 
-By itself autocast leaves x in x + Dropout(Sublayer(x)) in float32: twice the memory traffic. Every
-sum is normalised at once, and the norms compute in float32 whatever they read.
+Autocast leaves x in x + Dropout(Sublayer(x)) in float32, which doubles the memory traffic. Each sum
+is normalized at once, and the norms compute in float32 whatever precision they read.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from seq2seq.model.transformer import Transformer
 
 
-def keep_residuals_low(model: Transformer) -> None:
-    """Cast what enters the layers, and what a norm returns, to the precision of autocast.
+def cast_residuals(model: Transformer) -> None:
+    """Cast the embedded tokens and the output of each norm to the precision of autocast.
 
-    On a CPU norms return the precision that they read; on a GPU autocast makes it float32.
+    On a CPU a norm returns the precision that it reads; on a GPU autocast makes it float32.
     """
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     for module in (model.dropout, *norms):

@@ -1,4 +1,4 @@
-"""Batches computed side by side by threads, each operation within its own thread."""
+"""Batches computed in parallel by threads, each operation within one thread."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,20 +11,20 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The number of threads within an operation is a setting of the whole process: calls from several
-# threads take turns.
-one_at_a_time = threading.Lock()
+# The number of threads within an operation is a setting of the whole process, so calls from
+# several threads take turns.
+process_lock = threading.Lock()
 
 
 @contextmanager
-def side_by_side(
+def parallel_map(
     workers: int,
 ) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """A `map` over that many threads, in order, in which each operation keeps to its own thread.
+    """Provide an ordered `map` over `workers` threads, each operation within one thread.
 
-    A step of decoding is made of small operations: two threads within one wait for each other more
-    than they gain, two batches side by side are almost twice as fast. Python is no obstacle, since
-    PyTorch releases its lock in each operation. With one worker it is the built-in `map`.
+    A decoding step consists of small operations. Two threads within one operation wait for each
+    other more than they gain; two batches in parallel are almost twice as fast. PyTorch releases
+    Python's global lock in each operation. With one worker this is the built-in `map`.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The best continuations of a beam search, found in the way that a CPU is fast at."""
+"""The best continuations of a beam search, selected fast on a CPU."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -7,17 +7,14 @@ import torch
 from torch import Tensor
 
 Score: TypeAlias = Callable[..., Tensor]
-"""Tensors of B sentences -> scores (B, M), each sentence's from its own rows alone."""
+"""Tensors of B sentences -> scores (B, M), each row from its own sentence alone."""
 
 TopK: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
-"""`plain_topk`, or what computes the same."""
+"""`plain_topk`, or a fast form of it."""
 
 
 def plain_topk(score: Score, count: int, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """The `count` greatest scores of each sentence and their places in M: both (B, count).
-
-    This is what `topk_in_chunks` computes faster.
-    """
+    """Find the `count` largest scores of each sentence and their places in M: both (B, count)."""
     best, places = score(*tensors).topk(count)
     return best, places
 
@@ -25,10 +22,10 @@ def plain_topk(score: Score, count: int, *tensors: Tensor) -> tuple[Tensor, Tens
 def topk_in_chunks(
     score: Score, count: int, *tensors: Tensor, chunk_elements: int = 2**19
 ) -> tuple[Tensor, Tensor]:
-    """`plain_topk`, on a CPU for a few sentences at a time.
+    """Compute `plain_topk`, on a CPU for a few sentences at a time.
 
-    Scores of `chunk_elements` elements (2 MB of float32) and their copies stay in a CPU's cache. Of
-    equal scores another one may be chosen.
+    `chunk_elements` scores (2 MB of float32) and their copies stay in a CPU's cache. Ties may be
+    resolved differently.
     """
     first = tensors[0]
     sentences = max(1, chunk_elements // first[0].numel()) if first.is_cpu else len(first)
@@ -39,10 +36,10 @@ def topk_in_chunks(
 
 
 def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]:
-    """`scores.topk(count)` of (B, M), by way of the maxima of blocks.
+    """Compute `scores.topk(count)` of (B, M) by way of the maxima of blocks.
 
-    The `count` greatest scores are in the `count` blocks with the greatest maxima. Finding those
-    takes a tenth of the time that a selection among all scores takes on a CPU.
+    The `count` largest scores are in the `count` blocks with the largest maxima. On a CPU, finding
+    those takes a tenth of the time of a selection among all scores.
     """
     blocks = scores.size(1) // block
     if blocks <= count:
@@ -59,10 +56,10 @@ def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor
 
 
 def round_batch_size(sentences: int) -> int:
-    """The size, at least `sentences`, to which a batch shrinks when others are done.
+    """Round the size of a batch with finished sentences up to one of few sizes.
 
-    There are eight sizes from a power of two to the next: oneDNN compiles a product for each new
-    number of rows, which takes longer than computing some rows more.
+    There are eight sizes from one power of two to the next, because oneDNN compiles a product for
+    each new number of rows, which takes longer than computing some more rows.
     """
     multiple = 1 << max(0, sentences.bit_length() - 4)
     return -(-sentences // multiple) * multiple

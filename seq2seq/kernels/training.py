@@ -1,4 +1,4 @@
-"""The fast forms that a training uses, put in place by one call."""
+"""The fast forms for training, put in place by one call."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,20 @@ from torch import nn
 from seq2seq.kernels.attention import FusedAttention
 from seq2seq.kernels.dropout import CpuDropout
 from seq2seq.kernels.replace import replace_modules
-from seq2seq.kernels.residual import keep_residuals_low
+from seq2seq.kernels.residual import cast_residuals
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingKernels:
-    """Which fast forms a training uses; without any it is the plain model's, step for step."""
+    """The fast forms to use in training; without any, the plain model is trained."""
 
     attention: bool = True
     """The fused kernel, on a GPU."""
     dropout: bool = True
-    """Cheap masks on a CPU."""
+    """Cheap masks, on a CPU."""
     residual: bool = True
-    """Under autocast, sums between the layers in its precision."""
+    """Residual sums in autocast's precision."""
     loss: bool = True
     """Projection, loss and gradient in chunks."""
 
@@ -34,7 +34,7 @@ def use_training_kernels(
 ) -> None:
     """Put the fast forms of attention, dropout and residuals into a model, in place.
 
-    Its parameters and their names stay.
+    Parameters and their names don't change.
     """
     on_gpu = device.type == "cuda"
     if kernels.attention and on_gpu:
@@ -42,4 +42,4 @@ def use_training_kernels(
     if kernels.dropout and not on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
-        keep_residuals_low(model)
+        cast_residuals(model)

@@ -1,4 +1,4 @@
-"""The fast forms that a translator uses, put in place by one call."""
+"""The fast forms for translation, put in place by one call."""
 
 from dataclasses import dataclass
 
@@ -20,29 +20,32 @@ from seq2seq.model.transformer import Transformer, attention
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationKernels:
-    """Which fast forms a translator uses; without any it is the plain model's search."""
+    """The fast forms to use in translation; without any, the plain model is searched."""
 
     packed: bool = True
-    """Matrices laid out for oneDNN, on a CPU."""
+    """Matrices in oneDNN's layout, on a CPU."""
     step: bool = True
-    """Joined projections and cheap self-attention in a step."""
+    """Packed projections and cheap self-attention in a search step."""
+    topk: bool = True
+    """Candidates selected for a few sentences at a time, by the maxima of blocks."""
 
 
 def use_translation_kernels(
     model: Transformer, dtype: torch.dtype, kernels: TranslationKernels
 ) -> IncrementalDecoder:
-    """Put fast forms into a model, in place, that from now on only translates.
+    """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
     Args:
         model: on its device, in evaluation mode; in float32 if dtype is torch.int8.
         dtype: of the matrix products: torch.float32, torch.bfloat16, or torch.int8 on a CPU.
-        kernels: which ones.
+        kernels: the fast forms to use.
 
     Returns:
         The decoder that predicts one token at a time.
 
     Raises:
-        UserError: if dtype is torch.int8 and PyTorch has no exact such products for this processor.
+        UserError: if dtype is torch.int8 and PyTorch has no exact eight-bit products for this
+            processor.
     """
     on_gpu = model.embedding.weight.is_cuda
     pack: Pack = plain_product

@@ -1,4 +1,4 @@
-"""The model: what Figure 1 of the paper draws, and its decoder one token at a time."""
+"""The model of the paper's Figure 1, and its decoder one token at a time."""
 
 from seq2seq.model.config import TransformerConfig
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder

@@ -1,4 +1,4 @@
-"""What a person chooses of the model; the defaults are the paper's base model."""
+"""The hyperparameters of the model; the defaults are the paper's base model."""
 
 import math
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ from seq2seq.errors import UserError
 
 
 class Positions(Enum):
-    """How a position is told to the model."""
+    """The encoding of positions."""
 
     sinusoidal = "sinusoidal"
     """Sine and cosine interleaved, as section 3.5 writes them."""
     concatenated = "concatenated"
-    """All sines, then all cosines: what the authors' code of 2017 ran."""
+    """All sines, then all cosines, as in tensor2tensor."""
     learned = "learned"
     """A trained vector per position: row (E) of Table 3."""
 
 
 class Start(Enum):
-    """What stands before the first target token, "outputs shifted right" in Figure 1."""
+    """The decoder's first input ("outputs shifted right" in Figure 1)."""
 
     symbol = "symbol"
     """The embedding of `<s>`."""
     zero = "zero"
-    """A vector of zeros, no embedding: what the authors' code of 2017 ran."""
+    """A vector of zeros, as in tensor2tensor."""
 
 
 @dataclass(kw_only=True)
@@ -50,9 +50,9 @@ class TransformerConfig:
     relu_dropout: float = 0.0
     """Dropout after the ReLU; not in the paper."""
     attention_bias: bool = False
-    """Biases on the attention projections; the formulas of 3.2.2 have none, the code had them."""
+    """Biases on the attention projections; section 3.2.2 has none, tensor2tensor had them."""
     layer_norm_epsilon: float = 1e-6
-    """Added to the variance inside the root; the paper is silent, this is the authors' value."""
+    """Added to the variance inside the root; tensor2tensor's value, since the paper gives none."""
     positions: Positions = Positions.sinusoidal
     start: Start = Start.symbol
     max_learned_positions: int = 512
@@ -69,11 +69,11 @@ class TransformerConfig:
         return self.d_v if self.d_v is not None else self.d_model // self.num_heads
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no model.
+        """Check the sizes and the rates.
 
         Raises:
-            UserError: a size is below 1, d_model is odd or can't be split into heads, or a
-                dropout rate is outside [0, 1).
+            UserError: if a size is below 1, d_model is odd or can't be split into heads, a dropout
+                rate is outside [0, 1), or layer_norm_epsilon is not positive and finite.
         """
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
         for name in (*sizes, "d_k", "d_v"):
@@ -81,7 +81,7 @@ class TransformerConfig:
             if size is not None and size < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
         if self.d_model % 2:
-            raise UserError(f"model.d_model={self.d_model}: must be even, a sine and a cosine each")
+            raise UserError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
             raise UserError(
                 f"model.d_model={self.d_model} does not divide into {self.num_heads} heads:"

@@ -18,17 +18,17 @@ class LayerCache:
     """The keys and values of one decoder layer."""
 
     keys: Tensor
-    """(N, H, T, K), self-attention to the T positions so far."""
+    """(N, H, T, K), for self-attention to the T positions so far."""
     values: Tensor
     """(N, H, T, d_v)."""
     memory_keys: Tensor
-    """(B, H, S, K), attention to the encoder: once per sentence, not per hypothesis."""
+    """(B, H, S, K), for cross-attention: one row per sentence, not per hypothesis."""
     memory_values: Tensor
     """(B, H, S, d_v)."""
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """A cache without target positions and with one hypothesis per sentence."""
+        """Create a cache with one hypothesis per sentence and no target positions."""
         b, h = memory_keys.shape[:2]
         keys = memory_keys.new_empty(b, h, 0, memory_keys.size(3))
         values = memory_values.new_empty(b, h, 0, memory_values.size(3))
@@ -40,36 +40,36 @@ class LayerCache:
         self.values = torch.cat((self.values, value), dim=2)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row n continue what was row parents[n]."""
+        """Replace row n by row parents[n]."""
         self.keys = self.keys.index_select(0, parents)
         self.values = self.values.index_select(0, parents)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop the encoder's keys and values of all other sentences."""
+        """Drop the cross-attention keys and values of all other sentences."""
         self.memory_keys = self.memory_keys.index_select(0, sentences)
         self.memory_values = self.memory_values.index_select(0, sentences)
 
 
 @dataclass
 class DecoderCache:
-    """What a search carries from step to step."""
+    """The state of a search between two steps."""
 
     layers: list[LayerCache]
     source_mask: Tensor
     """(B, 1, 1, S)."""
     length: int = 0
-    """Target positions that are stored."""
+    """Number of target positions stored."""
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row n continue what was row parents[n].
+        """Replace row n by row parents[n].
 
-        Parents (N,) are rows of the same sentence, of which there may be more or fewer than before.
+        The parents (N,) of a sentence's rows are rows of the same sentence. N may change.
         """
         for layer in self.layers:
             layer.reorder(parents)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        """Drop all but `sentences` (indices into B) and their hypotheses `rows` (of N)."""
+        """Keep only `sentences` (indices into B) and their hypotheses `rows` (indices into N)."""
         self.source_mask = self.source_mask.index_select(0, sentences)
         self.reorder(rows)
         for layer in self.layers:
@@ -101,8 +101,8 @@ class IncrementalDecoder:
         """Read the newest token of each hypothesis and predict the next one.
 
         Args:
-            token_ids: (N,); the start symbol at first.
-            cache: from `start`; it grows by one position.
+            token_ids: (N,); the start symbol in the first step.
+            cache: from `start`; extended by one position, in place.
 
         Returns:
             Logits, (N, V).
@@ -128,11 +128,11 @@ class IncrementalDecoder:
         return module.split_heads(module.w_k(memory)), module.split_heads(module.w_v(memory))
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """Attend from the newest position to all so far: x (N, 1, D) -> (N, 1, D)."""
+        """Attend from the newest position to all positions so far: x (N, 1, D) -> (N, 1, D)."""
         query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
         cache.append(key, value)
-        everything = torch.ones((), dtype=torch.bool, device=x.device)
-        heads = attention(query, cache.keys, cache.values, everything, module.dropout)
+        no_mask = torch.ones((), dtype=torch.bool, device=x.device)
+        heads = attention(query, cache.keys, cache.values, no_mask, module.dropout)
         output: Tensor = module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
         return output
 
@@ -141,7 +141,7 @@ class IncrementalDecoder:
     ) -> Tensor:
         """Attend to the encoder's states: x (N, 1, D) -> (N, 1, D).
 
-        The beams of a sentence are the queries of one attention over that sentence's memory.
+        The hypotheses of a sentence are the queries of one attention over its memory.
         """
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.w_q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)

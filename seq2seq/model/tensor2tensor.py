@@ -1,6 +1,6 @@
-"""What tensor2tensor, the authors' code of June 2017, did differently from the paper's text.
+"""Where tensor2tensor, the authors' code of June 2017, differs from the paper's text.
 
-`variant=tensor2tensor` chooses both of these, and biases on the attention projections.
+`variant=tensor2tensor` selects both forms below, and biases on the attention projections.
 """
 
 import torch
@@ -21,7 +21,7 @@ def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class ZeroStartEmbedding(nn.Embedding):
-    """An embedding whose start symbol is a vector of zeros: "outputs shifted right" by padding."""
+    """An embedding that maps the start symbol to a vector of zeros."""
 
     def __init__(self, vocab_size: int, d_model: int, start_id: int) -> None:
         super().__init__(vocab_size, d_model)

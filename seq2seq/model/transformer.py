@@ -1,13 +1,13 @@
 """The Transformer of Vaswani et al. (2017), section by section, in the order of the paper.
 
 `tests/model/paper.py` states the same equations in NumPy, one sentence at a time. The faster forms
-in `seq2seq/kernels` must give what this file gives.
+in `seq2seq/kernels` must agree with this file.
 
 Shapes, here and everywhere in the package:
 
     B  sentences in a batch         D  d_model
     S  source tokens                H  num_heads
-    T  target tokens                K  d_k; the values have d_v in its place
+    T  target tokens                K  d_k (d_v for the values)
     V  vocabulary                   F  d_ff
 
 Masks are True where a position may be attended to.
@@ -87,12 +87,12 @@ class MultiHeadAttention(nn.Module):
         return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)
 
     def concatenate_heads(self, heads: Tensor) -> Tensor:
-        """Put the heads beside one another: (B, H, T, d_v) -> (B, T, H * d_v)."""
+        """Concatenate the heads: (B, H, T, d_v) -> (B, T, H * d_v)."""
         return heads.transpose(1, 2).flatten(2)
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Let each target position attend to itself and to those before it (section 3.2.3).
+    """Make the mask with which each position attends to itself and those before it (3.2.3).
 
     Returns:
         (T, T), True at (t, s) for s <= t.
@@ -113,7 +113,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.relu_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D), each position by itself."""
+        """X (B, T, D) -> (B, T, D), each position by itself."""
         output: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
         return output
 
@@ -135,16 +135,16 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoids, which are neither trained nor saved."""
+    """Sinusoids (section 3.5), neither trained nor saved."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         concatenated = config.positions is Positions.concatenated
         self.compute = concatenated_sinusoids if concatenated else sinusoids
-        self.table = torch.empty(0, config.d_model)  # computed as far as the longest sequence met
+        self.table = torch.empty(0, config.d_model)  # extended when a longer sequence comes
 
     def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """The encodings (T, D) of the consecutive positions of x (B, T, D)."""
+        """Return the encodings (T, D) of the consecutive positions of x (B, T, D)."""
         end = first_position + x.size(1)
         if len(self.table) < end or self.table.device != x.device or self.table.dtype != x.dtype:
             self.table = self.compute(max(256, 2 * end), x.size(2)).to(x)
@@ -159,7 +159,7 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(config.max_learned_positions, config.d_model))
 
     def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """The vectors (T, D) of the consecutive positions of x (B, T, D).
+        """Return the vectors (T, D) of the consecutive positions of x (B, T, D).
 
         Raises:
             UserError: if a position is beyond the last learned one.
@@ -167,18 +167,18 @@ class LearnedPositions(nn.Module):
         end = first_position + x.size(1)
         if end > len(self.weight):
             raise UserError(
-                f"a sequence of {end} tokens, but positions are learned up to {len(self.weight)}:"
+                f"a sequence has {end} tokens, but only {len(self.weight)} positions are learned:"
                 " shorten it, or train with a larger model.max_learned_positions"
             )
         return self.weight[first_position:end]
 
 
 # 3.1 Encoder and decoder stacks: every sublayer is followed by LayerNorm(x + Dropout(Sublayer(x))),
-# the norm after the sum ("Post-LN"). Its dropout is that of section 5.4.
+# with the norm after the sum ("Post-LN") and the dropout of section 5.4.
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward: a layer of Figure 1, left."""
+    """A layer of the encoder (Figure 1, left): self-attention and feed-forward."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, attention to the encoder and feed-forward: a layer of Figure 1, right."""
+    """A layer of the decoder (Figure 1, right): self-attention, cross-attention, feed-forward."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """N decoder layers, without a further norm."""
+    """N decoder layers, with no norm after the last one."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights as tensor2tensor did in 2017, since the paper says nothing of them.
+        """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
         biases are 0; norms are 1 and 0.
@@ -310,8 +310,8 @@ class Transformer(nn.Module):
         """Dropout(embedding * sqrt(d_model) + position) (sections 3.4, 3.5 and 5.4).
 
         Args:
-            token_ids: (B, T), of consecutive positions.
-            first_position: the position of the first one; above 0 in incremental decoding.
+            token_ids: (B, T), at consecutive positions.
+            first_position: the position of the first token; above 0 in incremental decoding.
 
         Returns:
             (B, T, D).
@@ -336,7 +336,7 @@ class Transformer(nn.Module):
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Run the decoder over all target positions at once.
 
-        Target padding needs no mask: it stands after the tokens, which attend to the left only.
+        Target padding needs no mask: it follows the tokens, which attend to the left only.
 
         Args:
             target_input: (B, T), token ids that begin with the start symbol.

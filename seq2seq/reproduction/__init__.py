@@ -1,1 +1,1 @@
-"""How faithful a model, its training and its search are to the paper, measured detail by detail."""
+"""The comparison of a model, its training and its search with the paper, detail by detail."""

@@ -1,4 +1,4 @@
-"""How many parameters a model has, and how many operations its training takes (Tables 2 and 3)."""
+"""The number of parameters of a model and of operations of its training (Tables 2 and 3)."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ PAPER_MODELS = {
 }
 
 TENSOR2TENSOR_ROWS = 40_960
-"""Rows of tensor2tensor's shared matrix: with them, and with biases on the attention projections,
-the counts of Table 3 come out."""
+"""Rows of tensor2tensor's shared matrix; together with biases on the attention projections, they
+give the parameter counts of Table 3."""
 
 _P100_FLOPS_PER_SECOND = 9.5e12  # sustained, in single precision (footnote 5)
 _DAY = 24 * 3600
@@ -29,7 +29,7 @@ section 5.2) x number of GPUs x sustained rate."""
 
 
 def count_parameters(config: TransformerConfig, vocab_size: int) -> int:
-    """Count the parameters of a model without making it: one layer's times the number of layers.
+    """Count the parameters of a model without allocating them.
 
     Raises:
         UserError: if a matrix has more elements than PyTorch can count.
@@ -62,24 +62,25 @@ def step_flops(
     """Count the floating-point operations of one update: three times the forward matrix products.
 
     The backward pass has two products for each of the forward pass. A product of (m, k) and (k, n)
-    has 2mkn operations; attention is counted over whole sentences, masked or not.
+    has 2mkn operations. Masked positions of attention are counted too.
 
     Args:
-        config: of the model.
+        config: the hyperparameters of the model.
         vocab_size: rows of the shared matrix.
-        source_tokens: of an update.
-        target_tokens: of an update.
-        source_length: tokens of a sentence.
-        target_length: tokens of a sentence.
+        source_tokens: source tokens per update.
+        target_tokens: target tokens per update.
+        source_length: mean source tokens per sentence.
+        target_length: mean target tokens per sentence.
     """
     d_model, heads = config.d_model, config.num_heads
-    # QK^T and the weighted sum of V; also the rows of W^K and W^V.
-    both = heads * config.key_width + heads * config.value_width
+    # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^K and W^V
+    # have d_model times as many entries, and so have W^Q and W^O.
+    width = heads * config.key_width + heads * config.value_width
     feed_forward = 2 * d_model * config.d_ff
-    # Multiplications a token; W^Q and W^O together have as many entries as W^K and W^V.
-    encoder_layer = 2 * d_model * both + feed_forward + both * source_length
-    decoder_layer = 3 * d_model * both + feed_forward + both * (target_length + source_length)
-    memory = d_model * both  # keys and values of the encoder's states, in each decoder layer
+    # Multiplications per token.
+    encoder_layer = 2 * d_model * width + feed_forward + width * source_length
+    decoder_layer = 3 * d_model * width + feed_forward + width * (target_length + source_length)
+    memory = d_model * width  # keys and values of the memory, in each decoder layer
     source = config.num_layers * (encoder_layer + memory)
     target = config.num_layers * decoder_layer + d_model * vocab_size
     return 3 * 2 * (source_tokens * source + target_tokens * target)

@@ -1,4 +1,4 @@
-"""Section 6.1: beam search, its length penalty, and where it ends."""
+"""Section 6.1: beam search, its length penalty, and its end."""
 
 import math
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_tokenizer
 from seq2seq.storage.checkpoint import TrainedModel, new_transformer
 
-# What the words of the lookup table share; unequal, so that no two hypotheses tie.
+# The shares of the words of the lookup table; unequal, so that no two hypotheses tie.
 _WORDS = torch.linspace(1.0, 2.0, 12, dtype=torch.float64)
 _WORDS /= _WORDS.sum()
 
 
 @dataclass
 class _Lookup:
-    """A search state that remembers only how far the search is, and how wide."""
+    """A search state that records only the number of steps and the largest number of rows."""
 
     step: int = 0
     rows: int = 0
@@ -35,7 +35,7 @@ class _Lookup:
 def _search(
     config: SearchConfig, end_probability: Callable[[int], float], max_length: int
 ) -> tuple[list[Hypothesis], _Lookup]:
-    """Search where `</s>` has a given probability at each step and the words share the rest."""
+    """Search a table in which `</s>` has a given probability per step and the words the rest."""
     state = _Lookup()
 
     def step(token_ids: Tensor, state: _Lookup) -> Tensor:
@@ -53,14 +53,14 @@ def _search(
 
 
 @detail(
-    "beam (6.1)", paper="beam 4, alpha 0.6", tensor2tensor="the same, 2 x beam candidates a step"
+    "beam (6.1)", paper="beam 4, alpha 0.6", tensor2tensor="the same, 2 x beam candidates per step"
 )
 def beam(subject: Subject) -> Finding:
-    """Count the hypotheses of a search, and the candidates that it looks at."""
+    """Count the hypotheses and the candidates of a search."""
     config = subject.search
     _, state = _search(config, lambda step: 0.01, max_length=6)
-    # At the second step `</s>` is every hypothesis' best continuation, yet a longer output may win
-    # by the penalty. Of beam_size candidates none would stay alive, and the search would end.
+    # At the second step `</s>` is the best continuation of every hypothesis, yet by the penalty a
+    # longer output may win. With beam_size candidates none would stay live: the search would end.
     generous = replace(config, alpha=2.0)
     _, longer = _search(generous, lambda step: 0.6 if step == 2 else 1e-3, max_length=6)
     twice = longer.step > 2
@@ -69,14 +69,14 @@ def beam(subject: Subject) -> Finding:
     right = state.rows == 4 and math.isclose(alpha, 0.6, abs_tol=1e-6)
     return Finding(
         f"beam {state.rows}, alpha {alpha:.4g} (from the scores of two lengths);"
-        f" {'' if twice else 'fewer than '}2 x beam candidates a step",
+        f" {'' if twice else 'fewer than '}2 x beam candidates per step",
         right,
         right and twice,
     )
 
 
 def _measured_penalty(config: SearchConfig, length: int) -> float:
-    """Log-probability over score of an output of that many tokens, `</s>` counted."""
+    """Measure log-probability / score of an output of `length` tokens, `</s>` counted."""
     outputs, _ = _search(
         config, lambda step: 1.0 - 1e-9 if step == length else 1e-30, max_length=length + 5
     )
@@ -117,7 +117,7 @@ def length_penalties(subject: Subject) -> Finding:
     tensor2tensor="ends when no live hypothesis can beat a finished one",
 )
 def longest_output(subject: Subject) -> Finding:
-    """Translate with a model that never ends, and search where `</s>` is certain."""
+    """Translate with a model that never predicts `</s>`, and search a table where it is certain."""
     tokenizer = synthetic_tokenizer()
     trained = TrainedModel(_endless_model(tokenizer.vocab_size), tokenizer, "a", "b")
     search = replace(subject.search, beam_size=min(subject.search.beam_size, 4), nbest=1)
@@ -133,14 +133,14 @@ def longest_output(subject: Subject) -> Finding:
 
 
 def _endless_model(vocab_size: int) -> Transformer:
-    """A model that ends a sentence only where it has to: each logit is 0, but that of `</s>`."""
+    """Make a model that ends a sentence only where it must: all logits but that of `</s>` are 0."""
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         model = new_transformer(config, vocab_size)
     norm = "decoder.layers.0.feed_forward_norm"
     with torch.no_grad():
-        # The last states are (1, 0, 0, ...) everywhere: the logits are the matrix' first column.
+        # All last states are (1, 0, 0, ...), so the logits are the first column of the matrix.
         model.get_parameter(f"{norm}.weight").zero_()
         model.get_parameter(f"{norm}.bias")[0] = 1.0
         model.embedding.weight[:, 0] = 0.0

@@ -1,8 +1,8 @@
-"""A detail of the paper: what the text and tensor2tensor say of it, and how it is measured.
+"""A detail of the paper: the claims of text and tensor2tensor, and a measure to compare with them.
 
 The paper is Vaswani et al. (2017), *Attention Is All You Need*; tensor2tensor is its authors' code
-as it stood at publication, in June 2017. Where the two differ this project's default is the paper;
-where the paper is silent, tensor2tensor.
+at publication, in June 2017. By default this project follows the paper, and tensor2tensor where the
+paper is silent.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ _MAX_LAYERS = _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is examined: a model, and the configuration of its training, search and data.
+    """The model to examine, with the configuration of its training, search and data.
 
     Raises:
-        UserError: if the search is too large to examine.
+        UserError: if the beam size or the maximum length of the search is too large to examine.
     """
 
     model: Transformer
@@ -55,10 +55,10 @@ class Subject:
 
 
 def new_model(config: TransformerConfig) -> Transformer:
-    """A model before its first update, with a small vocabulary; the same at every call.
+    """Make an untrained model with a small vocabulary; every call gives the same weights.
 
     Raises:
-        UserError: if it is too large to examine.
+        UserError: if the model is too large to examine.
     """
     _check_size("model.num_layers", config.num_layers, _MAX_LAYERS)
     _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
@@ -74,28 +74,28 @@ def _check_size(name: str, size: int, limit: int) -> None:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a measure found."""
+    """The result of a measure."""
 
     here: str
-    """In words and numbers."""
+    """A description of the measured behavior."""
     paper: bool | None
-    """Whether it is as the paper says; None where the paper is silent."""
+    """Whether it agrees with the paper; None where the paper is silent."""
     tensor2tensor: bool | None
-    """Whether it is as tensor2tensor did it; None where that is not known."""
+    """Whether it agrees with tensor2tensor; None where that is not known."""
 
     @classmethod
     def both(cls, here: str, right: bool) -> Self:
-        """Where the paper and tensor2tensor agree, or one of them makes no claim."""
+        """Make a finding for claims that agree, or of which only one is made."""
         return cls(here, right, right)
 
     @property
     def differs(self) -> bool:
-        """Whether it is neither as the paper nor as tensor2tensor."""
+        """Whether it agrees neither with the paper nor with tensor2tensor."""
         return not self.paper and not self.tensor2tensor
 
     @property
     def verdict(self) -> str:
-        """One of four."""
+        """The verdict in words."""
         if self.differs:
             return "differs"
         if self.paper and self.tensor2tensor:
@@ -111,15 +111,15 @@ class Detail:
     """A row of the report: one thing that a reproduction can get wrong."""
 
     name: str
-    """With the section of the paper."""
+    """Name of the detail, with the section of the paper."""
     paper: str | None
-    """What the paper says; None where it is silent."""
+    """The claim of the paper; None where it is silent."""
     tensor2tensor: str | None
-    """What tensor2tensor did; None where that is not known."""
+    """The behavior of tensor2tensor; None where it is not known."""
     measure: Measure
 
     def __call__(self, subject: Subject) -> Finding:
-        """Measure the subject; where a claim is None, so is its half of the finding."""
+        """Measure the subject; the agreement with a missing claim is None."""
         found = self.measure(subject)
         return Finding(
             found.here,
@@ -131,8 +131,8 @@ class Detail:
 def detail(
     name: str, *, paper: str | None, tensor2tensor: str | None
 ) -> Callable[[Measure], Detail]:
-    """Make a measure a row of the report, with these claims.
+    """Decorate a measure with the claims to compare it with, which makes it a row of the report.
 
-    The rows are in the order of their definitions, and of the files in `report.DETAILS`.
+    The rows are in the order of the modules in `report.DETAILS` and of the definitions in each.
     """
     return lambda measure: Detail(name, paper, tensor2tensor, measure)

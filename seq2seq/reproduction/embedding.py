@@ -22,7 +22,7 @@ from seq2seq.reproduction.trace import LENGTH, mode, random_tokens, trace
     tensor2tensor="halves concatenated, wavelengths by log(10000) / (d/2 - 1)",
 )
 def positions(subject: Subject) -> Finding:
-    """Subtract the scaled embedding of a word from what the model makes of it."""
+    """Embed a word at every position, and subtract its scaled embedding."""
     d = subject.model.config.d_model
     found = _position_vectors(subject.model).double()
     position, i = torch.arange(LENGTH).double().unsqueeze(1), torch.arange(d // 2).double()
@@ -39,14 +39,14 @@ def positions(subject: Subject) -> Finding:
 
 
 def _position_vectors(model: Transformer) -> Tensor:
-    """(LENGTH, D)."""
+    """Measure the positional encodings, (LENGTH, D)."""
     with mode(model, training=False):
         embedded = model.embed(torch.full((1, LENGTH), FIRST_WORD))[0]
         return embedded - _scale(model) * model.embedding.weight[FIRST_WORD]
 
 
 def _scale(model: Transformer, stack: int = 0) -> float:
-    """The factor between a difference of embedded tokens and that of their rows."""
+    """Measure the factor from differences of embedding rows to those of the embedded tokens."""
     seen = trace(model, training=False)[stack]
     with torch.no_grad():
         rows = model.embedding.weight[seen.token_ids[:, 1:]]
@@ -58,14 +58,14 @@ def _scale(model: Transformer, stack: int = 0) -> float:
     "embedding scale (3.4)", paper="times sqrt(d_model)", tensor2tensor="the same, padding zeroed"
 )
 def embedding_scale(subject: Subject) -> Finding:
-    """Compare embedded tokens with their rows, and sentences with and without padding."""
+    """Compare embedded tokens with their embedding rows, and sentences with and without padding."""
     model = subject.model
-    wanted = math.sqrt(model.config.d_model)
+    expected = math.sqrt(model.config.d_model)
     source, target = _scale(model, 0), _scale(model, 1)
-    right = all(math.isclose(scale, wanted, rel_tol=1e-4) for scale in (source, target))
+    right = all(math.isclose(scale, expected, rel_tol=1e-4) for scale in (source, target))
     masked = _padding_is_masked(model)
     return Finding.both(
-        f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {wanted:.4g};"
+        f"times {source:.4g} (source), {target:.4g} (target); sqrt(d_model) = {expected:.4g};"
         f" padding reaches {'no token' if masked else 'other tokens'}",
         right and masked,
     )
@@ -91,7 +91,7 @@ def _padding_is_masked(model: Transformer) -> bool:
     tensor2tensor="the same, logits without bias",
 )
 def shared_matrix(subject: Subject) -> Finding:
-    """Change one row of a matrix at a time: source, target and logit of its token must follow."""
+    """Change a row of each matrix: the source, target and logit of its token must change."""
     model = subject.model
     stacks = {id(p) for stack in (model.encoder, model.decoder) for p in stack.parameters()}
     outside = {p.data_ptr(): p for p in model.parameters() if id(p) not in stacks}
@@ -107,7 +107,7 @@ def shared_matrix(subject: Subject) -> Finding:
 
 
 def _moved_by(model: Transformer, matrix: nn.Parameter) -> list[str]:
-    """Which of the three uses of a token follow its row of a matrix."""
+    """Find which of the three uses of a token change with its row of a matrix."""
     token = FIRST_WORD + 1
     sentence, context = torch.tensor([[token]]), torch.tensor([[FIRST_WORD]])
     mask = model.source_mask(context)
@@ -128,14 +128,14 @@ def _moved_by(model: Transformer, matrix: nn.Parameter) -> list[str]:
 
 
 def _makes_bias(model: Transformer, parameter: nn.Parameter) -> bool:
-    """Whether some value of a parameter gives the zero state logits other than zero."""
+    """Return whether the logits of a zero state depend on a parameter."""
     with mode(model, training=False), _changed(parameter, slice(None)):
         return bool(model.project(torch.zeros(1, model.config.d_model)).any())
 
 
 @contextmanager
 def _changed(parameter: nn.Parameter, rows: int | slice) -> Iterator[None]:
-    """Change rows of a parameter for a while; under no_grad."""
+    """Change rows of a parameter within the context; needs no_grad."""
     before = parameter[rows].clone()
     parameter[rows] += torch.linspace(0.5, 1.0, before.size(-1))
     yield
@@ -148,7 +148,7 @@ def _changed(parameter: nn.Parameter, rows: int | slice) -> Iterator[None]:
     tensor2tensor="a zero vector first; </s> closes both sides",
 )
 def decoder_start(subject: Subject) -> Finding:
-    """Subtract position 0 from the embedded start symbol, and look at a batch of pairs."""
+    """Subtract the encoding of position 0 from the embedded start symbol, and examine a batch."""
     model = subject.model
     with mode(model, training=False):
         embedded = model.embed(torch.tensor([[model.start_id]]))[0, 0]
@@ -163,7 +163,7 @@ def decoder_start(subject: Subject) -> Finding:
 
 
 def _is_shifted(start_id: int) -> bool:
-    """Whether batches have target inputs shifted right by one, and `</s>` last on both sides."""
+    """Return whether a batch has its target inputs shifted right, and `</s>` last on both sides."""
     corpus = synthetic_corpus(6, mean_length=5, vocab_size=FIRST_WORD + 7)
     batching = Batching(corpus, source_tokens=400, target_tokens=400, seed=1)
     indices = batching.in_order()[0]

@@ -13,7 +13,7 @@ from seq2seq.reproduction.trace import Trace, mode, trace
 
 
 class StructureError(Exception):
-    """A layer is not made of LayerNorm(x + Dropout(Sublayer(x)))."""
+    """A layer that does not consist of LayerNorm(x + Dropout(Sublayer(x)))."""
 
 
 @detail(
@@ -22,7 +22,7 @@ class StructureError(Exception):
     tensor2tensor="the same",
 )
 def residual_norm_dropout(subject: Subject) -> Finding:
-    """Compare each norm's input with the output of the norm and the sublayer before it."""
+    """Compare the input of each norm with the outputs of the norm and the sublayer before it."""
     try:
         rates = dropout_rates(subject.model)
     except StructureError as error:
@@ -39,10 +39,10 @@ def residual_norm_dropout(subject: Subject) -> Finding:
 
 
 def dropout_rates(model: Transformer) -> list[float]:
-    """Measure the rates of dropout on sublayers and embeddings: one if all are equal.
+    """Measure the distinct dropout rates of sublayers and embeddings.
 
     Raises:
-        StructureError: if a layer is not made of LayerNorm(x + Dropout(Sublayer(x))).
+        StructureError: if a layer does not consist of LayerNorm(x + Dropout(Sublayer(x))).
     """
     rates = set()
     for noisy, exact in zip(trace(model, training=True), trace(model, training=False), strict=True):
@@ -52,7 +52,7 @@ def dropout_rates(model: Transformer) -> list[float]:
 
 
 def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
-    """For each norm the difference of its input and x, and Sublayer(x)."""
+    """Return, for each norm, its input minus x, and Sublayer(x)."""
     sums = []
     x, sublayer = stack.embedded, None
     for event in stack.events[: stack.layers_end + 1]:
@@ -61,7 +61,7 @@ def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
                 raise StructureError(
                     "a norm stands before its sublayer: x + Sublayer(LayerNorm(x)), Pre-LN"
                 )
-            _check_normalised(event.module, event.output)
+            _check_normalized(event.module, event.output)
             sums.append((event.inputs[0] - x, sublayer))
             x, sublayer = event.output, None
         elif isinstance(event.module, MultiHeadAttention | FeedForward):
@@ -73,19 +73,19 @@ def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
     return sums
 
 
-def _check_normalised(norm: nn.LayerNorm, output: Tensor) -> None:
+def _check_normalized(norm: nn.LayerNorm, output: Tensor) -> None:
     gain, bias = norm.weight.double(), norm.bias.double()
     if gain.abs().min() <= 1e-3:
-        return  # elements that were multiplied by almost 0 can't be recovered
-    normalised = (output.double() - bias) / gain
-    if normalised.mean(-1).abs().max() > 1e-3 or (
-        (normalised.var(-1, correction=0) - 1).abs().max() > 1e-2
+        return  # an element multiplied by almost 0 can't be recovered
+    normalized = (output.double() - bias) / gain
+    if normalized.mean(-1).abs().max() > 1e-3 or (
+        (normalized.var(-1, correction=0) - 1).abs().max() > 1e-2
     ):
         raise StructureError("a norm's output does not have mean 0 and variance 1")
 
 
 def _dropout_rate(dropped: Tensor, whole: Tensor) -> float:
-    """The rate by the factor on the elements that are kept; the share of zeros must agree."""
+    """Compute the rate from the factor on the kept elements; the share of zeros must agree."""
     large = whole.abs() > 1e-2 * whole.abs().max()
     ratio = (dropped[large] / whole[large]).double()
     kept = ratio[ratio.abs() > 0.5]
@@ -104,7 +104,7 @@ def _dropout_rate(dropped: Tensor, whole: Tensor) -> float:
 
 @detail("norm after the last layer (3.1)", paper="none", tensor2tensor="none")
 def norm_after_the_last_layer(subject: Subject) -> Finding:
-    """Compare what encoder and decoder return with what their last layers return."""
+    """Compare the outputs of encoder and decoder with those of their last layers."""
     stacks = zip(("encoder", "decoder"), trace(subject.model, training=False), strict=True)
     for name, stack in stacks:
         after = stack.events[stack.layers_end + 1 :]
@@ -117,7 +117,7 @@ def norm_after_the_last_layer(subject: Subject) -> Finding:
 
 @detail("dropout on attention and ReLU (5.4)", paper="none", tensor2tensor="0 and 0")
 def inner_dropout(subject: Subject) -> Finding:
-    """Compare each sublayer's output in training with that in evaluation."""
+    """Compare the output of each sublayer in training with that in evaluation."""
     random = set()
     for stack in trace(subject.model, training=True):
         for event in stack.events:
@@ -134,7 +134,7 @@ def inner_dropout(subject: Subject) -> Finding:
 
 @detail("LayerNorm's epsilon", paper=None, tensor2tensor="1e-6, inside the root, biased variance")
 def norm_epsilon(subject: Subject) -> Finding:
-    """Normalise tiny vectors: epsilon = variance / variance of the output - variance."""
+    """Normalize vectors of tiny variance v: epsilon = v / (variance of the output) - v."""
     norms = [module for module in subject.model.modules() if isinstance(module, nn.LayerNorm)]
     found = sorted({_epsilon(norm) for norm in norms})
     remarks = {remark for _, remark in found if remark}
@@ -145,7 +145,7 @@ def norm_epsilon(subject: Subject) -> Finding:
 
 
 def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
-    """Epsilon to three digits, and how its use differs from tensor2tensor's, if it does."""
+    """Measure epsilon, to three digits, and describe any difference from tensor2tensor's norm."""
     plain = copy.deepcopy(norm).double()
     with torch.no_grad():
         nn.init.ones_(plain.weight)

@@ -1,4 +1,4 @@
-"""Sections 5.3 and 5.4: the loss, Adam and the learning rate, in the trainer's own updates."""
+"""Sections 5.3 and 5.4: loss, Adam and learning rate, measured in updates of the trainer."""
 
 import math
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.metrics import StepMetrics
 from seq2seq.training.trainer import Trainer
 
-# Less than d_model: the gradient at the logits can then be computed from that at the decoder's
-# states.
+# Less than d_model, so that the gradient at the logits follows from that at the decoder's states.
 _VOCAB_SIZE = 11
 _MAX_MICRO_BATCHES = 8
 
 
 class Rehearsal:
-    """The trainer at work on a small model of the subject's width, in float64, on random pairs.
+    """The subject's training on random pairs, with a small model of its width in float64.
 
     Args:
-        subject: whose training is rehearsed.
-        gain: factor on the shared matrix, which makes gradients large or distributions flat.
+        subject: the subject.
+        gain: a factor on the shared matrix; large ones give large gradients, small ones flat
+            distributions.
     """
 
     def __init__(self, subject: Subject, *, gain: float = 1.0) -> None:
@@ -40,8 +40,8 @@ class Rehearsal:
             self.model.embedding.weight.mul_(gain)
         corpus = synthetic_corpus(400, mean_length=8, vocab_size=_VOCAB_SIZE)
         batching = Batching(corpus, source_tokens=96, target_tokens=96, seed=1)
-        parts = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
-        self.micro_batches = batching.epoch(0)[:parts]
+        count = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
+        self.micro_batches = batching.epoch(0)[:count]
         self.trainer = Trainer(
             self.model,
             batching,
@@ -51,9 +51,9 @@ class Rehearsal:
             seed=1,
         )
         self.gradients: dict[nn.Parameter, Tensor] = {}
-        """The sums over all micro-batches, before anything is done to them."""
+        """The gradients summed over all micro-batches, as the optimizer gets them."""
         self.at_states: list[tuple[Tensor, Tensor]] = []
-        """For each micro-batch the decoder's states and the loss' gradient there, (B, T, D)."""
+        """The decoder's states of each micro-batch and the gradient there, both (B, T, D)."""
         for parameter in self.model.parameters():
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._keep_gradient
@@ -61,7 +61,7 @@ class Rehearsal:
         self.model.decoder.register_forward_hook(self._keep_states)
 
     def update(self, step: int) -> StepMetrics:
-        """Let the trainer do one update, as if it were that step."""
+        """Do one update of the trainer with this step number."""
         self.at_states.clear()
         self.trainer.progress.step = step - 1
         with torch.random.fork_rng(devices=[]):
@@ -85,16 +85,16 @@ class _Targets:
     distributions: Tensor
     """(tokens, V), a row for each target token."""
     divisor: float
-    """Of the summed loss."""
+    """The divisor of the summed loss."""
     loss: float
-    """The sum of the cross-entropies between these distributions and the model's."""
+    """The summed cross-entropy between these distributions and the model's."""
     metrics: StepMetrics
     micro_batches: int
 
 
 def _targets(subject: Subject) -> _Targets:
-    """Recover the targets: softmax minus the gradient at the logits."""
-    # Far from any certainty, so that the reference token has the lowest gradient.
+    """Recover the target distributions: softmax minus the gradient at the logits."""
+    # Flat distributions, so that the reference token has the lowest gradient.
     rehearsal = Rehearsal(subject, gain=0.1)
     matrix = rehearsal.model.embedding.weight.detach().clone()  # (V, D)
     metrics = rehearsal.update(1)
@@ -106,8 +106,8 @@ def _targets(subject: Subject) -> _Targets:
     p = (states[counts] @ matrix.T).softmax(dim=1)
     # The gradient at the states is that at the logits times the matrix.
     g = torch.linalg.lstsq(matrix.T, at_states[counts].T).solution.T
-    # All targets but the reference are equal, so that gradient = (p - target) / divisor is a
-    # straight line in p, whose slope is 1 / divisor.
+    # All targets but the reference are equal, so gradient = (p - target) / divisor is linear in p,
+    # with slope 1 / divisor.
     others = torch.ones_like(p, dtype=torch.bool).scatter_(1, g.argmin(dim=1, keepdim=True), False)
     x, y = (z[others].view(len(z), -1) for z in (p, g))
     x, y = x - x.mean(dim=1, keepdim=True), y - y.mean(dim=1, keepdim=True)
@@ -123,7 +123,7 @@ def _targets(subject: Subject) -> _Targets:
     tensor2tensor="reference 1 - eps, each other token eps / (V - 1); padding nothing",
 )
 def label_smoothing(subject: Subject) -> Finding:
-    """Recover the target distribution from the gradient of the loss in the trainer."""
+    """Recover the target distribution from the gradient in the trainer."""
     found = _targets(subject).distributions
     reference, others = found.amax(dim=1), found.sort(dim=1).values[:, :-1]
     mass, other = float(reference.mean()), float(others.mean())
@@ -143,20 +143,20 @@ def label_smoothing(subject: Subject) -> Finding:
     paper=None,
     tensor2tensor="target tokens without padding, over all devices",
 )
-def loss_normalisation(subject: Subject) -> Finding:
-    """Recover the divisor of the summed loss, and compare it and the record with the tokens."""
+def loss_normalization(subject: Subject) -> Finding:
+    """Recover the divisor of the summed loss, and compare it and the metrics with the tokens."""
     targets = _targets(subject)
     tokens, metrics = len(targets.distributions), targets.metrics
-    # The record may have the smallest possible loss subtracted, the entropy of the targets.
+    # The recorded loss may have the entropy of the targets, its lowest possible value, subtracted.
     entropy = float(-torch.xlogy(targets.distributions, targets.distributions.clamp(0)).sum())
     whole = _close(metrics.smoothed, targets.loss)
     reduced = not whole and _close(metrics.smoothed, targets.loss - entropy)
     divided = _close(targets.divisor, tokens) and metrics.target_tokens == tokens
     right = divided and (whole or reduced)
-    parts = targets.micro_batches
+    count = targets.micro_batches
     return Finding.both(
-        f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {parts}"
-        f" micro-batch{'es' if parts > 1 else ''}"
+        f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {count}"
+        f" micro-batch{'es' if count > 1 else ''}"
         + ("; recorded minus the entropy of the targets" if reduced else ""),
         right,
     )
@@ -165,18 +165,18 @@ def loss_normalisation(subject: Subject) -> Finding:
 @detail("Adam (5.3)", paper="0.9, 0.98, 1e-9", tensor2tensor="the same, no clipping, no decay")
 def adam(subject: Subject) -> Finding:
     """Recover the constants from the first update, and compare two updates with the algorithm."""
-    # Large gradients: clipping them would show.
+    # Large gradients, which clipping would change.
     rehearsal = Rehearsal(subject, gain=4.0)
     parameters = list(rehearsal.model.parameters())
-    weights, gradients, rates = [_joined(parameters)], [], []
+    weights, gradients, rates = [_flatten(parameters)], [], []
     for step in (1, 2):
         rates.append(rehearsal.update(step).learning_rate)
-        gradients.append(_joined([rehearsal.gradients[p] for p in parameters]))
-        weights.append(_joined(parameters))
+        gradients.append(_flatten([rehearsal.gradients[p] for p in parameters]))
+        weights.append(_flatten(parameters))
         if step == 1:
             state = rehearsal.trainer.optimizer.state
             moments = [
-                _joined([state[p][m] for p in parameters]) for m in ("exp_avg", "exp_avg_sq")
+                _flatten([state[p][m] for p in parameters]) for m in ("exp_avg", "exp_avg_sq")
             ]
     gradient, moved = gradients[0].abs(), (weights[1] - weights[0]).abs()
     large = gradient > 1e-6
@@ -198,14 +198,14 @@ def adam(subject: Subject) -> Finding:
     )
 
 
-def _joined(tensors: list[Tensor] | list[nn.Parameter]) -> Tensor:
+def _flatten(tensors: list[Tensor] | list[nn.Parameter]) -> Tensor:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
 def _distance_from_adam(
     weights: list[Tensor], gradients: list[Tensor], rates: list[float]
 ) -> float:
-    """The largest deviation from the algorithm of Kingma and Ba (2015), in learning rates."""
+    """Return the largest deviation from Adam (Kingma and Ba 2015), in learning rates."""
     expected, *found = weights
     first, second = torch.zeros_like(expected), torch.zeros_like(expected)
     error = 0.0
@@ -226,17 +226,17 @@ def _distance_from_adam(
     tensor2tensor="the same",
 )
 def learning_rates(subject: Subject) -> Finding:
-    """Let the trainer do its updates 1, 4000 and 100000."""
+    """Do the updates 1, 4000 and 100000 of the trainer."""
     rehearsal, d_model = Rehearsal(subject), subject.model.config.d_model
     right, shown = True, []
     for step in (1, 4000, 100_000):
         recorded = rehearsal.update(step).learning_rate
         used = [float(group["lr"]) for group in rehearsal.trainer.optimizer.param_groups]
-        wanted = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
-        right = right and all(_close(rate, wanted) for rate in (recorded, *used))
+        expected = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        right = right and all(_close(rate, expected) for rate in (recorded, *used))
         shown.append(f"{', '.join(f'{rate:.3g}' for rate in used)} (step {step:,})")
     return Finding.both(", ".join(shown), right)
 
 
-def _close(found: float, wanted: float) -> bool:
-    return math.isclose(found, wanted, rel_tol=1e-5)
+def _close(found: float, expected: float) -> bool:
+    return math.isclose(found, expected, rel_tol=1e-5)

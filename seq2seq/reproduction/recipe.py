@@ -1,4 +1,4 @@
-"""Sections 5.1, 5.2, 5.4 and 6.1: batches, steps, the rate of dropout, and averaging."""
+"""Sections 5.1, 5.2, 5.4 and 6.1: batches, steps, the dropout rate, and averaging."""
 
 import math
 import tempfile
@@ -18,7 +18,7 @@ from seq2seq.training.recorder import read_metrics
 
 STEPS = {"base": 100_000, "big": 300_000}
 _AVERAGED = {"base": 5, "big": 20}
-# About the mean length of a sentence of WMT 2014 in pieces of the paper's vocabulary.
+# Roughly the mean length of a WMT 2014 sentence, in pieces of the paper's vocabulary.
 _MEAN_LENGTH = 27.0
 _PAIRS = 100_000
 
@@ -29,11 +29,14 @@ _PAIRS = 100_000
     tensor2tensor="8 x 4096 tokens of the longer side, padding counted",
 )
 def batch(subject: Subject) -> Finding:
-    """Count the tokens of a step, in the run's record or in batches of synthetic pairs."""
+    """Count the tokens of a step, in the run's metrics or in batches of synthetic pairs."""
     training = subject.training
     statistics, longest = synthetic_batches(training)
-    parts = training.micro_batches
-    source, target = parts * statistics.source_tokens, parts * statistics.target_tokens
+    micro_batches = training.micro_batches
+    source, target = (
+        micro_batches * statistics.source_tokens,
+        micro_batches * statistics.target_tokens,
+    )
     where = f"on synthetic news; padding {statistics.padding:.1%}"
     recorded = _recorded(subject, "train/source_tokens")
     if recorded:
@@ -49,23 +52,23 @@ def batch(subject: Subject) -> Finding:
     )
     tensor2tensor = (
         training.count_longer_side
-        and (parts, training.micro_batch_tokens) == (8, 4096)
+        and (micro_batches, training.micro_batch_tokens) == (8, 4096)
         and longest <= 4096
     )
-    asked = (
-        f"{parts} x {training.micro_batch_tokens:,} of the longer side, padding counted"
+    budget = (
+        f"{micro_batches} x {training.micro_batch_tokens:,} of the longer side, padding counted"
         if training.count_longer_side
         else f"{sides[0]:,} + {sides[1]:,}"
     )
-    return Finding(f"{asked}: {source:,.0f} + {target:,.0f} {where}", paper, tensor2tensor)
+    return Finding(f"{budget}: {source:,.0f} + {target:,.0f} {where}", paper, tensor2tensor)
 
 
 def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
-    """Batch synthetic pairs whose lengths are those of news text.
+    """Batch synthetic pairs as long as those of news text.
 
     Returns:
-        Means over the micro-batches of an epoch, and the most tokens, padding counted, that any of
-        them has on its longer side.
+        The means over the micro-batches of an epoch, and the largest number of tokens, padding
+        counted, of a micro-batch's longer side.
     """
     budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
     corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=min(250, budget))
@@ -79,7 +82,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
 
 
 def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
-    """The run's records, if there is a run, that have a metric of that name."""
+    """Return the records of the run, if there is one, that have a metric of this name."""
     path = subject.run / "metrics.jsonl" if subject.run else None
     records = read_metrics(path) if path and path.is_file() else []
     return [record for record in records if name in record]
@@ -87,23 +90,23 @@ def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
 def steps(subject: Subject) -> Finding:
-    """Ask the trainer at which step it ends; for a run, count the steps that were done."""
-    training, wanted = subject.training, STEPS[subject.recipe]
+    """Find the step at which the trainer ends; for a run, count the steps done."""
+    training, expected = subject.training, STEPS[subject.recipe]
     limits = {
         f"{training.max_steps or 0:,} steps": training.max_steps,
         f"{training.max_minutes} minutes": training.max_minutes,
         f"{training.patience} validations without improvement": training.patience,
     }
     here = " or ".join(text for text, limit in limits.items() if limit is not None)
-    right = _ends_after(subject, wanted)
+    right = _ends_after(subject, expected)
     done = [record["step"] for record in _recorded(subject, "step")]
     if done:
-        here, right = f"{done[-1]:,} done, of {here}", done[-1] == wanted
-    return Finding.both(f"{here}; the paper's {subject.recipe} model: {wanted:,}", right)
+        here, right = f"{done[-1]:,} done, of {here}", done[-1] == expected
+    return Finding.both(f"{here}; the paper's {subject.recipe} model: {expected:,}", right)
 
 
 def _ends_after(subject: Subject, steps: int) -> bool:
-    """Whether the trainer ends after that many steps, and neither by time nor by patience."""
+    """Return whether the trainer ends after exactly `steps`, not by time or patience."""
     trainer = Rehearsal(subject).trainer
     progress = trainer.progress
     progress.seconds, progress.validations_without_improvement = 1e9, 10**9
@@ -116,16 +119,16 @@ def _ends_after(subject: Subject, steps: int) -> bool:
 
 @detail("dropout rate (5.4, 6.1)", paper="base 0.1, big 0.3, big En-Fr 0.1", tensor2tensor=None)
 def dropout_rate(subject: Subject) -> Finding:
-    """Measure the rate on the model in training."""
+    """Measure the dropout rate of the model in training."""
     french = subject.data.target_language == "fr"
-    wanted = 0.3 if subject.recipe == "big" and not french else 0.1
+    expected = 0.3 if subject.recipe == "big" and not french else 0.1
     try:
         rates = dropout_rates(subject.model)
     except StructureError:
         return Finding.both("none that can be measured", False)
     shown = ", ".join(f"{rate:.3g}" for rate in rates)
-    right = len(rates) == 1 and math.isclose(rates[0], wanted, abs_tol=2e-3)
-    return Finding.both(f"{shown}; the paper's {subject.recipe} model: {wanted:g}", right)
+    right = len(rates) == 1 and math.isclose(rates[0], expected, abs_tol=2e-3)
+    return Finding.both(f"{shown}; the paper's {subject.recipe} model: {expected:g}", right)
 
 
 @detail(
@@ -134,12 +137,12 @@ def dropout_rate(subject: Subject) -> Finding:
     tensor2tensor=None,
 )
 def averaging(subject: Subject) -> Finding:
-    """Average two checkpoints; their number and interval are those of the configuration."""
-    training, wanted = subject.training, _AVERAGED[subject.recipe]
+    """Average two checkpoints; read the number and the interval from the configuration."""
+    training, expected = subject.training, _AVERAGED[subject.recipe]
     minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []
     every += [f"{by_steps:,} steps"] if by_steps else []
-    right = (training.average_checkpoints, minutes, by_steps) == (wanted, 10.0, None)
+    right = (training.average_checkpoints, minutes, by_steps) == (expected, 10.0, None)
     is_mean = _average_is_mean()
     return Finding.both(
         f"the last {training.average_checkpoints}, one every {' or '.join(every)};"

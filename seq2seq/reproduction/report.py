@@ -1,4 +1,4 @@
-"""The report: every detail, what the paper and tensor2tensor say of it, and what was measured."""
+"""The report: every detail with the claims of paper and tensor2tensor and the finding."""
 
 import json
 import textwrap
@@ -23,8 +23,8 @@ COLUMNS = 120
 
 DETAILS = [
     value
-    for part in (layers, embedding, sublayers, optimization, recipe, decoding, results)
-    for value in vars(part).values()
+    for module in (layers, embedding, sublayers, optimization, recipe, decoding, results)
+    for value in vars(module).values()
     if isinstance(value, Detail)
 ]
 
@@ -44,7 +44,7 @@ class Row:
 def examine(subject: Subject) -> list[Row]:
     """Measure every detail."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # each computation is too small to share
+    torch.set_num_threads(1)  # the computations are too small for several threads
     try:
         return [Row(i, detail, detail(subject)) for i, detail in enumerate(DETAILS, start=1)]
     finally:
@@ -52,7 +52,7 @@ def examine(subject: Subject) -> list[Row]:
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """A table of at most 120 columns, and a summary."""
+    """Format the report as a table of at most 120 columns, and a summary."""
     return f"{text_table([_TITLES], map(_cells, rows), _WIDTHS)}\n\n{summary(rows)}"
 
 
@@ -63,23 +63,23 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many details are as the paper, as tensor2tensor, or neither."""
+    """Count the details that agree with the paper, with tensor2tensor, or with neither."""
     paper = sum(bool(row.finding.paper) for row in rows)
     others = [
         row.finding.paper for row in rows if not row.finding.paper and not row.finding.differs
     ]
     differing = [str(row.number) for row in rows if row.finding.differs]
-    numbers = f" ({', '.join(differing)})" if differing else ""
+    listed = f" ({', '.join(differing)})" if differing else ""
     return textwrap.fill(
         f"{len(rows)} details: {paper} as the paper; {others.count(None)} as tensor2tensor, the"
         f" paper being silent; {others.count(False)} as tensor2tensor against the paper;"
-        f" {len(differing)} differ{numbers}",
+        f" {len(differing)} differ{listed}",
         COLUMNS,
     )
 
 
 def as_json(rows: Sequence[Row]) -> str:
-    """The same for programs: a list of objects; null where a claim is silent or not known."""
+    """Format the report as a JSON list of objects; a missing claim is null."""
     return json.dumps(
         [
             {
@@ -102,7 +102,7 @@ def as_json(rows: Sequence[Row]) -> str:
 def text_table(
     titles: Iterable[Sequence[str]], rows: Iterable[Sequence[str]], widths: Sequence[int]
 ) -> str:
-    """Columns of fixed widths; a text that is too long for its cell continues below."""
+    """Format rows in columns of fixed widths, wrapping long cells."""
     rule = "-+-".join("-" * width for width in widths)
     lines = [*_lines(titles, widths), rule, *_lines(rows, widths)]
     return "\n".join(line.rstrip() for line in lines)

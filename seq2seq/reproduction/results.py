@@ -1,4 +1,4 @@
-"""Sections 5.1 and 6: the vocabulary, the test sets, their BLEU, and the cost of a training."""
+"""Sections 5.1 and 6: vocabulary, test sets, BLEU, and the cost of a training."""
 
 import hashlib
 import math
@@ -20,7 +20,7 @@ from seq2seq.reproduction.recipe import STEPS, synthetic_batches
 
 _VOCABULARY = {"de": 37_000, "fr": 32_000}
 _MILLIONS = {(6, 512, 2048): "65 million", (6, 1024, 4096): "213, unexplained"}
-# sha256 of the lines, each with its line feed.
+# By the sha256 of the lines, each with its line feed.
 _KNOWN_TEXTS = {
     "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e": "newstest2013",
     "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca": "newstest2013",
@@ -33,8 +33,8 @@ _KNOWN_TEXTS = {
     tensor2tensor="a matrix of 40,960 rows",
 )
 def vocabulary(subject: Subject) -> Finding:
-    """Count the rows of the shared matrix, and the parameters with them and with 40,960 rows."""
-    wanted = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
+    """Count the rows of the shared matrix, and the parameters with these and with 40,960 rows."""
+    expected = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
     rows, config = subject.vocab_size, subject.model.config
     parameters = count_parameters(config, rows)
     tensor2tensor = count_parameters(replace(config, attention_bias=True), TENSOR2TENSOR_ROWS)
@@ -42,7 +42,7 @@ def vocabulary(subject: Subject) -> Finding:
     return Finding(
         f"{rows:,} rows, shared: {parameters:,} parameters; with 40,960 rows and biases"
         f" {tensor2tensor:,}" + (f" (the paper: {millions})" if millions else ""),
-        math.isclose(rows, wanted, rel_tol=0.02),
+        math.isclose(rows, expected, rel_tol=0.02),
         rows == TENSOR2TENSOR_ROWS,
     )
 
@@ -51,7 +51,7 @@ def vocabulary(subject: Subject) -> Finding:
     "development and test set (6)", paper="newstest2013, newstest2014", tensor2tensor="the same"
 )
 def evaluation_sets(subject: Subject) -> Finding:
-    """Identify the texts where they are files, and the pinned data set where they are not."""
+    """Identify the validation set, by its text if it is a file, else by the pinned data set."""
     data = subject.data
     if data.dataset == "wmt/wmt14" and data.revision:
         splits = (data.valid.split, data.test.split)
@@ -65,7 +65,7 @@ def evaluation_sets(subject: Subject) -> Finding:
 
 
 def _identify(data: DataConfig) -> str:
-    """Which known text the source side of the validation set is; empty if none."""
+    """Name the source side of the validation set if it is a known text, else return ""."""
     if not (data.valid.source or data.valid.pairs):
         return ""
     digest = hashlib.sha256()
@@ -80,18 +80,18 @@ def _identify(data: DataConfig) -> str:
     tensor2tensor="cased Moses tokens, German compounds split at hyphens on both sides",
 )
 def bleu_variants(subject: Subject) -> Finding:
-    """Score a German compound with paper BLEU and with sacreBLEU, on either side."""
+    """Score a sentence with a German compound by paper BLEU and by sacreBLEU."""
     reference = "Das ist ein neues Software-Update für alle."
     output = "Das ist ein neues Hardware-Update für alle."
     tokens = [prepare(line, "de") for line in (reference, output)]
     split = all(" ##AT##-##AT## Update" in line for line in tokens)
     cased = paper_bleu([reference.lower()], [[reference]]).value < 99.9
-    ours = paper_bleu([output], [[reference]]).value
+    paper = paper_bleu([output], [[reference]]).value
     sacre = bleu([output], [[reference]]).value
-    right = split and cased and not math.isclose(ours, sacre, rel_tol=1e-3)
+    right = split and cased and not math.isclose(paper, sacre, rel_tol=1e-3)
     return Finding.both(
         f"paper BLEU {'splits' if split else 'does not split'} both sides,"
-        f" {'cased' if cased else 'not cased'}: {ours:.1f} where sacreBLEU has {sacre:.1f};"
+        f" {'cased' if cased else 'not cased'}: {paper:.1f} where sacreBLEU has {sacre:.1f};"
         " both are printed, each under its name",
         right,
     )
@@ -103,9 +103,9 @@ def bleu_variants(subject: Subject) -> Finding:
     tensor2tensor=None,
 )
 def cost(subject: Subject) -> Finding:
-    """Count the operations from the sizes; the paper estimates them from time and rate."""
+    """Count the operations from the sizes of the model; the paper estimates them from time."""
     statistics, _ = synthetic_batches(subject.training)
-    parts, recipe = subject.training.micro_batches, subject.recipe
+    micro_batches, recipe = subject.training.micro_batches, subject.recipe
     flops = partial(
         step_flops,
         source_length=statistics.source_tokens / statistics.sentences,
@@ -114,8 +114,8 @@ def cost(subject: Subject) -> Finding:
     step = flops(
         subject.model.config,
         subject.vocab_size,
-        source_tokens=parts * statistics.source_tokens,
-        target_tokens=parts * statistics.target_tokens,
+        source_tokens=micro_batches * statistics.source_tokens,
+        target_tokens=micro_batches * statistics.target_tokens,
     )
     paper_step = flops(
         PAPER_MODELS[recipe], _VOCABULARY["de"], source_tokens=25_000, target_tokens=25_000

@@ -1,4 +1,4 @@
-"""Sections 3.2 and 3.3: attention, the feed-forward network, and their first weights."""
+"""Sections 3.2 and 3.3: attention, the feed-forward network, and the initial weights."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from seq2seq.reproduction.trace import LENGTH, mode, random_tokens
 
 @detail("attention projections (3.2.2)", paper="no bias in the formula", tensor2tensor="biases")
 def attention_biases(subject: Subject) -> Finding:
-    """Project zeros with all parameters changed: without biases, zeros come out."""
+    """Change all parameters and project zeros: without biases, the results are zeros."""
     attentions = _attentions(subject.model)
     biased = 0
     for attention in map(copy.deepcopy, attentions):
@@ -35,7 +35,7 @@ def attention_biases(subject: Subject) -> Finding:
     tensor2tensor="the same with a large negative number",
 )
 def attention_formula(subject: Subject) -> Finding:
-    """Compare every attention with the formula in float64, and change the last targets."""
+    """Compare every attention with the formula in float64, and check the causal mask."""
     model, config = subject.model, subject.model.config
     formulas = {
         "softmax(QK^T / sqrt(d_k)) V": config.key_width**-0.5,
@@ -61,7 +61,7 @@ def _attentions(model: Transformer) -> list[MultiHeadAttention]:
 
 
 def _attends(attention: MultiHeadAttention, scale: float) -> bool:
-    """Whether it computes Concat(head_1, ..., head_h) W^O with this factor on Q K^T."""
+    """Return whether it computes Concat(head_1, ..., head_h) W^O with this factor on Q K^T."""
     exact = copy.deepcopy(attention).double()
     with mode(exact, training=False):
         d_model = exact.w_q.in_features
@@ -72,12 +72,12 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
         for q, k, v in zip(*columns, exact.w_v(memory).chunk(exact.num_heads, dim=1), strict=True):
             scores = (q @ k.T * scale).masked_fill(~mask, -math.inf)
             heads.append(scores.softmax(dim=1) @ v)
-        wanted = exact.w_o(torch.cat(heads, dim=1))
-        return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], wanted)
+        expected = exact.w_o(torch.cat(heads, dim=1))
+        return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], expected)
 
 
 def _is_causal(model: Transformer) -> bool:
-    """Whether a change of the second half of the tokens changes that half of the states alone."""
+    """Return whether a change of the last tokens changes no state before them."""
     with mode(model, training=False):
         source, target_input = random_tokens(model), random_tokens(model)
         half, words = LENGTH // 2, model.vocab_size - FIRST_WORD
@@ -100,20 +100,20 @@ def feed_forward_formula(subject: Subject) -> Finding:
             with mode(exact, training=False):
                 x = torch.randn(3, exact.inner.in_features).double()
                 inner = (x @ exact.inner.weight.T + exact.inner.bias).clamp(min=0)
-                wanted = inner @ exact.outer.weight.T + exact.outer.bias
-                errors.append(float((exact(x[None])[0] - wanted).abs().max()))
+                expected = inner @ exact.outer.weight.T + exact.outer.bias
+                errors.append(float((exact(x[None])[0] - expected).abs().max()))
     right = max(errors) < 1e-9
     formula = f"max(0, xW1 + b1)W2 + b2, in {len(errors)} of {len(errors)} to {max(errors):.0e}"
     return Finding.both(formula if right else "another formula", right)
 
 
 @detail(
-    "initialisation",
+    "initialization",
     paper=None,
     tensor2tensor="matrices Glorot uniform, embeddings N(0, 1/d_model), norms 1 and 0, biases 0",
 )
-def initialisation(subject: Subject) -> Finding:
-    """Look at the bounds and moments of a new model's parameters."""
+def initialization(subject: Subject) -> Finding:
+    """Check the bounds and moments of a new model's parameters."""
     model, others = new_model(replace(subject.model.config, num_layers=1)), set[str]()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -125,11 +125,11 @@ def initialisation(subject: Subject) -> Finding:
             bool((module.weight != 1).any()) or bool(module.bias.any())
         ):
             others.add("norms")
-    deviation, wanted = float(model.embedding.weight.detach().std()), model.config.d_model**-0.5
-    if not math.isclose(deviation, wanted, rel_tol=0.03):
+    deviation, expected = float(model.embedding.weight.detach().std()), model.config.d_model**-0.5
+    if not math.isclose(deviation, expected, rel_tol=0.03):
         others.add("embeddings")
     remark = f"otherwise: {', '.join(sorted(others))}" if others else "all as in tensor2tensor"
-    here = f"{remark}; embeddings' deviation {deviation:.4g}, d_model^-1/2 = {wanted:.4g}"
+    here = f"{remark}; embeddings' deviation {deviation:.4g}, d_model^-1/2 = {expected:.4g}"
     return Finding.both(here, not others)
 
 

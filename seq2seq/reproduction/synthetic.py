@@ -1,4 +1,4 @@
-"""Synthetic text: for measures that need sentences, and not any in particular."""
+"""Synthetic text, for measures that need sentences but no particular ones."""
 
 import tempfile
 from functools import lru_cache
@@ -14,10 +14,10 @@ FIRST_WORD = 4
 
 
 class SyntheticLengths(EncodedCorpus):
-    """Lengths as those of news text, without tokens: for batches that are only counted.
+    """Lengths distributed as in news text, without tokens, for batches that are only counted.
 
-    Log-normal, with the deviations of newstest2013: 0.6 of a sentence's log-length, 0.17 of the
-    logarithm of its ratio to its translation.
+    They are log-normal, with the standard deviations of newstest2013: 0.6 for the log-length of a
+    sentence, 0.17 for the log-ratio of the lengths of a pair.
     """
 
     def __init__(self, pairs: int, *, mean_length: float, max_length: int) -> None:
@@ -31,7 +31,7 @@ class SyntheticLengths(EncodedCorpus):
 
 
 def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> EncodedCorpus:
-    """Pairs of random tokens."""
+    """Make a corpus of pairs of random tokens."""
     random = np.random.default_rng(1)
     lengths = SyntheticLengths(pairs, mean_length=mean_length, max_length=int(4 * mean_length))
     sides = [
@@ -48,7 +48,7 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
 
 @lru_cache(maxsize=1)
 def synthetic_tokenizer() -> Tokenizer:
-    """A tokenizer of letters."""
+    """Train a tokenizer whose words are letters."""
     letters = "abcdefghij"
     sentences = [" ".join(letters[i:] + letters[:i]) for i in range(len(letters))]
     return Tokenizer.train(sentences, TokenizerConfig(vocab_size=FIRST_WORD + len(letters) + 1))

@@ -1,4 +1,4 @@
-"""Table 3 of the paper (section 6.2), and runs of ours beside it."""
+"""Table 3 of the paper (section 6.2), compared with runs."""
 
 import json
 import textwrap
@@ -13,17 +13,17 @@ Setting = int | float | str | None
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row: what differs from base, and the scores on newstest2013."""
+    """A row of the table: its settings, and its scores on newstest2013."""
 
     name: str
-    """That of conf/experiment/table3/<name>.yaml."""
+    """The name of conf/experiment/table3/<name>.yaml."""
     settings: Mapping[str, Setting]
     """The settings that differ from base."""
     perplexity: float
-    """Per word piece."""
+    """Perplexity per word piece."""
     bleu: float
     millions: int | None = None
-    """Parameters, where the paper prints them."""
+    """Parameters in millions, where the paper prints them."""
 
 
 BASE: Mapping[str, Setting] = {
@@ -37,7 +37,7 @@ BASE: Mapping[str, Setting] = {
     "label_smoothing": 0.1,
     "positions": "sinusoidal",
 }
-"""What the table varies; None: d_model / num_heads."""
+"""The settings that the table varies; d_k and d_v of None are d_model / num_heads."""
 
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
@@ -69,13 +69,13 @@ _SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
 
 @dataclass(frozen=True)
 class TableRun:
-    """A training of ours."""
+    """A run to compare with the table."""
 
     name: str
     settings: Mapping[str, Setting]
-    """As in `BASE`."""
+    """Settings with the keys of `BASE`."""
     step: int
-    """Of the last validation."""
+    """The step of the last validation."""
     perplexity: float
     bleu: float
     parameters: int
@@ -88,13 +88,13 @@ class Line:
     run: TableRun
     row: PaperRow | None
     change: str
-    """In the paper's words, with our sizes."""
+    """The settings that differ from the base run, under the paper's names."""
     perplexity_minus_base: float
     bleu_minus_base: float
 
 
 def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
-    """A configuration in the terms of `BASE`."""
+    """Return the settings of a configuration with the keys of `BASE`."""
     derived = config.d_model // config.num_heads
     return {
         "num_layers": config.num_layers,
@@ -110,15 +110,15 @@ def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[st
 
 
 def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The settings that differ from those of base."""
+    """Return the settings that differ from those of base."""
     return {name: value for name, value in settings.items() if value != base[name]}
 
 
 def compare(runs: Sequence[TableRun]) -> list[Line]:
-    """Set runs beside the table, in its order.
+    """Match runs with rows of the table, in its order.
 
-    Our base is the run from which the others differ in the fewest settings; of several, the one
-    that is closest to the paper's base.
+    The base run is the one from which the others differ in the fewest settings; of several, the
+    one closest to the paper's base.
     """
     base = min(
         runs,
@@ -146,13 +146,13 @@ def _line(run: TableRun, base: TableRun) -> Line:
 def _is_same_change(
     row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]
 ) -> bool:
-    """Whether a run changes what the row changes: sizes by the same factor, others alike."""
+    """Return whether a run changes the settings of a row, sizes by the same factor."""
     if set(row.settings) != set(changed(settings, base)):
         return False
     for name, value in row.settings.items():
         if name in _SIZES:
-            ours = _width(settings, name) / _width(base, name)
-            if ours != _width({**BASE, name: value}, name) / _width(BASE, name):
+            factor = _width(settings, name) / _width(base, name)
+            if factor != _width({**BASE, name: value}, name) / _width(BASE, name):
                 return False
         elif settings[name] != value:
             return False
@@ -168,13 +168,13 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
 
 _TITLES = (
     ("", "", "perplexity", "", "BLEU", "", "million", ""),
-    ("row", "change", "ours", "paper", "ours", "paper", "ours", "paper"),
+    ("row", "change", "here", "paper", "here", "paper", "here", "paper"),
 )
 _WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
 
 
 def as_text(lines: Sequence[Line]) -> str:
-    """A table of at most 120 columns, with the differences from base in brackets."""
+    """Format a table of at most 120 columns, with the differences from base in parentheses."""
     return "\n".join([text_table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
 
 
@@ -193,7 +193,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _orderings(lines: Sequence[Line]) -> list[str]:
-    """How many rows are on the same side of base here as in the paper."""
+    """Count the rows that are on the same side of base as in the paper, by each score."""
     base, sentences = ROWS[0], []
     for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
         same: list[str] = []
@@ -213,5 +213,5 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
 
 
 def as_json(lines: Sequence[Line]) -> str:
-    """The same for programs: a list of objects."""
+    """Format the lines as a JSON list of objects."""
     return json.dumps([asdict(line) for line in lines], indent=2)

@@ -1,4 +1,4 @@
-"""A model at work on random tokens, and what its modules read and returned."""
+"""The inputs and outputs of a model's modules on random tokens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _MODULES = (MultiHeadAttention, FeedForward, nn.LayerNorm, EncoderLayer, Decoder
 
 @dataclass(frozen=True)
 class Event:
-    """A module that ran."""
+    """One call of a module."""
 
     module: nn.Module
     inputs: tuple[Any, ...]
@@ -29,14 +29,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Trace:
-    """The encoder or the decoder at work."""
+    """The calls in a run of the encoder or the decoder."""
 
     token_ids: Tensor
     """(B, T)."""
     events: list[Event]
-    """Sublayers, norms and layers, in the order in which they ended."""
+    """Calls of sublayers, norms and layers, in the order in which they returned."""
     result: Tensor
-    """What the model makes of it, (B, T, D)."""
+    """The output of the stack, (B, T, D)."""
 
     @property
     def embedded(self) -> Tensor:
@@ -46,14 +46,14 @@ class Trace:
 
     @property
     def layers_end(self) -> int:
-        """The place in `events` of the last layer's end."""
+        """The index in `events` of the last layer."""
         layers = (EncoderLayer, DecoderLayer)
         return max(i for i, event in enumerate(self.events) if isinstance(event.module, layers))
 
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Training or evaluation mode, without gradients and with random numbers of its own."""
+    """Set training or evaluation mode, without gradients and with a random state of its own."""
     before = model.training
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -63,7 +63,7 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def trace(model: Transformer, *, training: bool) -> tuple[Trace, Trace]:
-    """Run the encoder and the decoder on the same tokens at every call."""
+    """Run encoder and decoder on random tokens, the same at every call."""
     events: list[Event] = []
 
     def record(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -85,5 +85,5 @@ def trace(model: Transformer, *, training: bool) -> tuple[Trace, Trace]:
 
 
 def random_tokens(model: Transformer) -> Tensor:
-    """Random words, (B, T)."""
+    """Draw random words, (B, T)."""
     return torch.randint(FIRST_WORD, model.vocab_size, (_SENTENCES, LENGTH))

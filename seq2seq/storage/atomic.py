@@ -78,7 +78,7 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that the user has named; it is replaced when the block ends without an error.
+    """Write a file that the user named; it is replaced when the block ends without an error.
 
     Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
     file that it points to is replaced. Pipes, devices and standard output are written to directly.
@@ -134,9 +134,9 @@ def write_folder(
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a new folder of this name would replace an empty one, one of ours, or nothing.
+    """Check that a new folder may have this name: it is free, empty or written by this program.
 
-    A folder is ours if it has a manifest that this program wrote.
+    A folder that this program wrote has a manifest.
 
     Raises:
         UserError: if something else is there: a file, a link, a device, a folder of other things.
@@ -150,7 +150,7 @@ def check_replaceable(folder: Path) -> None:
             _read_manifest(folder)
             return
     raise UserError(
-        f"{folder}: is there already and was not written by this program; choose another name, or"
+        f"{folder}: already exists and was not written by this program; choose another name, or"
         " move it away"
     )
 
@@ -180,7 +180,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def present_name(folder: Path) -> Path:
-    """Find a folder: under its name, or where an interrupted replacement has left it."""
+    """Find a folder, under its name or where an interrupted replacement left it."""
     if folder.exists() or not folder.parent.is_dir():
         return folder
     moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
@@ -188,7 +188,7 @@ def present_name(folder: Path) -> Path:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what dead processes left in a folder, and put back what they had moved away."""
+    """Remove leftovers of dead processes from a folder, and put back what they moved away."""
     if not parent.is_dir():
         return
     names = {path.with_suffix(".new"): _final_name(path) for path in parent.iterdir()}
@@ -276,7 +276,7 @@ def _read_manifest(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _temporary_name(path: Path) -> Iterator[Path]:
-    """A name to write under, locked until the block ends; what has it then is removed.
+    """Provide a temporary name, locked until the block ends, when anything left there is removed.
 
     The leftovers of dead processes beside it are removed first.
     """
@@ -297,7 +297,7 @@ def _temporary_name(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """A new file with the mode of `path`, which takes its place when the block ends."""
+    """Open a new file with the mode of `path`; it replaces `path` when the block ends."""
     with part.open("xb") as file:
         with suppress(FileNotFoundError):
             status = path.lstat()
@@ -312,7 +312,7 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let processes on this machine rename in a folder one after the other."""
+    """Lock a folder, so that processes on this machine rename in it one after the other."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some file systems have no locks
@@ -361,13 +361,13 @@ def _is_replaceable(folder: Path) -> bool:
 
 
 def _final_name(path: Path) -> str | None:
-    """The final name of a temporary one, or None of any other name."""
+    """Return the final name of a temporary one, or None for any other name."""
     found = _TEMPORARY_NAME.fullmatch(path.name)
     return found[1] if found else None
 
 
 def _is_abandoned(fresh: Path) -> bool:
-    """Whether the process that made a temporary name, on this machine or another, has ended."""
+    """Return whether the process that made a temporary name has ended, on any machine."""
     lock = fresh.with_suffix(".lock")
     try:
         with lock.open("r+") as file:
@@ -384,7 +384,7 @@ def _is_abandoned(fresh: Path) -> bool:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether a file is this process's standard output, as /dev/stdout is."""
+    """Return whether a file is this process's standard output, as /dev/stdout is."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:

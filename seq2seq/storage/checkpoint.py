@@ -40,7 +40,7 @@ from seq2seq.storage.strict import (
 )
 
 FORMAT = 2
-"""What is written; format 1, which had other names for the tensors, is still read."""
+"""The format to write; format 1, which had other names for the tensors, is still read."""
 
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
@@ -52,7 +52,7 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class _SavedConfig(NamedTuple):
-    """What `config.json` holds."""
+    """The content of `config.json`."""
 
     format: int
     source_language: str
@@ -62,7 +62,7 @@ class _SavedConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with what it needs to translate text."""
+    """A model with its tokenizer and languages."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -71,7 +71,7 @@ class TrainedModel:
 
 
 def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
-    """A model for this project's token ids."""
+    """Make a model for this project's token ids."""
     return Transformer(config, vocab_size=vocab_size, padding_id=PADDING_ID, start_id=START_ID)
 
 
@@ -79,7 +79,7 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder.
 
     Raises:
-        UserError: if it can't be written, or the folder holds something else than a model.
+        UserError: if it can't be written, or the folder holds something other than a model.
     """
     write_folder(folder, _model_files(trained))
 
@@ -133,7 +133,7 @@ def save_checkpoint(
     files = _model_files(trained)
     files[_OPTIMIZER] = safetensors.torch.save(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
-    # A damaged checkpoint of this step, even one without a manifest, is in nobody's way.
+    # Replace a damaged checkpoint of this step, even one without a manifest.
     write_folder(folder, files, replaces=lambda damaged: True)
     return folder
 
@@ -164,7 +164,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first: the folders named by a step."""
+    """List the checkpoints of a run, the folders named by a step, oldest first."""
     steps = {
         int(found[1]): folder
         for folder in (run / "checkpoints").glob("step_*")
@@ -191,9 +191,9 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
 
 
 def remove_old(run: Path, newest: Path, keep: int) -> None:
-    """Keep the newest checkpoint and those before it, `keep` in all, and remove the others.
+    """Keep the `keep` checkpoints up to `newest`, and remove the others.
 
-    Steps after the newest are damaged ones that a resumed training has skipped.
+    Checkpoints after it are damaged ones that a resumed training has skipped.
     """
     folders = checkpoints(run)
     end = folders.index(newest) + 1
@@ -202,7 +202,7 @@ def remove_old(run: Path, newest: Path, keep: int) -> None:
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:
-    """The mean of several checkpoints' weights (section 6.1), summed in float64.
+    """Compute the mean of several checkpoints' weights (section 6.1), in float64.
 
     Raises:
         UserError: if there are no folders, one is damaged, or they hold different models.
@@ -225,7 +225,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 
 
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
-    """The choices that averaged models share: dropout may change while a model is trained."""
+    """Reset the dropout rates, which may differ between averaged checkpoints."""
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 

@@ -1,4 +1,4 @@
-"""The tensors of model folders of format 1, under their names of today.
+"""The tensors of model folders of format 1, under their current names.
 
 Format 1 kept W^Q, W^K and W^V of an attention as the rows of one matrix, and Adam's moments by the
 number of the parameter.
@@ -26,15 +26,15 @@ _PROJECTION = re.compile(r"(.+)\.w_([qkv])\.(weight|bias)")
 
 
 class Place(NamedTuple):
-    """Where format 1 keeps a parameter."""
+    """The place of a parameter in format 1."""
 
     name: str
     rows: slice
-    """Of the tensor of that name."""
+    """The rows of the tensor of that name."""
 
 
 def find_place(name: str, config: TransformerConfig) -> Place:
-    """Where format 1 keeps the parameter that has this name today."""
+    """Find where format 1 keeps the parameter that now has this name."""
     rows = slice(None)
     if found := _PROJECTION.fullmatch(name):
         attention, letter, kind = found.groups()
@@ -52,11 +52,11 @@ def find_place(name: str, config: TransformerConfig) -> Place:
 def expected_weights(
     parameters: Mapping[str, Tensor], config: TransformerConfig
 ) -> dict[str, Tensor]:
-    """Names and shapes in format 1 of a model's parameters, in the order that their numbers follow.
+    """Return names and shapes of a model's parameters in format 1, in the order of their numbers.
 
     Args:
-        parameters: by their names of today, in the model's order; meta tensors will do.
-        config: the model's.
+        parameters: by their current names, in the model's order; meta tensors suffice.
+        config: the hyperparameters of the model.
     """
     expected: dict[str, Tensor] = {}
     for name, value in parameters.items():
@@ -69,7 +69,7 @@ def expected_weights(
 def rename_weights(
     weights: Mapping[str, Tensor], parameters: Mapping[str, Tensor], config: TransformerConfig
 ) -> dict[str, Tensor]:
-    """Weights of format 1 under the names of today."""
+    """Return weights of format 1 under their current names."""
     places = {name: find_place(name, config) for name in parameters}
     # Cloned, because parameters that share memory can't be saved.
     return {name: weights[place.name][place.rows].clone() for name, place in places.items()}
@@ -78,7 +78,7 @@ def rename_weights(
 def number_parameters(
     parameters: Mapping[str, Tensor], config: TransformerConfig
 ) -> dict[str, Tensor]:
-    """Names and shapes by which format 1 knows the parameters in the optimizer's state."""
+    """Return the numbers and shapes of the parameters in the optimizer's state of format 1."""
     values = expected_weights(parameters, config).values()
     return {str(number): value for number, value in enumerate(values)}
 
@@ -86,12 +86,12 @@ def number_parameters(
 def rename_moments(
     moments: Mapping[str, Tensor], parameters: Mapping[str, Tensor], config: TransformerConfig
 ) -> dict[str, Tensor]:
-    """Adam's moments of format 1, `NUMBER.MOMENT`, as `NAME.MOMENT` of today."""
-    numbers = {name: number for number, name in enumerate(expected_weights(parameters, config))}
+    """Rename Adam's moments from `NUMBER.MOMENT` of format 1 to the current `NAME.MOMENT`."""
+    indices = {name: number for number, name in enumerate(expected_weights(parameters, config))}
     renamed = {}
     for name in parameters:
         place = find_place(name, config)
         for moment in ("step", "exp_avg", "exp_avg_sq"):
-            value = moments[f"{numbers[place.name]}.{moment}"]
+            value = moments[f"{indices[place.name]}.{moment}"]
             renamed[f"{name}.{moment}"] = (value[place.rows] if value.dim() else value).clone()
     return renamed

@@ -1,4 +1,4 @@
-"""JSON and tensors from files that may come from anyone: exactly what is expected, or a refusal.
+"""Strict reading of JSON and tensors from untrusted files: anything unexpected is an error.
 
 PyTorch is imported only where tensors are read: commands that need no model start without it.
 """
@@ -51,7 +51,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     except RecursionError:
         raise UserError(f"{path}: damaged, nested too deeply") from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged, not the JSON that was written: {error}") from None
+        raise UserError(f"{path}: damaged, not valid JSON: {error}") from None
 
 
 def check_schema(path: Path, found: object, expected: object, where: str = "the file") -> None:
@@ -73,7 +73,7 @@ def check_schema(path: Path, found: object, expected: object, where: str = "the 
 
 
 def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
-    """Make a dataclass from its keys and values in JSON; enumerations are saved by value.
+    """Make a dataclass from JSON keys and values; enumerations are saved by value.
 
     Raises:
         UserError: if a key is unknown or missing, a value has another type or is not one of the
@@ -91,7 +91,7 @@ def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
 
 
 def max_bytes(expected: Mapping[str, "Tensor"]) -> int:
-    """The largest size of a safetensors file of these tensors, which may be on the meta device."""
+    """Return the largest size of a safetensors file of these tensors (meta tensors suffice)."""
     data = sum(value.numel() * value.element_size() for value in expected.values())
     return _LENGTH_BYTES + _max_header_bytes(expected) + data
 
@@ -102,10 +102,10 @@ def parse_tensors(
     """Read the tensors of a safetensors file whose header lists exactly those expected.
 
     Args:
-        path: the file's, for messages.
-        content: the file's.
+        path: the path of the file, for messages.
+        content: the content of the file.
         expected: names, shapes and types, as tensors on any device, the meta device included.
-        what: the tensors, in messages.
+        what: the name of the tensors, for messages.
 
     Raises:
         UserError: if it is not a safetensors file, names, shapes or types differ, or a value is not
@@ -137,7 +137,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key[:100]!r} stands twice")
+            raise ValueError(f"the key {key[:100]!r} occurs twice")
         found[key] = value
     return found
 

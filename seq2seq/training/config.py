@@ -1,4 +1,4 @@
-"""What a user chooses of the training (section 5)."""
+"""The options of a training (section 5)."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ _MAX_EPOCHS = 1000
 
 @dataclass(kw_only=True)
 class TrainingConfig:
-    """The size of a step, the learning rate, the end and the checkpoints; defaults as the paper."""
+    """Options of steps, learning rate, limits and checkpoints; the defaults are the paper's."""
 
     source_tokens: int = 25_000
     """Source tokens of a step, padding not counted, on all devices together."""
@@ -37,33 +37,33 @@ class TrainingConfig:
     learning_rate_scale: float = 1.0
     """Factor on the paper's learning rate."""
     label_smoothing: float = 0.1
-    """Probability that the target distribution gives to all other tokens together."""
+    """Probability of all tokens but the reference together, in the target distribution."""
     subtract_target_entropy: bool = False
-    """Record the loss without the part that smoothing makes unavoidable, as tensor2tensor did; the
-    training is the same."""
+    """Record the loss minus its lowest possible value, the entropy of the smoothed targets, as
+    tensor2tensor did; the training is the same."""
     checkpoint_steps: int | None = None
     """Updates between two checkpoints; each checkpoint is validated."""
     checkpoint_minutes: float | None = 10.0
     """Minutes between two checkpoints."""
     keep_checkpoints: int = 5
-    """Newest checkpoints that are kept, besides the best model."""
+    """Number of newest checkpoints to keep, besides the best model."""
     average_checkpoints: int = 5
-    """Newest checkpoints whose mean is the final model; 1: the last one."""
+    """Number of newest checkpoints whose mean is the final model; 1 means the last one."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of a step on one device."""
+        """The number of micro-batches of a step on one device."""
         return self.micro_batches_on(1)
 
     def micro_batches_on(self, devices: int) -> int:
-        """Micro-batches of a step, the same number for each device."""
+        """Return the number of micro-batches of a step, a multiple of the number of devices."""
         count = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
         return math.ceil(count / devices) * devices
 
     def budget(self, devices: int) -> dict[str, int]:
-        """What determines how a corpus is divided into batches."""
+        """Return the settings that determine how a corpus is divided into batches."""
         return {
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
@@ -72,7 +72,7 @@ class TrainingConfig:
         }
 
     def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
-        """The corpus divided into micro-batches.
+        """Divide a corpus into micro-batches.
 
         Raises:
             UserError: if a pair is longer than a micro-batch.
@@ -87,10 +87,10 @@ class TrainingConfig:
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
-        """Refuse a corpus too small for the tokens of a step.
+        """Check that a corpus is large enough for the tokens of a step.
 
         Raises:
-            UserError: if its batches hold less than four fifths of the tokens asked for.
+            UserError: if its batches hold less than 80 % of them (50 % with count_longer_side).
         """
         micro_batches = self.micro_batches_on(devices)
         source = micro_batches * statistics.source_tokens
@@ -101,12 +101,12 @@ class TrainingConfig:
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
                 f" can't be filled: {micro_batches} micro-batches of this corpus hold"
-                f" {source:,.0f} and {target:,.0f}; take schedule=small_data, or lower"
+                f" {source:,.0f} and {target:,.0f}; use schedule=small_data, or lower"
                 " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
 
     def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:
-        """Why the schedule is too long for the corpus, or the empty string."""
+        """Explain why the schedule is too long for the corpus, or return the empty string."""
         if self.max_steps is None or self.max_minutes is not None or self.patience is not None:
             return ""
         epochs = self.max_steps * self.micro_batches_on(devices) / statistics.batches
@@ -118,10 +118,11 @@ class TrainingConfig:
         )
 
     def __post_init__(self) -> None:
-        """Refuse a training that can't be done.
+        """Check the options.
 
         Raises:
-            UserError: if a count is below 1, smoothing is outside [0, 1), or nothing ends it.
+            UserError: if a value is out of range, there is no limit, or average_checkpoints is
+                above keep_checkpoints.
         """
         for name, value in asdict(self).items():
             if name == "label_smoothing":

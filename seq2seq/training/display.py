@@ -15,9 +15,9 @@ class Display:
     """Shows a training's progress.
 
     Args:
-        progress: where the training stands at the start.
-        max_steps: where it ends, if by steps.
-        max_minutes: when it ends, if by the clock.
+        progress: the progress at the start.
+        max_steps: the limit of steps, if any.
+        max_minutes: the limit of minutes, if any.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Display:
         )
 
     def show_progress(self, progress: Progress) -> None:
-        """Move the bar."""
+        """Update the bar."""
         if self.bar.disable:
             return
         metrics = progress.unrecorded.summary()
@@ -49,7 +49,7 @@ class Display:
         self.bar.update(0)
 
     def log_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Write a line where there is no bar."""
+        """Log a line if there is no bar."""
         if self.bar.disable:
             logger.info(
                 f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(metrics)},"
@@ -59,7 +59,7 @@ class Display:
     def log_validation(
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
-        """Write a line about a validation."""
+        """Log a line about a validation."""
         mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
         self.bar.clear()
         logger.info(
@@ -68,11 +68,11 @@ class Display:
         )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar."""
         self.bar.close()
 
     def _left(self, progress: Progress) -> str:
-        """The time left, by steps or by the clock, whichever ends first."""
+        """Describe the time left until the first limit."""
         limits = []
         done = progress.step - self.first_step
         if self.max_steps is not None and done:
@@ -86,7 +86,7 @@ class Display:
 
 
 def describe_validation(metrics: Mapping[str, float]) -> str:
-    """The metrics of a validation in words."""
+    """Describe the metrics of a validation."""
     return (
         f"validation loss {metrics['valid/loss']:.3f}, perplexity"
         f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"

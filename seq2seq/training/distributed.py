@@ -1,8 +1,8 @@
 """Training on many devices: one process for each, started by `torchrun`.
 
-torchrun names each process its rank in environment variables. A step's micro-batches are dealt out
-to the processes, their gradients are summed, and the main process (rank 0) alone decides, validates
-and writes. `World()` is one process alone: then nothing here uses torch.distributed.
+torchrun names each process its rank in environment variables. A step's micro-batches are
+shared out, their gradients are summed, and the main process (rank 0) alone decides, validates and
+writes. `World()` is one process alone: then nothing here uses torch.distributed.
 """
 
 import os
@@ -47,7 +47,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> "World":
-        """As torchrun set the environment; one process alone without torchrun."""
+        """Read torchrun's environment variables; without them, make one process alone."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
             return cls()
@@ -55,11 +55,11 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that decides, writes and prints."""
+        """Whether this is the main process, which decides, writes and prints."""
         return self.rank == 0
 
     def own_device(self, device: torch.device) -> torch.device:
-        """The device of this process: `cuda` becomes the GPU of its number on this machine.
+        """Return the device of this process: `cuda` becomes the GPU numbered by its local rank.
 
         Raises:
             UserError: if one GPU was named for all, or there are fewer GPUs than processes.
@@ -67,7 +67,7 @@ class World:
         if self.size == 1 or device.type != "cuda":
             return device
         if device.index is not None:
-            raise UserError(f"device={device}: one GPU for {self.size} processes; leave it out")
+            raise UserError(f"device={device}: one GPU for {self.size} processes; remove it")
         count = torch.cuda.device_count()
         if self.local_rank >= count:
             raise UserError(
@@ -81,8 +81,8 @@ class World:
         """Connect the processes: decisions go through gloo, gradients on GPUs through nccl.
 
         Raises:
-            UserError: if it was raised inside, and the main process did not raise it too.
-            SystemExit: if the main process raised it, which reports it.
+            UserError: if this process raises it and the main process does not.
+            SystemExit: if the main process raises it too, and reports it.
         """
         if self.size == 1:
             yield
@@ -101,7 +101,7 @@ class World:
         distributed.destroy_process_group()
 
     def _report_once(self, error: UserError) -> NoReturn:
-        """Leave an error that all processes raise to the main process."""
+        """Let the main process alone report an error that all processes raise."""
         store = _connect()
         if self.is_main:
             store.set(_MAIN_FAILED, "")
@@ -113,10 +113,10 @@ class World:
         _exit_after_main()
 
     def on_main(self, act: Callable[[], T]) -> T:
-        """Run `act` in the main process alone; all processes wait for what it returns.
+        """Run `act` in the main process alone, and return its result in all processes.
 
         Raises:
-            SystemExit: if it failed in the main process, which reports it.
+            SystemExit: if `act` fails in the main process, which reports the error.
         """
         if self.size == 1:
             return act()
@@ -132,31 +132,31 @@ class World:
         return returned[0][0]
 
     def main_first(self, act: Callable[[], T]) -> T:
-        """Run `act` in every process, in the others once the main process is done."""
+        """Run `act` in the main process, then in the others."""
         done: list[T] = []
         self.on_main(lambda: done.append(act()))
         return done[0] if done else act()
 
-    def gather(self, *numbers: float) -> list[list[float]]:
-        """The numbers of all processes, in the order of their ranks."""
+    def gather(self, *values: float) -> list[list[float]]:
+        """Return the values of all processes, in the order of their ranks."""
         if self.size == 1:
-            return [list(numbers)]
-        own = torch.tensor(numbers, dtype=torch.float64)
+            return [list(values)]
+        own = torch.tensor(values, dtype=torch.float64)
         rows = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(rows, own)
         return [row.tolist() for row in rows]
 
     def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
-        """The main process' clock and any process' signal, so that all decide the same."""
+        """Return the main process's clock and any process's signal, so that all decide the same."""
         rows = self.gather(seconds, signal or 0)
         return rows[0][0], int(max(number for _, number in rows)) or None
 
     def share(self, micro_batches: Sequence[T]) -> list[tuple[int, T]]:
-        """This process' micro-batches of a step, each with its number: every `size`-th."""
+        """Return this process's micro-batches of a step, every `size`-th, with their numbers."""
         return list(enumerate(micro_batches))[self.rank :: self.size]
 
     def wrap_ddp(self, module: nn.Module) -> nn.Module:
-        """The module; its gradients become the mean over all processes."""
+        """Wrap a module so that its gradients become the mean over all processes."""
         if self.size == 1:
             return module
         # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
@@ -168,7 +168,7 @@ class World:
         )
 
     def accumulating(self, module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-        """Where gradients stay in this process, unless they are the last of a step."""
+        """Make a context in which gradients stay in this process, unless `last`."""
         if last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
@@ -176,19 +176,19 @@ class World:
     def heartbeat(
         self, timeout: float, suspicious: Callable[[], bool]
     ) -> AbstractContextManager[object]:
-        """Where the training ends if a process sends no heartbeat for `timeout` seconds."""
+        """Make a context that ends the training if a process sends no heartbeat in time."""
         if self.size == 1:
             return nullcontext()
         return Heartbeat(_connect(), self.rank, self.size, timeout, suspicious)
 
 
 def _exit_after_main() -> NoReturn:
-    """Not before it: torchrun would end the main process before it has reported the error."""
+    """Exit later than the main process, so that torchrun lets it report the error."""
     time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)
 
 
 def _connect() -> Store:
-    """A connection of its own to the store where the processes met: the group's may be busy."""
+    """Open another connection to the rendezvous store, since the group's may be busy."""
     store: Store = next(rendezvous("env://"))[0]
     return store

@@ -1,6 +1,6 @@
-"""Notices a process of a training that died or stalled, and ends the others with one message.
+"""Detection of a process that died or stalled, which ends the others with one message.
 
-A collective operation alone doesn't: gloo reports only that a connection was closed, nccl waits. So
+Collectives don't detect it: gloo reports only that a connection was closed, and nccl waits. So
 each process sends a heartbeat every second, in a thread of its own, and checks the others'.
 """
 
@@ -26,17 +26,17 @@ _LEFT = "left"
 
 
 class Heartbeat:
-    """As a context: sends the heartbeats of this process, and checks the others'.
+    """A context in which this process sends heartbeats and checks those of the others.
 
     Missed beats are counted in this process' own beats, so that a training that was suspended as a
-    whole goes on.
+    whole continues.
 
     Args:
         store: read and written by all processes, through a connection that nothing else uses.
         rank: number of this process.
         size: number of all processes.
         timeout: seconds without a heartbeat after which a process counts as lost.
-        suspicious: whether something looks wrong, so that fewer seconds are enough.
+        suspicious: returns True if something looks wrong, so that fewer seconds are enough.
         interval: seconds between two heartbeats.
     """
 
@@ -64,7 +64,7 @@ class Heartbeat:
         self.thread = Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        """Start; waits for all processes."""
+        """Wait for all processes, then start."""
         self._beat(0)
         self.store.wait(self.keys)
         self.thread.start()
@@ -76,7 +76,7 @@ class Heartbeat:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop; after a connection failed, wait until the thread has found whose."""
+        """Stop; after a failed connection, first wait until the lost process is found."""
         if isinstance(error, RuntimeError):
             # torchrun ends all others as soon as one has died, before it is named here.
             before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -109,7 +109,7 @@ class Heartbeat:
             self._compare(beats)
 
     def _compare(self, beats: list[str]) -> None:
-        """Count the beats missed since the last look, and end if they are too many."""
+        """Count the missed beats of each process, and end if they are too many."""
         suspicious = self.failed.is_set() or self.suspicious() or _LEFT in beats
         max_missed = _MAX_MISSED_IF_SUSPICIOUS if suspicious else self.max_missed
         lost = []
@@ -127,7 +127,7 @@ class Heartbeat:
         self._end(reason if silent == lost and self.rank == reporter else "")
 
     def _is_dead(self, beat: str) -> bool:
-        """Whether the process is known to be dead, which only one of this machine's can be."""
+        """Return whether a process is known to be dead, which it can be on this machine only."""
         if beat == _LEFT or beat.split()[2] != self.place:
             return False
         try:
@@ -150,7 +150,7 @@ class Heartbeat:
     def _end(self, reason: str) -> NoReturn:
         if reason:
             logger.error(
-                f"seq2seq: {reason}: the training ends; go on from its last checkpoint with the"
+                f"seq2seq: {reason}: the training ends; continue from its last checkpoint with the"
                 " same command, its run_dir=... and resume=true"
             )
         self._leave()
@@ -158,7 +158,7 @@ class Heartbeat:
 
 
 def _place() -> str:
-    """Names where process numbers are the same: this machine, or a container on it."""
+    """Identify the scope of process ids: this machine, or a container on it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

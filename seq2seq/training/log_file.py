@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 class DeferredFileHandler(MemoryHandler):
-    """Keeps log records until it is given a file: a failed start leaves no run folder behind."""
+    """Keeps log records until it has a file, so that a failed start leaves no run folder."""
 
     def __init__(self) -> None:
         super().__init__(capacity=1, flushLevel=logging.CRITICAL + 1)
 
     def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """True once there is a file."""
+        """Return True once there is a file."""
         return self.target is not None
 
     def write_to(self, path: Path) -> None:
@@ -27,7 +27,7 @@ class DeferredFileHandler(MemoryHandler):
 
 class _FileHandler(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """On a full disk the training goes on without its log; a failed save is reported."""
+        """Ignore errors: on a full disk the training continues without its log."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Cross-entropy with label smoothing (section 5.4).
 
 The target distribution gives the reference token 1 - eps and each of the other V - 1 tokens
-eps / (V - 1), as the authors' code does (PyTorch's own smoothing spreads eps over all V).
+eps / (V - 1), as in tensor2tensor (PyTorch's own smoothing spreads eps over all V).
 """
 
 import math
@@ -14,13 +14,13 @@ class Loss(NamedTuple):
     """Sums over the target tokens that are not padding, in nats."""
 
     smoothed: Tensor
-    """What training minimises; a gradient flows through this one alone."""
+    """The loss that training minimizes; gradients flow through this one alone."""
     cross_entropy: Tensor
-    """Without smoothing: its mean's exponential is the perplexity."""
+    """The loss without smoothing; the exponential of its mean is the perplexity."""
 
 
 def target_entropy(smoothing: float, vocab_size: int) -> float:
-    """The entropy of the target distribution, in nats: no smoothed loss of a token is below it."""
+    """Compute the entropy of the target distribution in nats, the lowest loss of a token."""
     if smoothing == 0.0:
         return 0.0
     other = smoothing / (vocab_size - 1)
@@ -30,13 +30,13 @@ def target_entropy(smoothing: float, vocab_size: int) -> float:
 def label_smoothed_loss(
     logits: Tensor, target_output: Tensor, *, smoothing: float, padding_id: int
 ) -> Loss:
-    """The loss as it is defined; `kernels.loss.projected_loss` is its fast form.
+    """Compute the loss by its definition; `kernels.loss.projected_loss` is the fast form.
 
     Args:
         logits: (..., V).
         target_output: (...), token ids.
         smoothing: eps in the paper.
-        padding_id: targets that don't count.
+        padding_id: the target id to ignore.
     """
     log_probabilities = logits.log_softmax(dim=-1)
     gold = log_probabilities.gather(-1, target_output.unsqueeze(-1)).squeeze(-1)

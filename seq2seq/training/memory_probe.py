@@ -1,6 +1,6 @@
-"""How many sentences are computed at once: as many of a micro-batch as memory holds.
+"""The number of slices in which a micro-batch is computed, so that it fits into memory.
 
-What a step consists of is the same everywhere: micro-batches, whose gradients are summed. Where a
+A step consists of the same micro-batches on any device, whose gradients are summed. Where a
 whole micro-batch does not fit into memory, its sentences run in slices, one after the other.
 """
 
@@ -18,18 +18,18 @@ from seq2seq.model import Transformer
 
 
 def split(micro_batch: Indices, slices: int) -> list[Indices]:
-    """The sentence pairs in that many slices of almost equal size; none is empty."""
+    """Split a micro-batch into at most `slices` slices of almost equal size; none is empty."""
     return [pairs for pairs in np.array_split(micro_batch, slices) if len(pairs)]
 
 
 def find_slices(
     attempt: Callable[[Indices], None], micro_batches: Sequence[Indices], corpus: EncodedCorpus
 ) -> int:
-    """The smallest of 1, 2, 4, ... slices whose largest one fits into memory.
+    """Find the smallest number of slices, of 1, 2, 4, ..., whose largest fits into memory.
 
     Args:
-        attempt: computes some pairs; raises OutOfMemoryError if they don't fit.
-        micro_batches: of an epoch.
+        attempt: computes pairs; raises OutOfMemoryError if they don't fit.
+        micro_batches: all micro-batches of an epoch.
         corpus: the lengths of the pairs.
 
     Raises:
@@ -61,10 +61,10 @@ def find_slices(
 
 
 @contextmanager
-def without_a_trace(
+def preserve_state(
     model: Transformer, optimizer: Optimizer, device: torch.device
 ) -> Iterator[None]:
-    """Leave random numbers, gradients and mode as they are; hold what a later step will hold."""
+    """Restore random state, gradients and mode afterwards; reserve the memory of later steps."""
     training = model.training
     model.train()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

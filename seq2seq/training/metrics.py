@@ -1,4 +1,4 @@
-"""The metrics of the updates, one by one and summed up."""
+"""The metrics of an update, and their sums over several."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ class StepMetrics(NamedTuple):
     smoothed: float
     """Label-smoothed loss in nats, summed over the target tokens."""
     cross_entropy: float
-    """The same without smoothing."""
+    """Loss without label smoothing, in nats, summed over the target tokens."""
     source_tokens: int
-    """Without padding."""
+    """Source tokens, padding not counted."""
     target_tokens: int
-    """Without padding."""
+    """Target tokens, padding not counted."""
     gradient_norm: float
     learning_rate: float
     seconds: float
     waited: float
-    """Seconds of these spent on reading the batches."""
+    """Seconds of these spent waiting for batches."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class RunningMetrics:
     target_tokens: int = 0
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
-    """Of the last update."""
+    """The learning rate of the last update."""
     seconds: float = 0.0
     waited: float = 0.0
 
@@ -51,7 +51,7 @@ class RunningMetrics:
         self.waited += step.waited
 
     def summary(self) -> dict[str, float]:
-        """Losses per target token, tokens per step and per second, waiting as a share of time."""
+        """Return losses per target token, tokens per step and second, and the share of waiting."""
         seconds = max(self.seconds, 1e-9)  # a clock may stand still
         return {
             "train/loss": self.smoothed / self.target_tokens,

@@ -5,7 +5,7 @@ from torch.optim import Adam
 
 
 def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
-    """The rate scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3).
+    """Compute scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3).
 
     Args:
         step: the number of the update, from 1.
@@ -17,10 +17,10 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 
 
 
 def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: float) -> str:
-    """Why a Post-LN model is likely to fail in its warm-up, or the empty string.
+    """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
 
     Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture", show the reason.
-    The thresholds are from trainings of our own: with six layers on each side, a rise to 1.2e-3
+    The thresholds are from trainings with this code: with six layers on each side, a rise to 1.2e-3
     within 200 updates never got below the entropy of single words; slower and lower, it learned.
     """
     peak = learning_rate(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, scale=scale)
@@ -34,7 +34,7 @@ def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: floa
 
 
 def make_adam(model: nn.Module) -> Adam:
-    """Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9, no weight decay.
+    """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9, no weight decay.
 
     The rate is set before each update from `learning_rate`.
     """

@@ -1,4 +1,4 @@
-"""Where a training stands."""
+"""The progress of a training."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from seq2seq.training.metrics import RunningMetrics
 
 @dataclass
 class Progress:
-    """What a training knows of itself beside model and optimizer."""
+    """The state of a training beside model and optimizer."""
 
     step: int = 0
     """Updates done."""
@@ -22,14 +22,14 @@ class Progress:
     validations_without_improvement: int = 0
     """Validations since the best one."""
     validation_pending: bool = False
-    """Whether this step is to be validated and is not yet; a signal may have come before."""
+    """Whether this step is still to be validated, because a signal came first."""
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     ended: str = ""
-    """Why it ended; empty while it goes on."""
+    """The reason for the end; empty until then."""
 
     def __post_init__(self) -> None:
-        """Refuse what no training can have reached.
+        """Check values that may come from a file.
 
         Raises:
             UserError: if a count or a time is below 0.
@@ -40,7 +40,7 @@ class Progress:
                 raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
 
     def record_bleu(self, bleu: float) -> bool:
-        """Take note of a validation; whether it is the best so far."""
+        """Record the BLEU of a validation, and return whether it is the best so far."""
         if bleu > self.best_bleu:
             self.best_bleu, self.best_step = bleu, self.step
             self.validations_without_improvement = 0

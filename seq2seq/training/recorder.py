@@ -1,4 +1,4 @@
-"""What is recorded of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
+"""The records of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
 import json
 import warnings
@@ -15,39 +15,39 @@ _MAX_BYTES = 2**30  # millions of records
 
 
 class Recorder(Protocol):
-    """What a trainer reports to."""
+    """Receives the progress and the metrics of a training."""
 
     def show_progress(self, progress: Progress) -> None:
-        """After each update."""
+        """Called after each update."""
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Every `log_steps` updates, and before each validation."""
+        """Called every `log_steps` updates, and before each validation."""
 
     def record_validation(
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
-        """After each validation."""
+        """Called after each validation."""
 
     def close(self) -> None:
-        """At the end."""
+        """Called at the end."""
 
 
 class NullRecorder:
-    """Records nothing: for all processes but the main one, and for tests."""
+    """Records nothing; used by all processes but the main one, and by tests."""
 
     def show_progress(self, progress: Progress) -> None:
-        """Nothing is shown."""
+        """Do nothing."""
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Nothing is recorded."""
+        """Do nothing."""
 
     def record_validation(
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
-        """Nothing is recorded."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class RunRecorder:
@@ -55,9 +55,9 @@ class RunRecorder:
 
     Args:
         run: the run folder.
-        progress: where the training stands; records of later steps, which will be made again, are
-            dropped.
-        config: when the training ends.
+        progress: the progress so far; records of later steps are dropped, since those steps will
+            be repeated.
+        config: the limits of the training.
     """
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
@@ -76,18 +76,18 @@ class RunRecorder:
         self.display = Display(progress, config.max_steps, config.max_minutes)
 
     def show_progress(self, progress: Progress) -> None:
-        """Move the progress bar."""
+        """Update the progress bar."""
         self.display.show_progress(progress)
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Write metrics, whose names are like `train/loss`, everywhere."""
+        """Write metrics, with names such as `train/loss`, to all outputs."""
         self._write(progress.step, metrics)
         self.display.log_metrics(progress, metrics)
 
     def record_validation(
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
-        """Write a validation's metrics everywhere and draw the learning curve anew."""
+        """Write a validation's metrics to all outputs and redraw the learning curve."""
         self._write(progress.step, metrics)
         self.writer.flush()
         draw_learning_curve(self.records, self.picture)
@@ -129,7 +129,7 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The records of a `metrics.jsonl`, without lines that are damaged, such as one cut off.
+    """Read the records of a `metrics.jsonl`; skip damaged lines, such as an incomplete one.
 
     Raises:
         UserError: if the file can't be read.

@@ -1,4 +1,4 @@
-"""`progress.json` of a checkpoint: where the training stands and what it is trained with."""
+"""`progress.json` of a checkpoint: the progress of the training, and its settings."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,23 +20,23 @@ class RunState:
 
     progress: Progress
     fixed: dict[str, Setting]
-    """What must be the same when the training is resumed: text, seed, batches, model."""
+    """Settings that a resumed training must share: text, seed, batches, model."""
     changeable: dict[str, Setting]
-    """What may differ then, but gives another result than the uninterrupted training."""
+    """Settings that may change, but then the result is not that of the uninterrupted training."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is saved."""
+        """Return the content of the file."""
         return {"format": FORMAT, **asdict(self)}
 
     def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
-        """The state that was saved, if a training in this state may go on from it.
+        """Return the saved state, if a training in this state may resume from it.
 
         Args:
-            path: of the file, for messages.
-            saved: its content, in this format or in an earlier one.
+            path: the file's path, for messages.
+            saved: the file's content, in this format or an earlier one.
 
         Raises:
-            UserError: if it is not a run state, or what must be the same differs.
+            UserError: if the content is not a run state, or a setting in `fixed` differs.
         """
         if "format" not in saved:
             saved = _from_format_1(path, saved)
@@ -62,7 +62,7 @@ class RunState:
         return RunState(progress, fixed, saved["changeable"])
 
     def changes(self, before: "RunState") -> list[str]:
-        """What is no longer as before, a line each."""
+        """Describe each changed setting in one line."""
         return [
             f"{name}: {before.changeable[name]} before, {now} now; the result will not be bit for"
             " bit that of an uninterrupted training"
@@ -71,7 +71,7 @@ class RunState:
         ]
 
 
-# What format 1, which was not yet called so, named otherwise.
+# Names of format 1, whose files have no "format" key, and their names now.
 _RENAMED = {
     "checks_without_gain": "validations_without_improvement",
     "unchecked": "validation_pending",
@@ -80,10 +80,10 @@ _RENAMED = {
 
 
 def _from_format_1(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
-    """The content of a file in format 1, in this format."""
+    """Convert the content of a file in format 1 to this format."""
 
-    def renamed(part: dict[str, Any]) -> dict[str, Any]:
-        return {_RENAMED.get(name, name): value for name, value in part.items()}
+    def renamed(section: dict[str, Any]) -> dict[str, Any]:
+        return {_RENAMED.get(name, name): value for name, value in section.items()}
 
     try:
         return {

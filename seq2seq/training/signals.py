@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: leave at once while there is nothing to save, else save first."""
+"""SIGTERM and Ctrl-C: exit at once if there is nothing to save, else save first."""
 
 import logging
 import signal
@@ -16,10 +16,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def exit_on_signals() -> Iterator[list[int]]:
-    """While there is nothing to save, a signal raises SystemExit, so that all is cleaned up.
+    """Make signals raise SystemExit while there is nothing to save, so that all is cleaned up.
 
     Yields:
-        The signals that came: a library may swallow the exception.
+        The signals received so far, in case a library swallows the exception.
     """
     received: list[int] = []
 
@@ -42,10 +42,10 @@ class _Interrupted(BaseException):
 
 
 class StopSignals:
-    """As a context: a signal is noted, so that the training can save and end.
+    """A context that records signals, so that the training can save and end.
 
     Args:
-        second_ends: whether a second signal has the effect that it had before; with several
+        second_ends: whether a second signal has its previous effect; with several
             processes, one signal may arrive several times: from torchrun, from the scheduler.
     """
 
@@ -56,7 +56,7 @@ class StopSignals:
         self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def __enter__(self) -> "StopSignals":
-        """Start to note signals."""
+        """Start recording signals."""
         self._handlers = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
@@ -66,11 +66,11 @@ class StopSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put back the handlers from before."""
+        """Restore the previous handlers."""
         self._restore()
 
     def interruptible(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns, or None if a signal has come or comes before it returns."""
+        """Return `act()`, or None if a signal has come or comes before it returns."""
         result = None
         with suppress(_Interrupted):
             self._interruptible = True

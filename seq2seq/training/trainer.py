@@ -20,7 +20,7 @@ from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
-from seq2seq.training.memory_probe import find_slices, split, without_a_trace
+from seq2seq.training.memory_probe import find_slices, preserve_state, split
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -45,7 +45,7 @@ class BatchLoss(nn.Module):
         self.in_chunks = in_chunks
 
     def forward(self, batch: Batch) -> Loss:
-        """Sums over the batch's target tokens."""
+        """Compute the sums over the batch's target tokens."""
         states = self.model.decoder_states(batch.source, batch.target_input)
         if self.in_chunks:
             smoothed, cross_entropy = projected_loss(
@@ -65,18 +65,18 @@ class BatchLoss(nn.Module):
 
 
 class Trainer:
-    """Trains a model until its configuration, or a signal, ends it.
+    """Trains a model until a limit of the configuration or a signal ends it.
 
     Args:
         model: on its device.
         batching: the training pairs; its budgets are those of a micro-batch.
-        config: what a user chooses.
-        device: where the model is.
-        dtype: of the matrix products.
-        seed: of dropout, whose masks are a function of the seed, the step and the micro-batch.
+        config: the options.
+        device: the model's device.
+        dtype: the precision of the matrix products.
+        seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
         world: the processes that share the work, each with a trainer like this one.
-        kernels: the fast forms that are put into the model; all by default.
-        clock: seconds from any start.
+        kernels: the fast forms to put into the model; all by default.
+        clock: returns seconds, from any start.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Trainer:
         self.progress = Progress()
         self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None
-        """The signal to stop that came to any of the processes."""
+        """A signal received by any of the processes."""
 
     def train(self, recorder: Recorder, *, validate: Validate, save: Save) -> None:
-        """Go on from `progress` until the end or a signal; the last thing done is a save.
+        """Train from `progress` until a limit or a signal; the last action is a save.
 
         Args:
-            recorder: of metrics and progress.
+            recorder: receives metrics and progress.
             validate: returns the metrics of a validation, `valid/bleu` among them.
             save: writes a checkpoint of model, optimizer and progress; its argument is whether the
                 model is the best so far.
@@ -127,7 +127,7 @@ class Trainer:
             UserError: if a save fails.
         """
         progress = self.progress
-        progress.ended = ""  # a training that had ended may be given more steps
+        progress.ended = ""  # a finished training may be resumed with higher limits
         self.started = self.clock() - progress.seconds
         checkpoint_seconds = progress.seconds
         steps = self.steps()
@@ -149,9 +149,9 @@ class Trainer:
                     checkpoint_seconds = progress.seconds
 
     def _validate(self, recorder: Recorder, validate: Validate) -> bool:
-        """Validate, unless a signal comes, which leaves it pending; whether the model is the best.
+        """Validate, unless a signal comes first; return whether the model is the best so far.
 
-        A validation may also be what ends the training.
+        A signal leaves the validation pending. The validation may end the training, by patience.
         """
         if self.signal:
             return False
@@ -168,7 +168,7 @@ class Trainer:
         return is_best
 
     def _checkpoint_is_due(self, checkpoint_seconds: float) -> bool:
-        """Whether the step is one to validate and save after, by count, by the clock or as last."""
+        """Return whether to validate and save after this step: by count, by time, or at the end."""
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
         by_steps = steps is not None and self.progress.step % steps == 0
         since = self.progress.seconds - checkpoint_seconds
@@ -176,7 +176,7 @@ class Trainer:
         return by_steps or by_clock or self.limit_reached() != ""
 
     def limit_reached(self) -> str:
-        """Why there is nothing more to do, or the empty string."""
+        """Describe the limit that is reached, or return the empty string."""
         progress, config = self.progress, self.config
         if config.max_steps is not None and progress.step >= config.max_steps:
             return f"at step {progress.step:,} of {config.max_steps:,}"
@@ -188,18 +188,18 @@ class Trainer:
         return ""
 
     def _agree(self) -> None:
-        """Make all processes decide the same about time and signals."""
+        """Agree with all processes on time and signals."""
         seconds = self.clock() - self.started
         self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
 
     def steps(self) -> Iterator[list[Indices]]:
-        """The micro-batches of one step after the other, from the progress on."""
+        """Yield the micro-batches of each step, starting from the progress."""
         stream = self._stream()
         while True:
             yield list(islice(stream, self.micro_batches))
 
     def _stream(self) -> Iterator[Indices]:
-        """All micro-batches from the progress on, one epoch after the other."""
+        """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
         while True:
             for micro_batch in self.batching.epoch(progress.epoch)[progress.batch :]:
@@ -209,7 +209,7 @@ class Trainer:
             progress.batch = 0
 
     def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
-        """One update from all micro-batches of a step.
+        """Do one update with the micro-batches of a step.
 
         Raises:
             DivergenceError: if the loss or the gradient is not finite; nothing is updated.
@@ -220,7 +220,7 @@ class Trainer:
         source_tokens = int(corpus.source_lengths[pairs].sum())
         target_tokens = int(corpus.target_lengths[pairs].sum())
         losses, waited = self._accumulate_gradients(micro_batches, target_tokens)
-        # Read only now: a GPU is not made to wait between two micro-batches.
+        # Read only now, so that a GPU does not wait between two micro-batches.
         own = torch.stack(losses).double().cpu()
         rows = self.world.gather(*own.sum(dim=0).tolist())
         smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
@@ -253,7 +253,7 @@ class Trainer:
         )
 
     def _slices(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, Indices]]:
-        """What this process computes of a step: micro-batch, slice of it, pairs."""
+        """Return this process's share of a step: number of micro-batch, of slice, and pairs."""
         return [
             (number, index, pairs)
             for number, micro_batch in self.world.share(micro_batches)
@@ -263,22 +263,22 @@ class Trainer:
     def _accumulate_gradients(
         self, micro_batches: Sequence[Indices], target_tokens: int
     ) -> tuple[list[Tensor], float]:
-        """Sum up the gradient of a step.
+        """Accumulate the gradient of a step.
 
         Returns:
-            The two losses of each slice, (2,), and the seconds spent on reading the batches.
+            The two losses of each slice, (2,), and the seconds spent waiting for batches.
         """
         losses, waited = [], 0.0
         slices = self._slices(micro_batches)
         for position, (number, index, pairs) in enumerate(slices, start=1):
-            # The same masks for the same micro-batch in whatever process.
+            # The same masks for the same micro-batch in any process.
             entropy = [self.seed, self.progress.step + 1, number, *([index] if index else [])]
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-            asked = self.clock()
+            requested = self.clock()
             batch = self.batching.collate(pairs).to(self.device)
-            waited += self.clock() - asked
+            waited += self.clock() - requested
             with self.world.accumulating(self.ddp_loss, last=position == len(slices)):
-                # DistributedDataParallel takes the mean over processes: times their number, a sum.
+                # DistributedDataParallel averages over processes; the divisor makes it a sum.
                 loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
             losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
         return losses, waited
@@ -306,16 +306,16 @@ class Trainer:
         )
 
     def fit_memory(self) -> None:
-        """Find in how many slices a micro-batch fits into memory.
+        """Find the number of slices in which a micro-batch fits into memory.
 
-        Memory runs out here or not at all; weights, random numbers and results stay as they are.
+        Memory runs out here or not at all; weights, random state and results do not change.
 
         Raises:
             UserError: if not even a single pair fits.
         """
 
         def attempt(pairs: Indices) -> None:
-            with oom_as_user_error(), without_a_trace(self.model, self.optimizer, self.device):
+            with oom_as_user_error(), preserve_state(self.model, self.optimizer, self.device):
                 # Not through DistributedDataParallel: another process may have memory enough.
                 self._backward(self.loss, self.batching.collate(pairs).to(self.device), 1.0)
 

@@ -42,7 +42,7 @@ def test_each_head_gets_a_panel(
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_the_numbers_are_those_of_python(seq2seq: Callable, model: Path, kind: str) -> None:
+def test_the_json_weights_equal_those_in_python(seq2seq: Callable, model: Path, kind: str) -> None:
     words = ["attention", "--model", model, "--source", SOURCE, "--target", TARGET, "--json"]
     result = seq2seq(*words, "--kind", kind, "--layer", "all", "--head", "2")
     assert (result.code, result.err) == (0, "")

@@ -57,7 +57,7 @@ CALLS = [
     ("translate --model {model} -i {text} --sample --beam 4", 2, "--beam is for beam search"),
     ("translate --model {model} -i {text} --sample --seed -1", 1, "seed=-1"),
     ("translate --model {model} -i {text} --prefix {nowhere}", 1, "no such file"),
-    ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix a line"),
+    ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
     ("score", 2, "-i or a model"),
     ("score -i {text}", 2, "-r or a test set"),
     ("score -i {text} -r", 2, "-r/--reference: expected one argument"),
@@ -66,7 +66,7 @@ CALLS = [
     ("score -i {folder} -r {text}", 1, "is a folder"),
     ("score -i {text} -r {folder}", 1, "is a folder"),
     ("score -i {text} -r {two}", 1, "1"),
-    ("score -i {text} -r {text} --beam 9", 2, "--beam and --alpha are for a model"),
+    ("score -i {text} -r {text} --beam 9", 2, "--beam and --alpha need --model"),
     ("score -i {text} -r {text} --samples 0", 2, "samples"),
     ("score -i {text} -r {text} --samples x", 2, "--samples: invalid int value: 'x'"),
     ("score -i {text} -r {text} --seed -1", 2, "seed"),
@@ -87,7 +87,7 @@ CALLS = [
     ("fidelity model=bas", 2, "did you mean base?"),
     ("fidelity --model {nowhere}", 1, "no such folder"),
     ("fidelity --model {model}", 1, "config.yaml: no such file"),
-    ("fidelity --model {model} model=big", 2, "leave out the overrides"),
+    ("fidelity --model {model} model=big", 2, "remove the overrides"),
     ("fidelity model.num_heads=7", 1, "does not divide into 7 heads"),
     ("table3", 2, "RUN"),
     ("table3 {nowhere}", 1, "no such folder"),
@@ -98,27 +98,27 @@ CALLS = [
     (
         "attention --model {model} --source one -o x",
         2,
-        "x: no such picture: choose .svg, .png or .pdf",
+        "x: unknown picture format: choose .svg, .png or .pdf",
     ),
     ("attention --model {model} --source one -o x.gif", 2, "choose .svg, .png or .pdf"),
     ("attention --model {model} --source one --json --kind all", 2, "invalid choice: 'all'"),
     (
         "attention --model {model} --source one --json --layer last",
         2,
-        "--layer: neither a number nor all: 'last'",
+        "--layer: must be a number or all, not 'last'",
     ),
     ("attention --model {model} --source one --json --head -1", 2, "--head"),
     (
         "attention --model {model} --source one --json --layer 0",
         1,
-        "--layer 0: the model has 1 to 1",
+        "--layer 0: must be from 1 to 1",
     ),
     (
         "attention --model {model} --source one --json --layer 2",
         1,
-        "--layer 2: the model has 1 to 1",
+        "--layer 2: must be from 1 to 1",
     ),
-    ("attention --model {model} --source one --json --head 3", 1, "--head 3: the model has 1 to 2"),
+    ("attention --model {model} --source one --json --head 3", 1, "--head 3: must be from 1 to 2"),
     ("attention --model {model} --source one --target two -o {text}/x.svg", 1, "can't be written"),
     ("attention --model {model} --source one --target= --json", 1, "the target is blank"),
     ("attention --model {model} --source= --json", 1, "give --target"),
@@ -139,7 +139,7 @@ CALLS = [
     ("train ++trainig.max_steps=1", 2, "did you mean training.max_steps?"),
     ("train ~foo", 2, "no such key: foo"),
     ("train ~model", 2, "model"),
-    ("train model=", 2, "there are: base, big, small, tiny"),
+    ("train model=", 2, "choose from: base, big, small, tiny"),
     ("train data=multi30", 2, "did you mean multi30k?"),
     ("train experiment=table3/B_dk17", 2, "did you mean B_dk16?"),
     ("train model=base,small", 2, "--multirun"),
@@ -164,7 +164,7 @@ CALLS = [
     ("train precision=fp12", 1, "precision 'fp12'"),
     ("train resume=true", 2, "needs run_dir"),
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
-    ("train precision=fp32 run_dir={text}", 1, "exists already"),
+    ("train precision=fp32 run_dir={text}", 1, "already exists"),
     ("train precision=fp32 run_dir={text}/x data=files", 1, "can't be written"),
     ("train precision=fp32 run_dir={nowhere} cache={text}", 1, "can't be"),
     ("train precision=fp32 cache={folder} data=files data.train.pairs={nowhere}", 1, "nowhere"),
@@ -210,7 +210,7 @@ def test_a_bad_call_gets_one_line(
     assert (places["text"].read_text(), places["nowhere"].exists()) == ("one line\n", False)
 
 
-def test_debug_shows_where(places: dict[str, Path]) -> None:
+def test_debug_shows_a_traceback(places: dict[str, Path]) -> None:
     from seq2seq.errors import UserError
 
     with pytest.raises(UserError):

@@ -52,10 +52,8 @@ def test_ctranslate2_translates_as_this_package_does(
     assert tokenizer.decode(outputs) == expected
 
 
-def test_a_folder_that_exists_is_left_alone(
-    trained: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
+def test_an_existing_folder_is_kept(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     result = seq2seq("export", "--model", trained, "--to", "marian", "-o", tmp_path)
     assert (result.code, [path.name for path in tmp_path.iterdir()]) == (1, ["mine"])
-    assert "exists already" in result.err
+    assert "already exists" in result.err

@@ -79,6 +79,6 @@ def test_a_fault_of_the_program_is_one_line(
     result = seq2seq("average", "--model", "x")
     assert result.code == 1
     assert result.err.count("\n") == 1
-    assert "a fault of this program: ZeroDivisionError: two lines; --debug" in result.err
+    assert "a fault of this program: ZeroDivisionError: two lines; please report it" in result.err
     with pytest.raises(ZeroDivisionError):
         seq2seq("average", "--model", "x", "--debug")

@@ -228,7 +228,7 @@ def test_unequal_counts_name_files_and_counts(files: Path) -> None:
         run("-i", "out.de", "-r", "test.de", "--compare", "short.de")
 
 
-def test_files_that_aren_t_there_or_are_empty_are_named(files: Path) -> None:
+def test_missing_or_empty_files_are_named(files: Path) -> None:
     with pytest.raises(UserError, match=r"missing\.de: no such file"):
         run("-i", "out.de", "-r", "missing.de")
     with pytest.raises(UserError, match=r"missing\.de: no such file"):

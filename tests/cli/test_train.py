@@ -20,7 +20,7 @@ def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(path)
 
 
-def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
+def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()} - {"averaged"}
     assert names == {
         "config.yaml",
@@ -34,16 +34,16 @@ def test_a_run_folder_holds_what_a_run_leaves(trained: Path) -> None:
     }
     assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == [
-        "step_00000250",
-        "step_00000500",
-        "step_00000750",
+        "step_00000400",
+        "step_00000800",
+        "step_00001200",
     ]
 
 
 def test_metrics_are_recorded_at_each_checkpoint(trained: Path) -> None:
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     validated = [record for record in records if "valid/bleu" in record]
-    assert [record["step"] for record in validated] == [250, 500, 750]
+    assert [record["step"] for record in validated] == [400, 800, 1200]
     assert validated[-1]["valid/loss"] < validated[0]["valid/loss"]
     assert all(
         record["train/tokens_per_second"] > 0 for record in records if record not in validated
@@ -67,7 +67,7 @@ def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
     assert seq2seq("average", "--model", trained, "--last", "2", "-o", folder).code == 0
     averaged = safetensors.torch.load_file(folder / "model.safetensors")
     for name, value in averaged.items():
-        mean = (weights(trained, 500)[name].double() + weights(trained, 750)[name].double()) / 2
+        mean = (weights(trained, 800)[name].double() + weights(trained, 1200)[name].double()) / 2
         torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-7)
 
 
@@ -118,10 +118,10 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
         f"run_dir={trained}",
         "resume=true",
         "model.d_model=64",
-        "training.max_steps=750",
+        "training.max_steps=1200",
     )
     assert result.code == 0
-    assert "nothing to do: at step 750 of 750" in result.err
+    assert "nothing to do: at step 1,200 of 1,200" in result.err
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -174,9 +174,7 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     assert "dropout: 0.1 before, 0.3 now" in result.err
 
 
-def test_a_start_that_post_ln_may_not_survive_is_warned_about(
-    corpus, seq2seq: Callable, tmp_path: Path
-) -> None:
+def test_a_risky_warm_up_is_warned_about(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
     deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
     assert "raise training.warmup_steps or lower" in deep.err
@@ -195,7 +193,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
     result = seq2seq("train", *corpus.overrides(), f"run_dir={trained}", "seed=7")
     assert result.code == 1
     assert result.err.strip().endswith(
-        "exists already; choose another run_dir, or add resume=true to go on"
+        "already exists; choose another run_dir, or add resume=true to continue"
     )
     assert (trained / "config.yaml").read_bytes() == before
 
@@ -248,7 +246,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 
 
-def test_sigterm_saves_and_leaves(corpus, tmp_path: Path) -> None:
+def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path) as process:

@@ -83,7 +83,7 @@ def test_a_file_can_be_translated_in_place_and_a_device_written_to(
     assert not Path(os.devnull).is_file()
 
 
-def test_half_a_file_does_not_get_the_name_of_a_whole_one(
+def test_an_incomplete_output_does_not_get_its_name(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
     path, output = tmp_path / "in.gz", tmp_path / "out"

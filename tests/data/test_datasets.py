@@ -132,11 +132,11 @@ def test_refusals_name_the_dataset(tmp_path: Path) -> None:
         list(read_pairs(config, "train"))
 
 
-def test_a_dataset_of_the_hub_is_asked_for_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+def test_a_dataset_of_the_hub_is_requested_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[tuple[Any, ...]] = []
 
     def load_dataset(path: str, name: str | None, **options: Any) -> Any:
-        asked.append((path, name, options))
+        requested.append((path, name, options))
         return nested()
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
@@ -149,4 +149,4 @@ def test_a_dataset_of_the_hub_is_asked_for_as_configured(monkeypatch: pytest.Mon
     )
     assert list(read_pairs(config, "train")) == PAIRS
     options = {"data_dir": None, "split": "train", "revision": "0" * 40}
-    assert asked == [("wmt/wmt14", "de-en", options)]
+    assert requested == [("wmt/wmt14", "de-en", options)]

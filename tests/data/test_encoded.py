@@ -99,7 +99,7 @@ def test_a_failed_writer_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 7, 0.5, -1])
-def test_a_cut_file_is_refused(tmp_path: Path, keep: float) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, keep: float) -> None:
     path = tmp_path / "corpus.arrow"
     write(path, [([1, 2], [3])] * 50)
     whole = path.read_bytes()

@@ -130,7 +130,7 @@ def test_lenient_decoding_never_fails(raw: bytes) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
 @pytest.mark.parametrize("keep", [0, 1, 10, 0.5, -1])
-def test_a_cut_archive_is_noticed(tmp_path: Path, suffix: str, keep: float) -> None:
+def test_a_truncated_archive_is_detected(tmp_path: Path, suffix: str, keep: float) -> None:
     whole = COMPRESSORS[suffix](b"".join(b"line %d\n" % number for number in range(5000)))
     size = int(len(whole) * keep) if keep == 0.5 else int(keep)
     path = tmp_path / f"text{suffix}"
@@ -140,7 +140,7 @@ def test_a_cut_archive_is_noticed(tmp_path: Path, suffix: str, keep: float) -> N
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
-def test_an_archive_that_is_none_is_noticed(tmp_path: Path, suffix: str) -> None:
+def test_a_file_that_is_no_archive_is_detected(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
     path.write_bytes(b"plain text under a wrong name\n" * 20)
     with pytest.raises(UserError, match=str(path)):
@@ -169,7 +169,7 @@ def test_unreadable_places_are_named(tmp_path: Path, name: str, says: str) -> No
 
 
 @pytest.mark.parametrize("suffix", [*COMPRESSORS, ".GZ"])
-def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
+def test_written_files_are_read_back(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
     with create_binary(path) as file:
         file.write(b"one\ntwo\n")

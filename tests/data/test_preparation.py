@@ -368,7 +368,7 @@ def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
     assert list((tmp_path / "cache").iterdir()) == [prepared.folder]
 
 
-def test_processes_at_once_do_no_harm(tmp_path: Path, log: Log) -> None:
+def test_concurrent_processes_do_no_harm(tmp_path: Path, log: Log) -> None:
     config = configure(tmp_path, sentences(2000, seed=1))
     processes = [start(tmp_path) for _ in range(3)]
     assert [process.communicate(timeout=60)[0] for process in processes] == ["2000\n"] * 3

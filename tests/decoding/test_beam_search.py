@@ -279,7 +279,7 @@ def test_a_hypothesis_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> N
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_suppressed_tokens_never_come_out(alpha: float) -> None:
+def test_suppressed_tokens_are_in_no_output(alpha: float) -> None:
     suppressed = (START, 3)
     table = Table(5, vocab_size=5)
     found = search(table, [4], suppressed=suppressed, beam_size=20, alpha=alpha, nbest=20)
@@ -316,7 +316,7 @@ def test_a_prefix_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
         assert tuple(alone[0][0].token_ids[: len(prefix)]) == prefix
 
 
-def test_an_output_of_the_greatest_length_is_truncated() -> None:
+def test_an_output_of_the_maximum_length_is_truncated() -> None:
     endless, short = Table(1, vocab_size=4, end=-20.0), Table(1, vocab_size=4, end=20.0)
     for max_length in (1, 5):
         (hypothesis,) = search(endless, [max_length])[0]

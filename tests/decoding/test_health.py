@@ -1,4 +1,4 @@
-"""What the health line counts."""
+"""The counts of the health line."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         unknown=3,
     )
     assert str(health) == (
-        "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 ended at the greatest"
+        "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 cut off at the maximum"
         " length; sources: 1 split at sentence ends, 1 too long (their ends were left out),"
         " 3 unknown pieces"
     )

@@ -1,4 +1,4 @@
-"""Where a line that is too long is split, and what its segments hold."""
+"""The split of a line that is too long, and its segments."""
 
 import time
 

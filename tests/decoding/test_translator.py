@@ -151,7 +151,7 @@ def test_low_precision_translates_with_a_copy(
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
-def test_batches_keep_to_their_budget(
+def test_batches_stay_within_their_budget(
     make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = make_translator(batch_tokens=64)
@@ -276,7 +276,7 @@ def test_nbest_candidates_come_the_best_first(
             assert "".join(candidate.pieces).replace("▁", " ").strip() == candidate.text.strip()
 
 
-def test_an_output_of_the_greatest_length_is_marked_as_truncated(
+def test_an_output_of_the_maximum_length_is_marked_as_truncated(
     make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     for translation, ids in zip(
@@ -413,7 +413,7 @@ def test_a_prefix_as_long_as_the_output_may_be_is_the_output(
     (translation,) = translator.translate(["a child"], [prefix])
     assert (translation.text, translation.candidates[0].truncated) == (prefix, True)
     stream = translator.translate_stream(["a child"] * 3, ["", "", too_long], chunk_lines=2)
-    message = f"line 3: the prefix has {longest + 1} tokens, more than the {longest}"
+    message = f"line 3: the prefix has {longest + 1} tokens, .* may have at most {longest};"
     with pytest.raises(UserError, match=message):
         list(stream)
 
@@ -423,7 +423,7 @@ def test_each_line_has_one_prefix(make_translator: MakeTranslator, prefixes: lis
     translator = make_translator()
     with pytest.raises(UserError, match=f"{len(prefixes)} prefixes for 2 lines"):
         translator.translate(["a child", "the sea"], prefixes)
-    fewer = "1 prefixes and more lines" if len(prefixes) == 1 else "2 lines and more prefixes"
+    fewer = "1 prefixes but more lines" if len(prefixes) == 1 else "2 lines but more prefixes"
     with pytest.raises(UserError, match=fewer):
         list(translator.translate_stream(["a child", "the sea"], prefixes))
 
@@ -445,8 +445,8 @@ def test_the_translator_s_own_output_has_the_score_of_its_search(
         if tokenizer.pieces(tokenizer.encode([translation.text])[0]) == pieces:
             same_pieces += 1
             assert score.tokens == len(pieces) + 1
-            penalised = score.log_probability / length_penalty(score.tokens, 0.6)
-            assert translation.score == pytest.approx(penalised, abs=1e-5)
+            penalized = score.log_probability / length_penalty(score.tokens, 0.6)
+            assert translation.score == pytest.approx(penalized, abs=1e-5)
     assert same_pieces >= 1
 
 

@@ -131,7 +131,7 @@ def test_ctranslate2_has_the_same_scores_and_greedy_output(
     ],
     ids=str,
 )
-def test_what_neither_program_can_express_is_refused(
+def test_models_that_neither_program_can_express_are_refused(
     make_model: Callable[..., Transformer],
     tokenizer: Tokenizer,
     tmp_path: Path,

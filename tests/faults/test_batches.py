@@ -79,7 +79,7 @@ def test_another_process_builds_the_same_batches(path: Path, trial) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_workers_at_once_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
+def test_concurrent_workers_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
     batching = make_batching(path)
     for epoch in range(trials(3, 20)):
         with trial(f"batches by {workers} at once"):
@@ -149,9 +149,9 @@ def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
     steps = 2 * epoch + 5
     uninterrupted, _ = train(path, Progress(), steps)
     assert len(uninterrupted) == 2 * steps
-    cuts = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
-    for cut in (epoch, epoch + 1, *cuts):
+    stops = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
+    for stop in (epoch, epoch + 1, *stops):
         with trial("batches after resume"):
-            before, progress = train(path, Progress(), cut)
+            before, progress = train(path, Progress(), stop)
             after, _ = train(path, deepcopy(progress), steps)
             assert before + after == uninterrupted

@@ -118,7 +118,7 @@ MODELS: dict[str, tuple[Change, str]] = {
         edit(CONFIG, '"format"', f'"_target_": "os.system", "command": "touch {CANARY}", "format"'),
         "_target_",
     ),
-    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "stands twice"),
+    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "occurs twice"),
     "NaN for a rate": (edit(CONFIG, '"dropout": 0.1', '"dropout": NaN'), "NaN"),
     "a number of 4,000 digits": (edit(CONFIG, '"d_ff": 8', f'"d_ff": {"9" * 4000}'), "too large"),
     "nested 30,000 deep": (replace(CONFIG, b"[" * 30_000), "nested too deeply"),
@@ -232,7 +232,7 @@ def test_the_folder_is_good_before_it_is_changed(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_stranger_s_model_is_refused(
+def test_a_hostile_model_is_refused(
     model: Path,
     name: str,
     trial: Callable,
@@ -279,7 +279,7 @@ def train(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_stranger_s_state_is_not_resumed(
+def test_a_hostile_state_is_not_resumed(
     run: Path,
     name: str,
     tmp_path: Path,
@@ -297,7 +297,7 @@ def test_a_stranger_s_state_is_not_resumed(
         assert not Path(CANARY).exists()
 
 
-def test_a_link_in_a_stranger_s_run_is_never_written_through(
+def test_a_link_in_a_hostile_run_is_never_written_through(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(run, tmp_path / "copy")
@@ -330,7 +330,7 @@ def test_a_link_in_a_stranger_s_run_is_never_written_through(
     ],
     ids=lambda content: content[:40],
 )
-def test_a_stranger_s_run_is_not_examined(
+def test_a_hostile_run_is_not_examined(
     model: Path, content: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(model.parent)

@@ -116,7 +116,7 @@ def overrides(config: DataConfig, folder: Path) -> list[str]:
     ]
 
 
-def test_odd_bytes_are_the_same_lines_to_every_command(
+def test_invalid_bytes_are_the_same_lines_to_every_command(
     tmp_path: Path, model: Path, sentences: list[str], run: Run, trial, trials
 ) -> None:
     for seed in range(trials(20, 200)):
@@ -196,7 +196,7 @@ def train_on_odd_bytes(
             assert prepared.counts["train"].read == count
 
 
-def test_files_that_do_not_match(
+def test_unequal_files_are_refused_or_counted(
     tmp_path: Path, model: Path, run: Run, sentences: list[str], trial, trials
 ) -> None:
     for seed in range(trials(30, 500)):
@@ -225,7 +225,7 @@ def test_files_that_do_not_match(
 
 
 def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str] | None:
-    """What the error says of a corpus that can't be trained on; None for one that can."""
+    """Return the expected error for a corpus that can't be trained on, else None."""
     if len(sources) != len(targets):
         first = min(len(sources), len(targets)) + 1
         return [

@@ -286,7 +286,7 @@ def test_a_signal_does_not_wait_for_a_validation(toy: Toy, tmp_path: Path, trial
         assert (run / "metrics.jsonl").read_text().count('"valid/bleu"') == 1
 
 
-def test_a_second_ctrl_c_leaves_at_once(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+def test_a_second_ctrl_c_exits_at_once(toy: Toy, tmp_path: Path, trial: Trial) -> None:
     words = ["training.max_steps=1000000", "model.d_ff=20000", "training.log_steps=1"]
     with trial("a second Ctrl-C"):
         training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")

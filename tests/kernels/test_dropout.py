@@ -19,7 +19,7 @@ def test_elements_are_dropped_at_the_rate_and_the_mean_is_kept(rate: float) -> N
     assert abs(mask.mean().item() - 1) < 5 * deviation / (1 - rate)
 
 
-def test_neighbours_are_dropped_independently() -> None:
+def test_neighbors_are_dropped_independently() -> None:
     torch.manual_seed(2)
     dropped = (random_keep_mask(torch.empty(2**20), 0.3) == 0).double() - 0.3
     for distance in (1, 2, 3, 4, 5, 64):

@@ -73,7 +73,7 @@ def test_a_row_does_not_depend_on_its_batch_mates(levels: int) -> None:
         assert torch.equal(product(row.unsqueeze(0))[0], expected)
 
 
-def test_rows_of_zeros_and_of_no_numbers_stay_so(levels: int) -> None:
+def test_rows_of_zeros_and_of_nan_stay_so(levels: int) -> None:
     x, matrix = draw(4, 64), draw(8, 64, seed=2)
     matrix[3] = 0
     x[1], x[2, 5], x[3, 5] = 0, torch.nan, torch.inf
@@ -118,7 +118,7 @@ def test_products_that_are_wrong_or_missing_are_refused(product: type[Saturating
 
 
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:
-    """oneDNN can be told to make do with what an older processor has."""
+    """oneDNN can be restricted to the instructions of an older processor."""
     tests = [f"{__file__}::test_integers_come_out_exactly"]
     tests += [f"{__file__}::test_the_product_is_that_of_the_rounded_factors"]
     done = subprocess.run(

@@ -53,7 +53,7 @@ def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeMo
     assert error(fused) < 1.5 * error(plain)
 
 
-def test_weights_that_are_read_are_made_by_the_fused_kernel_too(make_model: MakeModel) -> None:
+def test_hooks_read_the_weights_of_fused_attention(make_model: MakeModel) -> None:
     model = make_model()
     replace_modules(model, MultiHeadAttention, FusedAttention)
     recorded: list[Tensor] = []
@@ -69,7 +69,7 @@ def test_weights_that_are_read_are_made_by_the_fused_kernel_too(make_model: Make
 @pytest.mark.parametrize(
     ("device", "fast"), [("cpu", CpuDropout), ("cuda", FusedAttention)], ids=str
 )
-def test_fast_forms_are_put_in_place_and_none_is_with_plain(
+def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
     make_model: MakeModel, device: str, fast: type[nn.Module]
 ) -> None:
     model, plain = make_model(dropout=0.1), make_model(dropout=0.1)

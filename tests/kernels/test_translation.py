@@ -65,7 +65,7 @@ def test_a_translators_model_gives_the_plain_models_logits(
 
 
 @torch.inference_mode()
-def test_a_search_goes_on_after_sentences_have_left(make_model: MakeModel) -> None:
+def test_a_search_continues_after_sentences_have_left(make_model: MakeModel) -> None:
     model = make_model(vocab_size=40)
     plain, mask = copy.deepcopy(model), model.source_mask(SOURCE)
     decoders = [

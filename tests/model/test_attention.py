@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng([seed, *shape]).normal(size=shape))
 
 
-def randomised(module: nn.Module) -> nn.Module:
+def randomized(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for index, parameter in enumerate(module.parameters()):
             parameter.copy_(0.5 * random(*parameter.shape, seed=index))
@@ -65,6 +65,7 @@ def test_weights_are_distributions_over_what_may_be_attended_to() -> None:
     assert (weights[..., [0, 2]] > 0).all()
 
 
+<<<<<<< HEAD
 def test_dropout_is_on_the_weights() -> None:
     halved = nn.Module()
     halved.forward = lambda weights: weights * torch.tensor([0.0, 2.0, 2.0])  # type: ignore[method-assign]
@@ -78,6 +79,9 @@ def test_dropout_is_on_the_weights() -> None:
 
 
 def test_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
+=======
+def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
+>>>>>>> main
     assert causal_mask(5, torch.device("cpu")).tolist() == [
         [s <= t for s in range(5)] for t in range(5)
     ]
@@ -90,7 +94,7 @@ def test_multi_head_attention_is_section_3_2_2(
     d_k: int | None, d_v: int | None, bias: bool, to_memory: bool
 ) -> None:
     config = TransformerConfig(**SIZES, d_k=d_k, d_v=d_v, attention_bias=bias)
-    ours = randomised(MultiHeadAttention(config).double())
+    ours = randomized(MultiHeadAttention(config).double())
     x, other = random(2, 4, D_MODEL), random(2, 6, D_MODEL, seed=1)
     memory = other if to_memory else x
     allowed = random(2, 1, 4, memory.size(1), seed=2) > -1
@@ -180,7 +184,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 def test_encoder_layer_equals_pytorch_in_values_and_gradients() -> None:
-    ours = randomised(EncoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
+    ours = randomized(EncoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
     theirs = nn.TransformerEncoderLayer(**PEER)
     layer_pairs(ours, theirs)
     x, peer_x = (random(2, 6, D_MODEL).requires_grad_() for _ in range(2))
@@ -194,7 +198,7 @@ def test_encoder_layer_equals_pytorch_in_values_and_gradients() -> None:
 
 
 def test_decoder_layer_equals_pytorch_in_values_and_gradients() -> None:
-    ours = randomised(DecoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
+    ours = randomized(DecoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
     theirs = nn.TransformerDecoderLayer(**PEER)
     layer_pairs(ours, theirs)
     x, peer_x = (random(2, 5, D_MODEL).requires_grad_() for _ in range(2))

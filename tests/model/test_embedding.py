@@ -68,7 +68,7 @@ def test_embeddings_are_multiplied_by_the_root_of_d_model() -> None:
 
 
 @pytest.mark.parametrize("positions", list(Positions))
-def test_a_later_part_gets_the_positions_that_it_stands_at(positions: Positions) -> None:
+def test_a_later_part_of_a_sequence_gets_its_own_positions(positions: Positions) -> None:
     token_ids = torch.arange(400).remainder(9).unsqueeze(0)
     whole = embedding_model(positions=positions).embed(token_ids)
     made = embedding_model(positions=positions)  # its table grows on the way
@@ -77,7 +77,7 @@ def test_a_later_part_gets_the_positions_that_it_stands_at(positions: Positions)
         torch.testing.assert_close(part, whole[:, first:], rtol=0, atol=0)
 
 
-def test_the_zero_start_has_a_position_but_no_embedding_model() -> None:
+def test_the_zero_start_has_a_position_but_no_embedding() -> None:
     token_ids = torch.tensor([[2, 5, 6]])
     zero = embedding_model(start=Start.zero).embed(token_ids)
     symbol = embedding_model(start=Start.symbol).embed(token_ids)
@@ -86,15 +86,15 @@ def test_the_zero_start_has_a_position_but_no_embedding_model() -> None:
     torch.testing.assert_close(zero[0, 1:], symbol[0, 1:], rtol=0, atol=0)
 
 
-def test_learned_positions_are_added_and_end_where_they_end() -> None:
+def test_learned_positions_are_added_up_to_the_last_one() -> None:
     made = embedding_model(positions=Positions.learned, max_learned_positions=5)
     token_ids = torch.tensor([[4, 8, 4, 4, 4]])
     expected = made.embedding.weight[token_ids] * 4 + made.positions.weight
     torch.testing.assert_close(made.embed(token_ids), expected)
     made.embed(token_ids[:, :1], first_position=4)
-    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
         made.embed(token_ids[:, :1], first_position=5)
-    with pytest.raises(UserError, match=r"sequence of 6 tokens.*up to 5"):
+    with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
         made.embed(torch.zeros(1, 6, dtype=torch.long))
 
 

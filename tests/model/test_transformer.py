@@ -301,9 +301,7 @@ def test_learned_positions_add_their_vectors() -> None:
     ],
     ids=str,
 )
-def test_a_configuration_that_makes_no_model_is_refused(
-    choices: dict[str, Any], complaint: str
-) -> None:
+def test_an_impossible_configuration_is_refused(choices: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint) as error:
         count(**choices)
     assert "\n" not in str(error.value)

@@ -107,13 +107,13 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
         embedding.positions,
         embedding.decoder_start,
         sublayers.attention_biases,
-        sublayers.initialisation,
-        optimization.loss_normalisation,
+        sublayers.initialization,
+        optimization.loss_normalization,
         recipe.batch,
         results.bleu_variants,
     ]
     here = {row.detail: row.finding.here for row in rows}
-    assert here[optimization.loss_normalisation].endswith(
+    assert here[optimization.loss_normalization].endswith(
         "recorded minus the entropy of the targets"
     )
 
@@ -384,7 +384,7 @@ def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "softmax(QK^T) V" in sublayers.attention_formula(subject()).here
 
 
-def test_masked_keys_that_weigh_more_than_nothing_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def lenient(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
     ) -> Tensor:
@@ -420,7 +420,7 @@ def test_another_feed_forward_network_differs(monkeypatch: pytest.MonkeyPatch) -
         ("encoder.layers.0.feed_forward.outer.bias", "biases"),
     ],
 )
-def test_another_initialisation_differs(
+def test_another_initialization_differs(
     monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     reset_parameters = Transformer.reset_parameters
@@ -430,8 +430,8 @@ def test_another_initialisation_differs(
         nn.init.normal_(model.get_parameter(name), std=0.2)
 
     monkeypatch.setattr(Transformer, "reset_parameters", reset)
-    assert sublayers.initialisation(subject()).differs
-    assert sublayers.initialisation(subject()).here.startswith(f"otherwise: {kind};")
+    assert sublayers.initialization(subject()).differs
+    assert sublayers.initialization(subject()).here.startswith(f"otherwise: {kind};")
 
 
 def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,7 +450,7 @@ def test_another_smoothing_differs() -> None:
     assert optimization.label_smoothing(subject(label_smoothing=0.0)).differs
 
 
-def test_another_normalisation_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     projected_loss = trainer.projected_loss
 
     def halved(*arguments: Any, **rest: Any) -> Any:
@@ -458,7 +458,7 @@ def test_another_normalisation_of_the_loss_differs(monkeypatch: pytest.MonkeyPat
         return smoothed / 2, cross_entropy
 
     monkeypatch.setattr(trainer, "projected_loss", halved)
-    assert optimization.loss_normalisation(subject()).differs
+    assert optimization.loss_normalization(subject()).differs
 
 
 def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +470,7 @@ def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(trainer, "projected_loss", shown_half)
     assert not optimization.label_smoothing(subject()).differs
-    assert optimization.loss_normalisation(subject()).differs
+    assert optimization.loss_normalization(subject()).differs
 
 
 def clip(optimizer: Adam, *_: object) -> None:
@@ -563,7 +563,7 @@ def test_fewer_candidates_than_twice_the_beam_are_not_as_tensor2tensor(
     assert "fewer than 2 x beam" in found.here
 
 
-def test_a_search_that_goes_on_to_the_end_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_does_not_stop_early_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     beam_search = decoding.beam_search
 
     def to_the_end(step: Any, state: Any, max_lengths: Tensor, *rest: Any, **facts: Any) -> Any:
@@ -639,11 +639,11 @@ def test_absurd_sizes_are_refused_in_one_line(
 
 def test_a_step_of_many_micro_batches_is_examined_as_fast() -> None:
     examined = subject(source_tokens=10**9, target_tokens=10**9)
-    assert not optimization.loss_normalisation(examined).differs
+    assert not optimization.loss_normalization(examined).differs
     assert recipe.batch(examined).differs
 
 
-def test_an_examination_leaves_the_model_as_it_was() -> None:
+def test_an_examination_does_not_change_the_model() -> None:
     examined = subject()
     examined.model.eval()
     before = {name: value.clone() for name, value in examined.model.state_dict().items()}

@@ -12,7 +12,7 @@ from seq2seq.storage.checkpoint import TrainedModel, save_model
 SCRIPT = Path(__file__).parents[2] / "scripts" / "benchmark_decoding.py"
 
 
-def test_it_prints_a_row_a_system(
+def test_it_prints_a_row_for_each_system(
     make_model: Callable[..., Transformer],
     tokenizer: Tokenizer,
     sentences: list[str],

@@ -57,7 +57,7 @@ def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path, linked: 
     assert (checkout / ".venv" / "precious").exists()
 
 
-def test_an_interrupted_start_is_made_good(checkout: Path) -> None:
+def test_an_interrupted_installation_is_repaired(checkout: Path) -> None:
     assert prepare(checkout).returncode == 0
     (checkout / ".venv" / "bin" / "python").unlink()
     assert prepare(checkout).returncode == 0

@@ -38,7 +38,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_written_files_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     write_folder(folder, FILES)
     assert read_folder(folder, NAMES) == FILES
@@ -68,7 +68,7 @@ def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
-def test_every_flipped_bit_is_seen(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write_folder(folder, FILES)
     for name in ("a", "b.json"):
@@ -103,7 +103,7 @@ def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path
 
 
 @pytest.mark.parametrize("length", [0, 1, 149])
-def test_a_file_cut_short_is_seen(tmp_path: Path, length: int) -> None:
+def test_a_truncated_file_is_detected(tmp_path: Path, length: int) -> None:
     write_folder(tmp_path / "model", FILES)
     (tmp_path / "model" / "a").write_bytes(FILES["a"][:length])
     with pytest.raises(UserError, match="a: damaged"):
@@ -316,14 +316,14 @@ def place_dangling_link(path: Path) -> None:
     "place",
     [place_file, place_folder, place_foreign_manifest, place_link, place_dangling_link, os.mkfifo],
 )
-def test_only_an_empty_folder_or_one_of_ours_is_replaced(
+def test_only_an_empty_folder_or_one_of_this_program_is_replaced(
     tmp_path: Path, place: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "place"
     place(path)
     before = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
     for write in (lambda: write_folder(path, FILES), lambda: check_replaceable(path)):
-        with pytest.raises(UserError, match=r"place: is there already.*choose another name"):
+        with pytest.raises(UserError, match=r"place: already exists.*choose another name"):
             write()
     after = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
     assert {item: status.st_ino for item, status in after.items()} == {
@@ -340,7 +340,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def leave(folder: Path, name: str, *, age: float = 0.0) -> Path:
-    """What a process leaves that dies while it writes."""
+    """Make the leftovers of a process that died while it wrote."""
     path = folder / name
     path.mkdir()
     (path / "part").write_bytes(b"half")
@@ -348,7 +348,7 @@ def leave(folder: Path, name: str, *, age: float = 0.0) -> Path:
     return path
 
 
-def test_leftovers_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
     write_folder(tmp_path / "step_1", FILES)
     leave(tmp_path, f".step_2.{TOKEN}.new")
     leave(tmp_path, f".step_1.{TOKEN}.old")
@@ -366,7 +366,7 @@ def test_leftovers_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> N
     remove_leftovers(tmp_path / "nowhere")
 
 
-def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_a_live_process_are_kept(tmp_path: Path) -> None:
     fresh = leave(tmp_path, f".best.{TOKEN}.new")
     replaced = leave(tmp_path, f".best.{TOKEN}.old")
     with fresh.with_suffix(".lock").open("w") as lock:
@@ -385,7 +385,7 @@ def test_without_a_lock_age_decides(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [young]
 
 
-def test_every_write_removes_the_leftovers_of_the_dead(tmp_path: Path) -> None:
+def test_every_write_removes_the_leftovers_of_dead_processes(tmp_path: Path) -> None:
     leave(tmp_path, f".model.{TOKEN}.new")
     (tmp_path / f".model.{TOKEN}.lock").touch()
     write_folder(tmp_path / "model", FILES)
@@ -404,7 +404,7 @@ def test_a_replacement_cut_short_between_its_renames_is_undone(tmp_path: Path) -
     assert present_name(tmp_path / "nowhere" / "best") == tmp_path / "nowhere" / "best"
 
 
-def test_writers_at_once_leave_one_whole_folder_or_file(tmp_path: Path) -> None:
+def test_concurrent_writers_leave_one_whole_folder_or_file(tmp_path: Path) -> None:
     def write(number: int) -> None:
         write_folder(tmp_path / "model", {"a": b"%d" % number * 1000, "b": b"%d" % number})
         write_file(tmp_path / "file", b"%d" % number * 1000)
@@ -455,7 +455,7 @@ def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_pat
     assert (tmp_path / "out.part").read_text() == "the user's"
 
 
-def test_outputs_at_once_do_not_mix(tmp_path: Path) -> None:
+def test_concurrent_outputs_do_not_mix(tmp_path: Path) -> None:
     with output_file(tmp_path / "out") as one:
         one.write(b"one")
         with output_file(tmp_path / "out") as other:
@@ -500,7 +500,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert path.is_fifo()
 
 
-def test_what_is_standard_output_anyway_is_written_to(tmp_path: Path) -> None:
+def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "stdout").symlink_to("/dev/fd/1")
     path = tmp_path / "redirected"
     code = (

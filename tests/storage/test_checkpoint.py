@@ -115,7 +115,7 @@ def test_a_checkpoint_restores_weights_moments_and_progress(
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors"])
-def test_damage_anywhere_is_seen(tmp_path: Path, make_trained: MakeTrained, name: str) -> None:
+def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, name: str) -> None:
     trained = make_trained()
     folder = save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
     content = (folder / name).read_bytes()
@@ -204,7 +204,7 @@ def test_a_hostile_configuration_is_refused_in_one_line(
      b"[" * 100_000],
     ids=lambda content: content[:16].decode("latin1"),
 )  # fmt: skip
-def test_what_is_no_configuration_is_refused_in_one_line(
+def test_an_invalid_configuration_is_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, content: bytes
 ) -> None:
     folder = tmp_path / "model"
@@ -248,7 +248,7 @@ def test_weights_of_another_model_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"\x80\x04K\x01."])
-def test_what_is_no_safetensors_file_is_refused_in_one_line(
+def test_an_invalid_safetensors_file_is_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, content: bytes
 ) -> None:
     folder = tmp_path / "model"
@@ -316,7 +316,7 @@ def test_a_checkpoint_is_good_only_if_each_of_its_files_is(
     assert name in message
 
 
-def test_what_an_interrupted_save_left_is_no_checkpoint(run: Path) -> None:
+def test_leftovers_of_an_interrupted_save_are_no_checkpoint(run: Path) -> None:
     leftover = run / "checkpoints" / ".step_00000200.0123456789abcdef.new"
     shutil.copytree(checkpoints(run)[0], leftover)
     leftover.with_suffix(".lock").touch()
@@ -393,7 +393,7 @@ def test_an_average_replaces_nothing_but_a_model(
     before = {path: path.stat().st_ino for path in (*run.rglob("*"), *mine.rglob("*"))}
     for output in (mine, mine / "thesis", run, run / "checkpoints", run / "..", Path("/")):
         assert main(["average", "--model", str(run), "--last", "2", "-o", str(output)]) == 1
-        assert "is there already" in capfd.readouterr().err
+        assert "already exists" in capfd.readouterr().err
     assert {path: path.stat().st_ino for path in before} == before
     for _ in range(2):
         assert main(["average", "--model", str(run), "--last", "2"]) == 0

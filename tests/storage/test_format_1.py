@@ -153,8 +153,8 @@ def test_every_number_finds_its_place_once() -> None:
         name: value.shape for name, value in model.items()
     }
     assert_in_place(renamed, WEIGHTS)
-    numbers = torch.cat([value.flatten() for value in renamed.values()])
-    assert torch.equal(numbers.sort().values, torch.arange(float(len(numbers))))
+    elements = torch.cat([value.flatten() for value in renamed.values()])
+    assert torch.equal(elements.sort().values, torch.arange(float(len(elements))))
     assert len({value.untyped_storage().data_ptr() for value in renamed.values()}) == len(renamed)
 
 

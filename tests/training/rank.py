@@ -90,7 +90,7 @@ def gloo_threads() -> int:
 def train(
     corpus: Path, micro_batches: int, world: World, slices: int
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What was recorded of the training, and the weights."""
+    """Return the records of the training, and the weights."""
     trainer = make_trainer(corpus, micro_batches, world, slices)
     reduced = []
     assert isinstance(trainer.ddp_loss, DistributedDataParallel)

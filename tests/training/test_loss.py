@@ -61,7 +61,7 @@ def test_smoothing_is_not_pytorchs_own() -> None:
     assert (loss.smoothed - other).abs() > 1e-3
 
 
-def test_the_least_smoothed_loss_is_the_entropy_of_the_target_distribution() -> None:
+def test_the_lowest_smoothed_loss_is_the_entropy_of_the_target_distribution() -> None:
     gold, others = math.log(0.9), math.log(0.1 / (V - 1))
     logits = torch.full((1, 1, V), others, dtype=torch.float64)
     logits[..., 3] = gold

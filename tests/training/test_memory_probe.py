@@ -1,4 +1,4 @@
-"""How many slices fit into a memory that is injected."""
+"""The number of slices for an injected memory limit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a training is resumed from: equal, changed, of an earlier version, or damaged."""
+"""The state from which a training resumes: equal, changed, of an earlier version, or damaged."""
 
 import json
 from collections.abc import Callable
@@ -101,13 +101,13 @@ def test_a_state_of_the_first_format_is_the_same_state() -> None:
         ("d_k", 64, "was trained with d_k=64, now None"),
     ],
 )
-def test_what_must_be_the_same_is_named(name: str, value: object, message: str) -> None:
+def test_a_changed_fixed_setting_is_refused_by_name(name: str, value: object, message: str) -> None:
     other = replace(STATE, fixed={**STATE.fixed, name: value})
     with pytest.raises(UserError, match=message):
         NOW.restored(PATH, written(other))
 
 
-def test_what_may_change_is_listed() -> None:
+def test_changed_settings_are_listed() -> None:
     before = replace(STATE, changeable={**STATE.changeable, "threads": 8, "slices": 4})
     assert [line.split(";")[0] for line in NOW.changes(before)] == [
         "threads: 8 before, 2 now",
@@ -131,7 +131,7 @@ def test_what_may_change_is_listed() -> None:
         (lambda saved: FORMAT_1 | {"threads": "2"}, "threads is '2'"),
     ],
 )
-def test_what_is_no_state_is_refused(
+def test_an_invalid_state_is_refused(
     damage: Callable[[dict[str, Any]], dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as error:

@@ -133,7 +133,7 @@ def padded(rows: list[list[int]]) -> torch.Tensor:
 
 
 def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus) -> None:
-    """Over two epochs: smoothing, normalisation, learning rate, Adam and the shifted targets."""
+    """Over two epochs: smoothing, normalization, learning rate, Adam and the shifted targets."""
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     trainer = make_trainer(batching, double=True)
     model = make_trainer(batching, double=True).model
@@ -434,17 +434,17 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     train(trainer, validate, save)
     assert saves == [5]
     assert trainer.signal == signal.SIGTERM
-    # A validation that was given up is made by the training that goes on.
+    # The resumed training makes the validation that was interrupted.
     assert trainer.progress.validation_pending == (place == "validate")
 
 
 def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
-    numbers = torch.get_rng_state()
+    rng_state = torch.get_rng_state()
     tried.fit_memory()
     assert tried.slices == 1
-    assert torch.equal(numbers, torch.get_rng_state())
+    assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
         train(trainer)
