@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "scripts" / "mutants.toml"
 COPIED = ("seq2seq", "tests", "conf", "data", "scripts", "pyproject.toml", "README.md")
-_SECONDS = 300  # a change may make an endless loop
+_SECONDS = 120  # a change may make an endless loop
 
 
 @dataclass(frozen=True, kw_only=True)
