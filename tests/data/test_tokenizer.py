@@ -112,6 +112,12 @@ def test_byte_fallback_loses_nothing(text: str) -> None:
     assert IDENTITY_BYTE_TOKENIZER.decode(encoded) == [text]
 
 
+def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:
+    pieces = BYTE_TOKENIZER.pieces(list(range(BYTE_TOKENIZER.vocab_size)))
+    line_feed, house = pieces.index("<0x0A>"), BYTE_TOKENIZER.encode(["house"])[0]
+    assert BYTE_TOKENIZER.decode([[*house, line_feed, *house]]) == ["house  house"]
+
+
 def test_without_byte_fallback_a_strange_character_is_unknown() -> None:
     assert UNKNOWN_ID in TOKENIZER.encode(["漢"])[0]
     assert UNKNOWN_ID not in BYTE_TOKENIZER.encode(["漢"])[0]

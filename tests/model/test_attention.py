@@ -65,7 +65,6 @@ def test_weights_are_distributions_over_what_may_be_attended_to() -> None:
     assert (weights[..., [0, 2]] > 0).all()
 
 
-<<<<<<< HEAD
 def test_dropout_is_on_the_weights() -> None:
     halved = nn.Module()
     halved.forward = lambda weights: weights * torch.tensor([0.0, 2.0, 2.0])  # type: ignore[method-assign]
@@ -78,10 +77,7 @@ def test_dropout_is_on_the_weights() -> None:
     torch.testing.assert_close(attention(query, key, value, everything, halved), expected)
 
 
-def test_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
-=======
 def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
->>>>>>> main
     assert causal_mask(5, torch.device("cpu")).tolist() == [
         [s <= t for s in range(5)] for t in range(5)
     ]
