@@ -34,3 +34,11 @@ def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match="seed=-1" if "seed" in text else "not a configuration"):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_the_generators_do_not_take_is_refused(seed: int) -> None:
+    assert Config(seed=0).seed == 0
+    assert Config(seed=2**63 - 1).seed == 2**63 - 1
+    with pytest.raises(UserError, match=f"seed={seed}"):
+        Config(seed=seed)

@@ -15,6 +15,7 @@ from seq2seq.cli.overrides import GROUPS, choices, config_path, register
 from seq2seq.config import Config
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Positions, Start
 from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
@@ -101,6 +102,25 @@ def test_only_the_demo_ends_by_the_clock() -> None:
         assert composed(f"experiment={name}").training.max_minutes is None
     config = composed("data=wmt14_en_de", "model=small")
     assert config.training == TrainingConfig()
+
+
+def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None:
+    """See `test_report.test_the_variant_tensor2tensor_is_as_tensor2tensor`."""
+    config = composed("variant=tensor2tensor")
+    assert config.model == replace(
+        TransformerConfig(),
+        positions=Positions.concatenated,
+        start=Start.zero,
+        attention_bias=True,
+    )
+    assert config.training == replace(
+        TrainingConfig(),
+        source_tokens=32768,
+        target_tokens=32768,
+        micro_batch_tokens=4096,
+        count_longer_side=True,
+        subtract_target_entropy=True,
+    )
 
 
 def test_a_schedule_for_little_data_is_small_and_patient() -> None:

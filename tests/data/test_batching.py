@@ -170,3 +170,36 @@ def test_little_of_a_real_corpus_is_padding() -> None:
         statistics = made.statistics(made.epoch(epoch))
         assert statistics.padding < 0.08
         assert statistics.source_tokens + statistics.target_tokens > 0.95 * 2 * 4096
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count_longer_side"),
+    [
+        ([(8, 8)] * 8, False),  # the two budgets are used up
+        ([(8, 3)] * 8, True),
+        ([(6, 8)] * 7 + [(10, 8)], False),  # with padding 80 source tokens, 5/4 of the budget
+        ([(8, 6)] * 7 + [(8, 10)], False),
+        ([(64, 64)], False),
+    ],
+)
+def test_a_batch_that_just_fits_is_one_batch(lengths: Lengths, count_longer_side: bool) -> None:
+    made = batching(lengths, 64, 64, count_longer_side=count_longer_side)
+    assert [len(batch) for batch in made.in_order()] == [len(lengths)]
+
+
+def test_pairs_of_one_length_meet_other_mates_in_each_epoch() -> None:
+    made = batching([(5, 5)] * 400, 40, 40)
+    epochs = [{frozenset(batch) for batch in as_lists(made.epoch(epoch))} for epoch in (0, 1)]
+    assert len(epochs[0]) == 50
+    assert not epochs[0] & epochs[1]
+
+
+def test_no_batch_has_very_short_and_very_long_sources_where_target_lengths_change() -> None:
+    """Sources of all lengths for each target length: between two of those the order turns."""
+    lengths = [(source, target) for target in range(20, 40) for source in range(1, 101)]
+    made = batching(lengths, 400, 400)
+    spread = [
+        max(lengths[i][0] for i in batch) - min(lengths[i][0] for i in batch)
+        for batch in as_lists(made.epoch(0))
+    ]
+    assert max(spread) < 50

@@ -90,8 +90,9 @@ def test_the_same_pairs_from_files_tsv_and_json_lines(
         {"translation": {"en": "a", "de": "b"}},
         {"source": "a", "target": "b"},
         {"id": 7, "target": "b", "source": "a"},
+        {"source": "news", "target": "web", "en": "a", "de": "b"},
     ],
-    ids=["languages", "translation", "source and target", "more keys"],
+    ids=["languages", "translation", "source and target", "more keys", "languages first"],
 )
 def test_shapes_of_a_row(tmp_path: Path, row: object) -> None:
     config = of_pairs(tmp_path / "text.jsonl", json.dumps(row) + "\n\n")

@@ -434,9 +434,10 @@ def test_a_cache_that_can_t_be_written_is_named(tmp_path: Path, log: Log) -> Non
 
 def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: Log) -> None:
     train = sentences(300, seed=1)
-    valid = [*train[:3], train[0], SentencePair("house", "A OTHER")]
+    other_target = SentencePair(train[5].source, "A OTHER")
+    valid = [*train[:3], train[0], other_target, SentencePair("house", "A OTHER")]
     prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
-    assert "3 of 4 different valid pairs are training pairs too" in log
+    assert "3 of 5 different valid pairs are training pairs too" in log
     log.clear()
     config = configure(tmp_path, train, valid)
     prepare(replace(config, test=config.valid), tmp_path / "cache", log)
@@ -444,7 +445,7 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
     # The test split is no part of what is prepared, and is compared whenever it is given.
     for _ in range(2):
         assert "reusing" in log
-        assert "3 of 4 different test pairs are training pairs too" in log
+        assert "3 of 5 different test pairs are training pairs too" in log
         log.clear()
         prepare(replace(config, test=config.valid), tmp_path / "cache", log)
     log.clear()

@@ -112,6 +112,12 @@ def test_byte_fallback_loses_nothing(text: str) -> None:
     assert IDENTITY_BYTE_TOKENIZER.decode(encoded) == [text]
 
 
+def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:
+    pieces = BYTE_TOKENIZER.pieces(list(range(BYTE_TOKENIZER.vocab_size)))
+    line_feed, house = pieces.index("<0x0A>"), BYTE_TOKENIZER.encode(["house"])[0]
+    assert BYTE_TOKENIZER.decode([[*house, line_feed, *house]]) == ["house  house"]
+
+
 def test_without_byte_fallback_a_strange_character_is_unknown() -> None:
     assert UNKNOWN_ID in TOKENIZER.encode(["漢"])[0]
     assert UNKNOWN_ID not in BYTE_TOKENIZER.encode(["漢"])[0]
@@ -143,6 +149,17 @@ def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
     assert reports == ["the tokenizer learns from a sample of 100 of 2,000 sentences"]
     assert sampled.model_bytes == Tokenizer.train(lines, config).model_bytes
     assert sampled.model_bytes != Tokenizer.train(lines[:100], config).model_bytes
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_sentence_is_as_likely_to_be_in_the_sample(order: int) -> None:
+    """The word of 1,100 sentences is learned before that of 900, wherever they stand."""
+    sentences = (["ab"] * 1100 + ["cd"] * 900)[::order]
+    config = TokenizerConfig(vocab_size=13, max_training_sentences=400)
+    tokenizer = Tokenizer.train(sentences, config)
+    frequent, rare = tokenizer.encode(["ab", "cd"])
+    assert len(frequent) == len(rare) == 1
+    assert frequent < rare
 
 
 def test_over_long_lines_are_counted() -> None:

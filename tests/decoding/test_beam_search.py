@@ -195,26 +195,28 @@ def test_stopping_early_never_changes_the_result(
         assert_same(found[sentence], expected[:nbest])
 
 
-def test_a_long_output_may_still_overtake_a_finished_one() -> None:
-    """Short: 0.7 at once. Long: 0.3, then certainty until the length penalty has made it good."""
+@pytest.mark.parametrize("short", [0.7, 0.733])
+def test_a_long_output_may_still_overtake_a_finished_one(short: float) -> None:
+    """The rest, then certainty until the length penalty has made it good: at 0.733 only just."""
 
     def logits(sentence: int, prefix: Ids) -> list[float]:
         if not prefix:
-            return [-60.0, math.log(0.7), math.log(0.3)]
+            return [-60.0, math.log(short), math.log(1 - short)]
         return [-60.0, 0.0, -60.0] if len(prefix) == 20 else [-60.0, -60.0, 0.0]
 
     table = Table(1, vocab_size=3)
     table.logits = logits
     found = search(table, [20], beam_size=2, alpha=1.0, nbest=2)
     assert [hypothesis.token_ids for hypothesis in found[0]] == [[2] * 20, []]
-    expected = [math.log(0.3) / (26 / 6), math.log(0.7)]
+    expected = [math.log(1 - short) / (26 / 6), math.log(short)]
     assert [hypothesis.score for hypothesis in found[0]] == pytest.approx(expected)
     assert_same(found[0], plain_beam_search(table, 0, 20, 1.0, 2)[:2])
     (best,) = search(table, [20], beam_size=2, alpha=1.0)[0]
     assert best.token_ids == [2] * 20
 
 
-def test_the_search_does_stop_early() -> None:
+def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
+    """At once: `</s>` has 0.99, and no other token is worth as much at the greatest length."""
     table = Table(1, vocab_size=4, sharpness=0.5, end=6.0)
     lengths: set[int] = set()
 
@@ -226,7 +228,7 @@ def test_the_search_does_stop_early() -> None:
     beam_search(
         step, Prefixes([0]), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
     )
-    assert max(lengths) < 20
+    assert lengths == {1}
 
 
 def test_done_sentences_leave_the_batch_at_round_sizes() -> None:

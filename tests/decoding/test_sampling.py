@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
-from seq2seq.decoding.sampling import SamplingConfig, sample, sampling_weights
+from seq2seq.decoding.sampling import SamplingConfig, sample, sampling_weights, uniform_numbers
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
 
@@ -185,6 +185,19 @@ def test_weights_follow_the_definitions(
         shares = (row_weights / row_weights.sum())[drawn].tolist()
         found = dict(zip(row_tokens[drawn].tolist(), shares, strict=True))
         assert found == pytest.approx(distribution(row.tolist(), temperature, top_k, top_p))
+
+
+def test_the_nucleus_ends_with_the_token_that_reaches_top_p() -> None:
+    log_probabilities = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64).log()
+    weights, tokens = sampling_weights(log_probabilities, SamplingConfig(top_p=0.5))
+    assert tokens[weights > 0].tolist() == [1]
+
+
+def test_each_seed_sentence_and_sample_follows_numbers_of_its_own() -> None:
+    found = [uniform_numbers(seed, key, 3, 4) for seed in (1, 2) for key in ([5], [6], [5, 6])]
+    rows = torch.cat(found)
+    assert ((rows >= 0) & (rows < 1)).all()
+    assert len(rows.unique(dim=0)) == 2 * 3 * 3
 
 
 def test_a_sample_depends_on_neither_batch_mates_nor_the_number_of_samples() -> None:

@@ -27,7 +27,11 @@ def values_and_gradients(model: Transformer) -> dict[str, Tensor]:
     return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("choices", [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}, {"attention_dropout": 0.5}],
+    ids=str,
+)
 def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
     plain, fused = make_model(**choices), make_model(**choices)
     replace_modules(fused, MultiHeadAttention, FusedAttention)
@@ -74,6 +78,7 @@ def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
     assert fast in {type(module) for module in model.modules()}
     assert fast not in {type(module) for module in plain.modules()}
     assert list(model.state_dict()) == list(plain.state_dict())
+    assert not any(module.training for module in model.modules())  # as it was
     rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
     assert rates == [module.p for module in plain.modules() if isinstance(module, nn.Dropout)]
 
@@ -81,8 +86,10 @@ def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
 def test_sums_between_layers_are_in_the_precision_of_autocast(make_model: MakeModel) -> None:
     model = make_model().float()
     states: list[torch.dtype] = []
-    for layer in model.encoder.layers:
-        layer.register_forward_hook(lambda _m, _i, output: states.append(output.dtype))
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.register_forward_hook(
+            lambda _, inputs, output: states.extend([inputs[0].dtype, output.dtype])
+        )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         wide = model(SOURCE, TARGET)
     assert set(states) == {torch.float32}

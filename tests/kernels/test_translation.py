@@ -74,14 +74,18 @@ def test_a_search_continues_after_sentences_have_left(make_model: MakeModel) -> 
     ]
     caches = [d.start(d.model.encode(SOURCE, mask), mask) for d in decoders]
     tokens = torch.tensor([2, 2])
+    source, read = SOURCE, tokens.unsqueeze(1)
     for length in range(40):  # longer than the first room of the cache
         if length == 3:
             for cache in caches:
                 cache.keep(torch.tensor([1]), torch.tensor([1]))
-            tokens = tokens[1:]
-        found = [d.step(tokens, cache) for d, cache in zip(decoders, caches, strict=True)]
-        torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
-        tokens = found[0].argmax(dim=1)
+            tokens, source, read = tokens[1:], source[1:], read[1:]
+        expected = plain(source, read)[:, -1]
+        for decoder, cache in zip(decoders, caches, strict=True):
+            found = decoder.step(tokens, cache)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        tokens = expected.argmax(dim=1)
+        read = torch.cat((read, tokens.unsqueeze(1)), dim=1)
 
 
 @torch.inference_mode()

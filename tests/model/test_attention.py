@@ -65,6 +65,18 @@ def test_weights_are_distributions_over_what_may_be_attended_to() -> None:
     assert (weights[..., [0, 2]] > 0).all()
 
 
+def test_dropout_is_on_the_weights() -> None:
+    halved = nn.Module()
+    halved.forward = lambda weights: weights * torch.tensor([0.0, 2.0, 2.0])  # type: ignore[method-assign]
+    query, key, value = random(1, 2, 4, 5), random(1, 2, 3, 5), random(1, 2, 3, 3)
+    everything = torch.tensor(True)
+    weights = attention(
+        query, key, torch.eye(3).double().expand(1, 2, 3, 3), everything, nn.Identity()
+    )
+    expected = 2.0 * weights[..., 1:] @ value[..., 1:, :]
+    torch.testing.assert_close(attention(query, key, value, everything, halved), expected)
+
+
 def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
     assert causal_mask(5, torch.device("cpu")).tolist() == [
         [s <= t for s in range(5)] for t in range(5)

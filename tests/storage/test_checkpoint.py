@@ -301,6 +301,24 @@ def test_the_newest_good_checkpoint_skips_the_damaged_and_says_so(run: Path) -> 
     assert newest_good(run / "nowhere", messages.append) is None
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "progress.json"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_checkpoint_is_good_only_if_each_of_its_files_is(
+    run: Path, name: str, missing: bool
+) -> None:
+    before, newest = checkpoints(run)[1:]
+    if missing:
+        (newest / name).unlink()
+    else:
+        content = bytearray((newest / name).read_bytes())
+        content[-1] ^= 1
+        (newest / name).write_bytes(content)
+    messages: list[str] = []
+    assert newest_good(run, messages.append) == before
+    (message,) = messages
+    assert name in message
+
+
 def test_leftovers_of_an_interrupted_save_are_no_checkpoint(run: Path) -> None:
     leftover = run / "checkpoints" / ".step_00000200.0123456789abcdef.new"
     shutil.copytree(checkpoints(run)[0], leftover)

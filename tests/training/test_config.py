@@ -1,9 +1,11 @@
 """The tokens of a step: filled or refused; and trainings that can't be done."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from seq2seq.data.batching import BatchStatistics
 from seq2seq.errors import UserError
 from seq2seq.reproduction.synthetic import SyntheticLengths
 from seq2seq.training.config import TrainingConfig
@@ -38,6 +40,39 @@ def test_each_device_gets_the_same_number_of_micro_batches(
     devices: int, micro_batches: int
 ) -> None:
     assert TrainingConfig().micro_batches_on(devices) == micro_batches
+
+
+def test_micro_batches_together_hold_the_tokens_of_a_step() -> None:
+    """25,001 tokens in micro-batches of at most 5,000 are six of 4,167, which is rounded up."""
+    corpus = SyntheticLengths(100, mean_length=27, max_length=200)
+    for sides in ({"source_tokens": 25_001}, {"target_tokens": 25_001}):
+        config = TrainingConfig(micro_batch_tokens=5000, **sides)
+        batching = config.batching(corpus, seed=1)
+        assert config.micro_batches == 6
+        budgets = {"source_tokens": batching.source_tokens, "target_tokens": batching.target_tokens}
+        assert budgets == {"source_tokens": 4167, "target_tokens": 4167}
+
+
+@pytest.mark.parametrize(
+    ("count_longer_side", "share", "refused"),
+    [(False, 0.79, True), (False, 0.81, False), (True, 0.49, True), (True, 0.51, False)],
+)
+def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
+    count_longer_side: bool, share: float, refused: bool
+) -> None:
+    config = TrainingConfig(
+        source_tokens=1000, target_tokens=1000, count_longer_side=count_longer_side
+    )
+    tokens = 1000 * share
+    found = BatchStatistics(
+        batches=9, sentences=10.0, source_tokens=tokens, target_tokens=tokens, padding=0.1
+    )
+    with pytest.raises(UserError, match="can't be filled") if refused else nullcontext():
+        config.check_budget(found)
+
+
+def test_as_many_checkpoints_may_be_averaged_as_are_kept() -> None:
+    assert TrainingConfig(keep_checkpoints=7, average_checkpoints=7).average_checkpoints == 7
 
 
 @pytest.mark.parametrize(

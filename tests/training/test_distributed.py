@@ -116,6 +116,24 @@ def test_one_process_alone_uses_no_torch_distributed() -> None:
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_each_micro_batch_is_in_the_share_of_one_process_under_its_number(size: int) -> None:
+    shares = [World(rank=rank, size=size).share("abcdef") for rank in range(size)]
+    assert sorted(item for share in shares for item in share) == list(enumerate("abcdef"))
+    assert {len(share) for share in shares} == {6 // size}
+
+
+class Three(World):
+    """The second of three processes, whose clocks and signals are known."""
+
+    def gather(self, *numbers: float) -> list[list[float]]:
+        return [[5.0, 0.0], [*numbers], [7.0, 15.0]]
+
+
+def test_processes_agree_on_the_clock_of_the_main_one_and_on_a_signal_to_any() -> None:
+    assert Three(rank=1, size=3).agree(6.0, None) == (5.0, 15)
+
+
 def test_one_named_gpu_is_not_for_several_processes() -> None:
     with pytest.raises(UserError, match="cuda:1: one GPU for 4 processes"):
         World(rank=2, size=4, local_rank=2).own_device(torch.device("cuda:1"))

@@ -262,6 +262,65 @@ def test_dropout_depends_on_the_step_and_the_seed(corpus: EncodedCorpus) -> None
     assert losses[0] != losses[2]
 
 
+def test_dropout_differs_from_step_to_step_and_between_the_micro_batches_of_a_step(
+    corpus: EncodedCorpus,
+) -> None:
+    """The same pairs again and again, by weights that don't change."""
+    trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
+    pairs = np.arange(20)
+    masks: list[torch.Tensor] = []
+    trainer.model.encoder.layers[0].dropout.register_forward_hook(
+        lambda module, inputs, output: masks.append(output == 0)
+    )
+    for _ in range(2):
+        trainer.update([pairs, pairs])
+    of_micro_batches = masks[::2]  # the layer drops out after each of its two sublayers
+    assert len(of_micro_batches) == 4
+    for i, one in enumerate(of_micro_batches):
+        for other in of_micro_batches[:i]:
+            assert 0.3 < (one != other).double().mean() < 0.7
+
+
+def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(Equal(corpus, 8), max_steps=4, checkpoint_steps=2)
+    trainer.model.eval()
+    modes: list[bool] = []
+    trainer.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
+
+    def validate() -> dict[str, float]:
+        trainer.model.eval()
+        return {"valid/bleu": 0.0}
+
+    train(trainer, validate)
+    trainer.model.eval()
+    trainer.fit_memory()
+    assert modes == [True] * 5
+    assert not trainer.model.training
+
+
+def test_the_time_before_it_was_resumed_counts(corpus: EncodedCorpus) -> None:
+    now = [1000.0]
+    trainer = make_trainer(Equal(corpus, 8), clock=lambda: now[0], max_steps=None, max_minutes=10.0)
+    trainer.progress.seconds = 8 * 60.0
+
+    def spend_a_minute(*_: object) -> None:
+        now[0] += 60
+
+    trainer.loss.register_forward_hook(spend_a_minute)
+    train(trainer)
+    assert (trainer.progress.step, trainer.progress.seconds) == (2, 600.0)
+
+
+def test_the_loss_may_be_recorded_above_the_entropy_of_its_targets(corpus: EncodedCorpus) -> None:
+    plain, reduced = (
+        make_trainer(Equal(corpus, 8), max_steps=2, subtract_target_entropy=choice)
+        for choice in (False, True)
+    )
+    losses, above = (train(trainer).of("train/loss") for trainer in (plain, reduced))
+    entropy = -0.9 * math.log(0.9) - 0.1 * math.log(0.1 / (V - 1))
+    assert above == pytest.approx([loss - entropy for loss in losses], abs=1e-6)
+
+
 def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus) -> None:
     good = make_trainer(Equal(corpus, 8), max_steps=3)
     train(good)

@@ -1,0 +1,33 @@
+"""The translation of a line from those of its segments."""
+
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.translation import Candidate, Translation
+
+
+def segment(separator: str = "", *, truncated: bool = False, unknown: int = 0) -> Segment:
+    return Segment([5, 3], 9, separator, truncated, unknown)
+
+
+def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
+    translation = Translation.from_segments(
+        [segment(" ", unknown=1), segment(" "), segment("", truncated=True, unknown=2), segment()],
+        [
+            [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)],
+            [],  # a blank one
+            [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)],
+            [Candidate("three ", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)],
+        ],
+    )
+    assert translation.candidates == [
+        Candidate("One. 二。three", -1.75, ["One", ".", "二。", "three"], True),
+        Candidate("A. B。c", -14.0, ["A.", "B。", "c"], False),
+    ]
+    assert (translation.text, translation.score) == ("One. 二。three", -1.75)
+    assert (translation.source_segments, translation.unknown) == (4, 3)
+    assert translation.source_truncated
+
+
+def test_a_line_of_one_segment_has_its_candidates() -> None:
+    candidates = [Candidate("two words ", -1.0, ["two", "words"], True)]
+    translation = Translation.from_segments([segment(" ")], [candidates])
+    assert translation == Translation(candidates)

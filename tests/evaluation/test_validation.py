@@ -1,0 +1,95 @@
+"""The validation against a loop over single sentences, with a model that drops out in training."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.tokenizer import START_ID
+from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.validation import Validation, cross_entropy, validate
+from seq2seq.model import Transformer
+
+V = 30
+CPU = {"device": torch.device("cpu"), "dtype": torch.float32}
+REFERENCES = ["a man sees the sea.", "two small dogs run in the snow.", "nobody likes it."]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> EncodedCorpus:
+    """Pairs of very unequal lengths, so that there is padding and sentences weigh unequally."""
+    chance = torch.Generator().manual_seed(1)
+    sources, targets = (
+        [torch.randint(4, V, (n,), generator=chance).tolist() for n in lengths]
+        for lengths in ((1, 9, 4, 4, 17, 2, 300), (2, 12, 4, 1, 40, 1, 250))
+    )
+    with EncodedCorpusWriter(tmp_path / "valid.arrow", V) as writer:
+        writer.write(sources, targets)
+    return EncodedCorpus(tmp_path / "valid.arrow")
+
+
+@pytest.fixture
+def model(make_model: Callable[..., Transformer]) -> Transformer:
+    return make_model(vocab_size=V, dropout=0.5)
+
+
+def validated(model: Transformer, corpus: EncodedCorpus) -> Validation:
+    return validate(model, corpus, REFERENCES, lambda: REFERENCES, **CPU)
+
+
+def test_the_loss_is_the_mean_over_all_target_tokens_in_evaluation_mode(
+    model: Transformer, corpus: EncodedCorpus
+) -> None:
+    total, tokens = 0.0, 0
+    model.eval()
+    for i in range(len(corpus)):
+        target = corpus.target(i).tolist()
+        with torch.no_grad():
+            logits = model(
+                torch.tensor([corpus.source(i).tolist()]),
+                torch.tensor([[START_ID, *target[:-1]]]),
+            )[0]
+        for position, token in enumerate(target):
+            total -= math.log(logits[position].softmax(dim=0)[token].item())
+            tokens += 1
+    model.train()
+    found = validated(model, corpus)
+    assert found.loss == pytest.approx(total / tokens, rel=1e-6)
+    assert found.perplexity == pytest.approx(math.exp(total / tokens), rel=1e-6)
+    assert found.metrics()["valid/loss"] == found.loss
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_model_stays_in_its_mode_and_is_in_evaluation_mode_meanwhile(
+    model: Transformer, corpus: EncodedCorpus, training: bool
+) -> None:
+    model.train(training)
+    modes: list[bool] = []
+
+    def translate() -> list[str]:
+        modes.append(model.training)
+        return REFERENCES
+
+    validate(model, corpus, REFERENCES, translate, **CPU)
+    assert modes == [False]
+    assert {module.training for module in model.modules()} == {training}
+
+
+def test_bleu_is_that_of_the_translations_against_the_references(
+    model: Transformer, corpus: EncodedCorpus
+) -> None:
+    outputs = [REFERENCES[0], "two small dogs run in snow.", "somebody likes it."]
+    found = validate(model, corpus, REFERENCES, lambda: outputs, **CPU)
+    assert found.bleu == bleu(outputs, [REFERENCES]).value
+    assert 0.0 < found.bleu < 99.9 < validated(model, corpus).bleu
+
+
+def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own(
+    model: Transformer, tmp_path: Path
+) -> None:
+    with EncodedCorpusWriter(tmp_path / "long.arrow", V) as writer:
+        writer.write([[5] * 2100, [6]], [[7] * 3, [8]])
+    assert math.isfinite(cross_entropy(model, EncodedCorpus(tmp_path / "long.arrow"), **CPU))

@@ -1,0 +1,174 @@
+"""One training in its folder: what its seed decides, what it validates, what it keeps."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from seq2seq.cli.main import main
+from seq2seq.config import Config
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.decoding import translator
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.evaluation.validation import Validation, cross_entropy
+from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import checkpoints, load_model
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.distributed import World
+from seq2seq.training_run import TrainingRun, run_training
+
+
+@pytest.fixture(scope="module")
+def config(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """Four steps, a checkpoint after each of them."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, lines in (("train", sentences[10:]), ("valid", sentences[:10])):
+        (folder / f"{split}.source").write_text("\n".join(lines))
+        (folder / f"{split}.target").write_text("\n".join(line[::-1] for line in lines))
+    places = [
+        SplitConfig(source=str(folder / f"{split}.source"), target=str(folder / f"{split}.target"))
+        for split in ("train", "valid")
+    ]
+    return Config(
+        data=DataConfig(train=places[0], valid=places[1], tokenizer=TokenizerConfig(vocab_size=60)),
+        model=TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.3),
+        training=TrainingConfig(
+            source_tokens=200,
+            target_tokens=200,
+            micro_batch_tokens=200,
+            max_steps=4,
+            warmup_steps=4,
+            checkpoint_steps=1,
+            checkpoint_minutes=None,
+            average_checkpoints=2,
+        ),
+        search=SearchConfig(beam_size=2, max_extra_tokens=3),
+        cache=str(folder / "cache"),
+        device="cpu",
+        precision="fp32",
+    )
+
+
+def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
+    return TrainingRun(replace(config, **choices), folder, World())
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, **choices: Any) -> None:
+    training = replace(config.training, **choices)
+    assert run_training(replace(config, training=training, resume=resume), folder, "", World()) == 0
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def mean(folders: list[Path]) -> dict[str, Tensor]:
+    loaded = [weights(folder) for folder in folders]
+    return {name: sum(w[name].double() for w in loaded) / len(loaded) for name in loaded[0]}
+
+
+def assert_mean_of(averaged: dict[str, Tensor], folders: list[Path]) -> None:
+    for name, value in mean(folders).items():
+        torch.testing.assert_close(averaged[name].double(), value, rtol=1e-6, atol=1e-7)
+
+
+def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+    """Let validations have these BLEUs, one after the other."""
+    scores = iter(values)
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
+
+
+def test_weights_batches_and_dropout_follow_the_seed(config: Config, tmp_path: Path) -> None:
+    first, same, other = (opened(config, tmp_path, seed=seed) for seed in (7, 7, 8))
+    embeddings = [run.trainer.model.embedding.weight for run in (first, same, other)]
+    assert torch.equal(embeddings[0], embeddings[1])
+    assert not torch.equal(embeddings[0], embeddings[2])
+    epochs = [
+        [batch.tolist() for batch in run.trainer.batching.epoch(0)] for run in (first, same, other)
+    ]
+    assert epochs[0] == epochs[1] != epochs[2]
+    # The seed of dropout alone: the same weights and the same batch.
+    other.trainer.model.load_state_dict(first.trainer.model.state_dict())
+    batch = [first.trainer.batching.epoch(0)[0]]
+    losses = [run.trainer.update(batch).smoothed for run in (first, same, other)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_validation_translates_the_sources_by_the_chosen_search(
+    config: Config, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[str], object]] = []
+    translate = Translator.translate
+
+    def noted(self: Translator, lines: list[str], *rest: Any, **named: Any) -> list[Translation]:
+        seen.append((list(lines), self.options.search))
+        return translate(self, lines, *rest, **named)
+
+    monkeypatch.setattr(translator.Translator, "translate", noted)
+    run = opened(config, tmp_path)
+    found = run.validate(run.trainer.model)
+    assert seen == [(sentences[:10], config.search)]
+    run.trainer.model.eval()
+    exact = cross_entropy(
+        run.trainer.model, run.data.valid, device=torch.device("cpu"), dtype=torch.float32
+    )
+    assert found.loss == pytest.approx(exact)
+
+
+def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.0)  # the mean is as good as the best
+    train(config, tmp_path)
+    folders = checkpoints(tmp_path)
+    assert [folder.name for folder in folders] == [f"step_{step:08d}" for step in (1, 2, 3, 4)]
+    assert_mean_of(weights(tmp_path / "averaged"), folders[-2:])
+    best = weights(tmp_path / "best")
+    assert all(torch.equal(value, best[name]) for name, value in weights(folders[1]).items())
+    by_hand = tmp_path / "by_hand"
+    words = ["average", "--model", str(tmp_path), "--last", "3", "-o", str(by_hand)]
+    assert main(words) == 0
+    assert_mean_of(weights(by_hand), folders[-3:])
+
+
+def test_a_mean_that_is_worse_than_the_best_is_not_kept(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 2.9)
+    train(config, tmp_path)
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_as_many_checkpoints_are_kept_as_are_asked_for(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_bleu(monkeypatch, *range(5))
+    train(config, tmp_path, keep_checkpoints=2)
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["step_00000003", "step_00000004"]
+
+
+def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_bleu(monkeypatch, 1.0, 2.0, 3.0, 1.0, 1.0, 1.0)  # the second mean is not kept
+    train(config, tmp_path, max_steps=2)
+    assert load_model(tmp_path / "averaged")
+    stages: list[bool] = []
+    fit = TrainingRun.fit
+
+    def noted(run: TrainingRun) -> None:
+        stages.append((tmp_path / "finished.json").exists())
+        fit(run)
+
+    monkeypatch.setattr(TrainingRun, "fit", noted)
+    train(config, tmp_path, resume=True)
+    assert stages == [False]
+    assert not (tmp_path / "averaged").exists()
+    assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
