@@ -71,7 +71,7 @@ class System:
     threads: int = 1
     batch: int = 0
     without: tuple[str, ...] = ()
-    """Fast forms that are not used."""
+    """The fast forms to leave out."""
 
 
 OURS = (
@@ -80,7 +80,7 @@ OURS = (
     System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
 )
-# Ours without one of its fast forms, and the plain model without any: what each is worth.
+# This project without one of its fast forms, and the plain model without any.
 KERNELS = tuple(
     row
     for precision in ("fp32", "bf16")

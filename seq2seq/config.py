@@ -1,5 +1,6 @@
 """The configuration of a training: its schema, and how it is read from a run folder."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,13 +49,18 @@ class Config:
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
     def __post_init__(self) -> None:
-        """Check the seed.
+        """Check the seed and the timeout.
 
         Raises:
-            UserError: if it is negative or needs more than 63 bits.
+            UserError: if the seed is negative or needs more than 63 bits, or heartbeat_timeout is
+                not positive and finite.
         """
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
+        if not 0 < self.heartbeat_timeout < math.inf:
+            raise UserError(
+                f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
+            )
 
 
 # Keys that earlier versions named differently: section, old name, new name.
@@ -78,28 +84,41 @@ def read_config(run: Path) -> Config:
         raise UserError(f"{path}: no such file; give the run_dir of a training")
     try:
         text = read_regular_file(path, MAX_BYTES).decode()
-        _check_plain(path, text)
+        _check_syntax(text)
         saved = OmegaConf.create(text)
+        _check_values(OmegaConf.to_container(saved))
         for section, old, new in _RENAMED:
             keys = OmegaConf.select(saved, section) if section else saved
             if isinstance(keys, DictConfig) and old in keys:
                 keys[new] = keys.pop(old)
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), saved))
-    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), saved)
+        _check_values(OmegaConf.to_container(merged))
+        config = OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError, UserError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
     assert isinstance(config, Config)
     return config
 
 
-def _check_plain(path: Path, text: str) -> None:
+def _check_syntax(text: str) -> None:
     """Refuse YAML that this program never writes, and that a few lines could make endless."""
     strange = AliasToken | AnchorToken | TagToken
     nested = 0
     for token in yaml.scan(text):
         nested += isinstance(token, FlowMappingStartToken | FlowSequenceStartToken)
-        if isinstance(token, strange) or nested > 50 or "${" in text:
-            raise UserError(
-                f"{path}: not a configuration of this program: tags, aliases, ${{...}} or nesting"
-                " in it"
-            )
+        if isinstance(token, strange) or nested > 50:
+            raise ValueError("tags, aliases or deep nesting in it")
+
+
+def _check_values(tree: object) -> None:
+    """Refuse references, however they are spelled in the file, and endless integers."""
+    if isinstance(tree, dict):
+        tree = [*tree.keys(), *tree.values()]
+    if isinstance(tree, list):
+        for value in tree:
+            _check_values(value)
+    elif isinstance(tree, str) and "${" in tree:
+        raise ValueError("references (${...}) in it")
+    elif isinstance(tree, int) and abs(tree) >= 2**63:
+        raise ValueError("an integer of more than 63 bits in it")

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from seq2seq.errors import UserError
+from seq2seq.errors import OutOfMemoryError, UserError, limit_reached
 
 # Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
@@ -23,7 +23,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError):
+    except Exception:  # each backend that is missing fails in its own way
         raise UserError(f"device {name!r} can't be used here: choose auto, cpu or cuda") from None
     return device
 
@@ -62,10 +62,6 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
 
 
-class OutOfMemoryError(UserError):
-    """The device or the machine is out of memory."""
-
-
 @contextmanager
 def oom_as_user_error() -> Iterator[None]:
     """Turn an out-of-memory error into a user error.
@@ -76,13 +72,10 @@ def oom_as_user_error() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = ("out of memory", "can't allocate memory")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
-            raise
-        raise OutOfMemoryError(
-            "out of memory: end other programs that use it, then continue with resume=true, which"
-            " finds again how much of a step fits at once; or use a smaller model"
-        ) from error
+        reached = limit_reached(error)
+        if isinstance(reached, OutOfMemoryError):
+            raise reached from error
+        raise
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:

@@ -10,5 +10,55 @@ class UserError(Exception):
         return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
 
 
+class OutOfMemoryError(UserError):
+    """The memory of the device or of the machine is used up."""
+
+
 class UsageError(UserError):
     """Arguments that a command does not accept: the command ends with exit code 2."""
+
+
+# What PyTorch, oneDNN, NumPy and Arrow say: no class of errors is common to them.
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "could not create a memory object",
+    "could not create a primitive",
+    "bad_alloc",
+    "unable to allocate",
+)
+_TOO_LARGE = (
+    "overflow",
+    "too large to convert",
+    "invalid shape dimension",
+    "array is too big",
+    "maximum supported dimension",
+    "exceeds the limit",
+    "out of range",
+    "numel",
+)
+
+
+def limit_reached(error: BaseException) -> UserError | None:
+    """What the user can do about an error of a library that means: too large for this machine.
+
+    Returns:
+        OutOfMemoryError if memory has run out, another error if a number is too large to compute
+        with, None if the error means something else.
+    """
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in words for text in _OUT_OF_MEMORY)
+    ):
+        return OutOfMemoryError(
+            "out of memory: end what else uses it, or take a smaller model, a smaller batch or a"
+            " smaller beam; a training that was saved goes on with resume=true"
+        )
+    if isinstance(error, OverflowError) or (
+        isinstance(error, RuntimeError | TypeError | ValueError | SystemError)
+        and any(text in words for text in _TOO_LARGE)
+    ):
+        return UserError(
+            "a number is too large to compute with: lower the largest one that you gave"
+        )
+    return None

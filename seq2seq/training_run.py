@@ -11,24 +11,30 @@ from pathlib import Path
 import torch
 
 from seq2seq.config import Config
+from seq2seq.data.checks import check_lengths
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
-from seq2seq.storage.atomic import check_writable, remove_folder, write_file
+from seq2seq.model.config import Positions
+from seq2seq.run_folder import reserved
+from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     average,
     checkpoints,
     new_transformer,
     newest_good,
+    progress_file,
     remove_old,
     restore_checkpoint,
     save_checkpoint,
     save_model,
+    save_validation,
+    set_aside_later,
 )
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
@@ -41,7 +47,7 @@ from seq2seq.training.trainer import DivergenceError, Trainer
 
 logger = logging.getLogger("seq2seq")
 
-_FINISHED = "finished.json"
+_FINISHED, _AVERAGED = "finished.json", "averaged"
 _DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 
 
@@ -60,11 +66,11 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
     Raises:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
-    world.on_main(lambda: _check_folder(folder, resume=config.resume))
     retain_freed_memory()
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
+        reserved(folder, world, resume=config.resume),
         deferred_log_file(logger) as log_file,
     ):
         run = TrainingRun(config, folder, world)
@@ -78,7 +84,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         if before is not None:
             run.warn_of_changes(before)
         run.describe()
-        # Only now is there anything to keep: a failure so far leaves no folder behind.
+        # A failure so far leaves no folder behind.
         world.on_main(lambda: run.open_folder(yaml, log_file))
         run.fit()
         if run.trainer.signal is not None:
@@ -107,6 +113,12 @@ class TrainingRun:
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
         self.data = _prepare(config, world)
+        if config.model.positions is Positions.learned:
+            limit = config.model.max_learned_positions
+            check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
+            check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
+        self.newest: Path | None = None
+        """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
         self.trainer = Trainer(
@@ -143,13 +155,13 @@ class TrainingRun:
         Raises:
             UserError: if there is none, or it was trained with other data or another model.
         """
-        newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
-        if newest is None:
+        self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
+        if self.newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
-        saved = restore_checkpoint(newest, self.trainer.model, self.trainer.optimizer)
-        before = self.state().restored(newest / "progress.json", saved)
+        saved = restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
+        before = self.state().restored(progress_file(self.newest), saved)
         self.trainer.progress = before.progress
-        logger.info(f"continuing from {newest}, epoch {before.progress.epoch + 1}")
+        logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
 
     def is_trained(self) -> bool:
@@ -209,16 +221,15 @@ class TrainingRun:
             )
 
     def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
-        """Start to write, and remove the results of an earlier end.
+        """Start to write.
 
         Raises:
             UserError: if the folder can't be written.
         """
         write_file(self.folder / "config.yaml", yaml.encode())
         log_file.write_to(self.folder / "train.log")
-        # The mean of earlier checkpoints is not that of this training's end.
-        remove_folder(self.folder / "averaged")
-        (self.folder / _FINISHED).unlink(missing_ok=True)
+        if self.newest is not None:
+            set_aside_later(self.folder, self.newest, logger.warning)
 
     def fit(self) -> None:
         """Train, with everything recorded in the folder.
@@ -241,6 +252,7 @@ class TrainingRun:
                     recorder,
                     validate=lambda: self.validate(trainer.model).metrics(),
                     save=self.save,
+                    save_validation=self.save_validation,
                 )
         except DivergenceError as error:
             newest = newest_good(self.folder, logger.warning) if is_main else None
@@ -252,34 +264,54 @@ class TrainingRun:
             recorder.close()
 
     def validate(self, model: Transformer) -> Validation:
-        """Compute loss, perplexity and BLEU of a model on the validation set."""
+        """Compute loss, perplexity and BLEU of a model on the validation set.
+
+        Raises:
+            OutOfMemoryError: if memory does not suffice.
+        """
         pairs = self.data.valid_pairs
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
         options = TranslationOptions(device=str(self.device), search=self.config.search)
-        translator = Translator(self._trained(model), options)
-        return validate(
-            model,
-            self.data.valid,
-            references,
-            lambda: [translation.text for translation in translator.translate(sources)],
-            device=self.device,
-            dtype=self.dtype,
-        )
+        with oom_as_user_error():
+            translator = Translator(self._trained(model), options)
+            return validate(
+                model,
+                self.data.valid,
+                references,
+                lambda: [translation.text for translation in translator.translate(sources)],
+                device=self.device,
+                dtype=self.dtype,
+            )
 
-    def save(self, is_best: bool) -> None:
-        """Write a checkpoint, and the model if it is the best; remove the oldest checkpoint.
+    def save(self) -> None:
+        """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
 
         Raises:
             UserError: if the folder can't be written.
         """
-        trainer, trained = self.trainer, self._trained(self.trainer.model)
-        state = self.state().to_json()
-        newest = save_checkpoint(
-            self.folder, trainer.progress.step, trained, trainer.optimizer, state
+        trainer, state = self.trainer, self.state().to_json()
+        (self.folder / _FINISHED).unlink(missing_ok=True)
+        self.newest = save_checkpoint(
+            self.folder,
+            trainer.progress.step,
+            self._trained(trainer.model),
+            trainer.optimizer,
+            state,
         )
+        # The mean of earlier checkpoints is not that of this training's end.
+        remove_folder(self.folder / _AVERAGED)
+        remove_old(self.folder, self.config.training.keep_checkpoints)
+
+    def save_validation(self, is_best: bool) -> None:
+        """Write the model if it is the best, and only then the progress that says so.
+
+        Raises:
+            UserError: if the folder can't be written.
+        """
+        assert self.newest is not None
         if is_best:
-            save_model(self.folder / "best", trained)
-        remove_old(self.folder, newest, self.config.training.keep_checkpoints)
+            save_model(self.folder / "best", self._trained(self.trainer.model))
+        save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:
         """Average the last checkpoints (6.1) and log the next command."""
@@ -292,9 +324,10 @@ class TrainingRun:
             result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
             if validation.bleu >= progress.best_bleu:
-                save_model(self.folder / "averaged", mean)
-                logger.info(f"{result}, kept as {self.folder / 'averaged'}")
+                save_model(self.folder / _AVERAGED, mean)
+                logger.info(f"{result}, kept as {self.folder / _AVERAGED}")
             else:
+                remove_folder(self.folder / _AVERAGED)  # of an earlier end, if any
                 logger.info(f"{result}, below the best: not kept")
         finished = {"step": progress.step, "ended": progress.ended}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
@@ -305,29 +338,22 @@ class TrainingRun:
         return TrainedModel(model, self.data.tokenizer, *languages)
 
 
-def _check_folder(folder: Path, *, resume: bool) -> None:
-    if resume:
-        if not checkpoints(folder):
-            raise UserError(f"{folder}: no checkpoint to resume from")
-        for path in folder.iterdir():
-            # Files written here must not end up elsewhere.
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise UserError(f"{path}: a link or a device in the run folder; remove it")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
-        )
-    check_writable(folder)
-
-
 def _prepare(config: Config, world: World) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
-    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
-    cache = user_cache if config.cache is None else Path(config.cache)
+    cache = _user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info))
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     return data
+
+
+def _user_cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
+    except RuntimeError:
+        raise UserError(
+            "you have no home folder: give cache=FOLDER, where prepared text is kept"
+        ) from None
 
 
 @contextmanager

@@ -70,12 +70,14 @@ def compose_config(overrides: list[str]) -> "Config":
         check_command_line,
         config_path,
         explain,
+        quote_texts,
         register,
         to_config,
     )
     from seq2seq.errors import UsageError
 
     check_command_line(overrides)
+    overrides = quote_texts(overrides)
     register()
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):

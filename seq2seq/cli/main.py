@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from seq2seq import __version__
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, limit_reached
 
 _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
@@ -70,9 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        0, or 1 for bad data or a bad run, 2 for bad usage, 130 and 143 after a signal.
+        0, or 1 for bad data or a bad run, 2 for bad usage, 128 + N after signal N.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    # PyTorch's optimizers import its compiler, which is not used here. Its cache would be a folder
+    # in /tmp, where another user may have taken the name.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.dirname(__file__))
+    if sys.stderr is None:  # closed: messages would end up among the results
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     logger = logging.getLogger("seq2seq")
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -90,22 +95,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("seq2seq: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         if "--debug" in words:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
     message = UserError(error)  # on one line, whatever it holds
     if isinstance(error, OSError) and error.strerror:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
-    if isinstance(error, MemoryError):
-        return "out of memory; use smaller batches or a larger machine"
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # Path.expanduser's
+        return "no home folder for a path that begins with ~; write it in full"
+    if reached := limit_reached(error):
+        return str(reached)
     return (
         f"a fault of this program: {type(error).__name__}: {message}; please report it, with the"
         " traceback that --debug shows"

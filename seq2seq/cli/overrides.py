@@ -11,11 +11,17 @@ from typing import Any, get_type_hints
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
 from seq2seq.resources import resource_folder
+
+# Flags of which Hydra takes one at most.
+_MODES = ("run", "multirun", "cfg", "info", "shell_completion")
 
 GROUPS = ("data", "model", "schedule", "variant", "experiment")
 
@@ -33,14 +39,19 @@ def register() -> None:
     )
 
 
-def keys(schema: type = Config, prefix: str = "") -> Iterator[str]:
+def keys(schema: type = Config) -> Iterator[str]:
     """Yield every key that can be overridden, dotted."""
+    for key, _ in _typed_keys(schema):
+        yield key
+
+
+def _typed_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
     types = get_type_hints(schema)
     for item in fields(schema):
-        yield prefix + item.name
         kind = types[item.name]
+        yield prefix + item.name, kind
         if isinstance(kind, type) and is_dataclass(kind):
-            yield from keys(kind, f"{prefix}{item.name}.")
+            yield from _typed_keys(kind, f"{prefix}{item.name}.")
 
 
 def choices(group: str) -> list[str]:
@@ -49,11 +60,38 @@ def choices(group: str) -> list[str]:
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
+def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
+    """Overrides in which file names and other texts stand as typed, whatever is in them.
+
+    A text is quoted for Hydra where it can't read it as it stands, or would take it for a number,
+    for a list or, without `multirun`, for several values.
+    """
+    return [_quote_text(override, multirun=multirun) for override in overrides]
+
+
+def _quote_text(override: str, *, multirun: bool) -> str:
+    key, equals, text = override.partition("=")
+    text_keys = [name for name, kind in _typed_keys(Config) if kind in (str, str | None)]
+    if not equals or key.lstrip("+") not in text_keys:
+        return override
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        pass
+    else:
+        # A number would lose how it was typed.
+        sweep = multirun and parsed.is_sweep_override()
+        if sweep or isinstance(parsed.value(), str | QuotedString | None):
+            return override
+    return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
+
+
 def check_command_line(words: list[str]) -> None:
     """Check the command line before Hydra does, which would print its usage and exit.
 
     Raises:
-        UsageError: if a flag is unknown or lacks its value, or a word is not an override.
+        UsageError: if a flag is unknown, lacks its value or reads a pickle, two flags exclude each
+            other, or a word is not an override.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -68,7 +106,19 @@ def check_command_line(words: list[str]) -> None:
         if reason.startswith("unrecognized"):
             hint = _nearest(reason.split()[-1], [*parser._option_string_actions, "--debug"])
         raise UsageError(f"{reason}{hint}; seq2seq train --help shows the flags") from None
-    for word in parser.parse_args(words).overrides:
+    parsed = parser.parse_args(words)
+    if parsed.experimental_rerun is not None:
+        raise UsageError(
+            "--experimental-rerun reads a pickle, which may execute anything; give the overrides"
+            " of that run again"
+        )
+    modes = [mode for mode in _MODES if getattr(parsed, mode) not in (None, False)]
+    if len(modes) > 1:
+        flags = " and ".join(f"--{mode.replace('_', '-')}" for mode in modes)
+        raise UsageError(f"{flags} exclude each other; give one of them")
+    if parsed.resolve and parsed.cfg is None:
+        raise UsageError("--resolve is for --cfg: give --cfg job --resolve")
+    for word in parsed.overrides:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
 

@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_usage(arguments)
     from seq2seq.data.lines import read_text_lines
     from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
-    from seq2seq.evaluation.scores import ScoreConfig, check_counts, score_all
+    from seq2seq.evaluation.scores import ScoreConfig, check_counts, score_all, too_long_for_ter
     from seq2seq.evaluation.significance import Resampling, compare
 
     config = ScoreConfig(
@@ -132,6 +132,8 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
         )
     print(_as_json(scores, comparisons) if arguments.json else _as_text(scores, comparisons))
+    if left_out := too_long_for_ter([*systems.values(), *references]):
+        print(f"seq2seq: {left_out}", file=sys.stderr)
     if arguments.paper:
         print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
     return 0

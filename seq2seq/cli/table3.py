@@ -42,18 +42,18 @@ def run(arguments: argparse.Namespace) -> int:
 def _read_run(folder: Path) -> "TableRun":
     from seq2seq.config import read_config
     from seq2seq.errors import UserError
-    from seq2seq.reproduction.cost import count_parameters
+    from seq2seq.model.size import count_parameters
     from seq2seq.reproduction.table3 import TableRun, table_settings
     from seq2seq.training.recorder import read_metrics
 
     config = read_config(folder)
     path = folder / "metrics.jsonl"
-    records = read_metrics(path) if path.is_file() else []
-    needed = {"step", "valid/perplexity", "valid/bleu"}
-    validated = [record for record in records if needed <= record.keys()]
-    if not validated:
+    last: dict[str, float] = {}
+    for record in read_metrics(path) if path.is_file() else ():
+        if {"valid/perplexity", "valid/bleu"} <= record.keys():
+            last = record
+    if not last:
         raise UserError(f"{path}: contains no validation; train until the first checkpoint")
-    last = validated[-1]
     if not all(map(math.isfinite, last.values())):
         raise UserError(f"{path}: the last validation has a value that is not finite")
     try:

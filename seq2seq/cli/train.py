@@ -3,6 +3,7 @@
 import datetime
 import logging
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -13,7 +14,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.cli.overrides import check_command_line, config_path, explain, register, to_config
+from seq2seq.cli.overrides import (
+    check_command_line,
+    config_path,
+    explain,
+    quote_texts,
+    register,
+    to_config,
+)
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
 from seq2seq.training.distributed import World
@@ -40,6 +48,7 @@ def train(words: list[str]) -> int:
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     check_command_line([*flags, *overrides])
+    overrides = quote_texts(overrides, multirun=multirun)
     world = World.from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)
@@ -104,4 +113,6 @@ def _run_folder(config: Config) -> Path:
         raise UsageError("resume=true needs run_dir=..., the folder of the run to resume")
     chosen = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return Path("runs") / f"{chosen['data']}-{chosen['model']}-{date}"
+    # The jobs of an array start in the same second.
+    name = f"{chosen['data']}-{chosen['model']}-{date}-{secrets.token_hex(3)}"
+    return Path("runs") / name

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import DataConfig, SentencePair, is_configured, locate, read_pairs
+from seq2seq.data.corpus import DataConfig, SentencePair, Split, locate, read_pairs
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
 # more; shifted by one line, by 0.3 or less in most places.
@@ -93,27 +96,55 @@ class AlignmentCheck:
 
 
 class TrainTestOverlap:
-    """Count the validation and test pairs that are also training pairs."""
+    """Count the pairs of a held-out split that are also training pairs."""
 
-    def __init__(self, config: DataConfig, valid_pairs: list[SentencePair]) -> None:
-        self._held_out = {"valid": frozenset(valid_pairs)}
-        if is_configured(config, "test"):
-            self._held_out["test"] = frozenset(read_pairs(config, "test"))
-        self._shared: dict[str, set[SentencePair]] = {split: set() for split in self._held_out}
+    def __init__(self, split: Split, pairs: Iterable[SentencePair]) -> None:
+        self.split = split
+        self._held_out = frozenset(pairs)
+        self._shared: set[SentencePair] = set()
 
     def check(self, train_pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
         """Yield the training pairs, and record those that are held out."""
         for pair in train_pairs:
-            for split, held_out in self._held_out.items():
-                if pair in held_out:
-                    self._shared[split].add(pair)
+            if pair in self._held_out:
+                self._shared.add(pair)
             yield pair
 
     def warnings(self) -> list[str]:
-        """Describe in one line each split that shares pairs with the training split."""
+        """Describe the overlap in one line, if there is any."""
+        if not self._shared:
+            return []
         return [
-            f"{len(shared):,} of {len(self._held_out[split]):,} different {split} pairs are"
-            f" training pairs too: scores on {split} will be too high"
-            for split, shared in self._shared.items()
-            if shared
+            f"{len(self._shared):,} of {len(self._held_out):,} different {self.split} pairs are"
+            f" training pairs too: scores on {self.split} will be too high"
         ]
+
+
+def check_lengths(
+    config: DataConfig, split: Split, corpus: EncodedCorpus, tokenizer: Tokenizer, max_tokens: int
+) -> None:
+    """Check that a model with learned positions has one for every token of a split.
+
+    Args:
+        config: where the text is.
+        split: of the corpus.
+        corpus: the same, encoded; only if a pair of it is too long, the text is read again.
+        tokenizer: of the corpus.
+        max_tokens: positions of the model; `</s>` takes one.
+
+    Raises:
+        UserError: if a pair is too long; it names the first one.
+    """
+    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+    if longest <= max_tokens:
+        return
+    where = f"data.{split}"
+    for number, pair in enumerate(read_pairs(config, split), start=1):
+        tokens = max(map(len, tokenizer.encode(list(pair)))) + 1
+        if max_tokens < tokens <= longest:
+            longest, where = tokens, locate(config, split, number)
+            break
+    raise UserError(
+        f"{where}: {longest} tokens, but positions are learned up to {max_tokens}: lower"
+        " data.filter.max_tokens, or raise model.max_learned_positions"
+    )

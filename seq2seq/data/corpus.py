@@ -8,6 +8,7 @@ side would shift every pair after it.
 import hashlib
 import json
 import re
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -143,21 +144,27 @@ def fingerprint(config: DataConfig, name: Split) -> str:
     """
     place = _checked_place(config, name)
     digest = hashlib.sha256()
-    folder = _local_folder(config.dataset)
+    files = _split_files(config, place)
     if place.split is None:
-        paths = [place.pairs] if place.pairs else [place.source, place.target]
-        for path in paths:
-            digest.update(sha256_of_file(Path(str(path)).expanduser()).encode())
+        for file in files:
+            digest.update(sha256_of_file(file).encode())
     else:
         digest.update(repr((config.dataset_config, config.dataset_folder, place.split)).encode())
-        if folder is not None:
-            for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        if (folder := _local_folder(config.dataset)) is not None:
+            for file in files:
                 digest.update(f"{file.relative_to(folder)}\0{sha256_of_file(file)}".encode())
         elif config.revision and _FULL_COMMIT.fullmatch(config.revision):
             digest.update(f"{config.dataset}\0{config.revision}".encode())
         else:
             digest.update(str(_load_split(config, place.split)._fingerprint).encode())
     return digest.hexdigest()
+
+
+def changes_of_files(config: DataConfig, name: Split) -> list[tuple[int, int, int]]:
+    """Size and times of the last changes of a split's files, by which a replacement is noticed."""
+    files = _split_files(config, _checked_place(config, name))
+    found = [file.stat() for file in files]
+    return [(status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in found]
 
 
 def describe(config: DataConfig, name: Split) -> str:
@@ -213,6 +220,31 @@ def _checked_place(config: DataConfig, name: Split) -> SplitConfig:
     if place.source and place.target and _same_file(place.source, place.target):
         raise UserError(f"{key}: source and target are the same file {place.source}")
     return place
+
+
+def _split_files(config: DataConfig, place: SplitConfig) -> list[Path]:
+    """The files of a split; none for a dataset on the hub.
+
+    Raises:
+        UserError: if one is missing, or can be read only once, as a pipe can.
+    """
+    if place.split is not None:
+        folder = _local_folder(config.dataset)
+        return sorted(file for file in folder.rglob("*") if file.is_file()) if folder else []
+    names = [place.pairs] if place.pairs else [place.source, place.target]
+    files = [Path(str(name)).expanduser() for name in names]
+    for file in files:
+        try:
+            mode = file.stat().st_mode
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", error)
+            raise UserError(f"{file}: can't be read: {reason}; check the path") from None
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise UserError(
+                f"{file}: not a regular file: training reads its text several times; write it to a"
+                " file first"
+            )
+    return files
 
 
 def _same_file(first: str, second: str) -> bool:

@@ -12,7 +12,7 @@ import io
 import lzma
 import stat
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -28,6 +28,7 @@ COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 _MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
 
 _BUFFER_BYTES = 1 << 18
+_FRAME_BYTES = 1 << 12  # of zeros, 128 MB: zstandard decompresses all that it is given
 
 
 class _Readable(Protocol):
@@ -164,6 +165,36 @@ class _NamedReader(io.RawIOBase):
         super().close()
 
 
+class _StreamReader:
+    """Decompress streams of bzip2 or xz, one after the other.
+
+    Unlike Python's readers, which take it for the end, fail on a later stream that is damaged.
+    """
+
+    def __init__(self, file: BinaryIO, new_stream: Callable[[], Any]) -> None:
+        self._file, self._new_stream = file, new_stream
+        self._stream = new_stream()
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            compressed = b""
+            if self._stream.eof:
+                # Zeros may stand between streams, and after the last one.
+                compressed = self._stream.unused_data.lstrip(b"\0")
+                while not compressed:
+                    if not (more := self._file.read(_BUFFER_BYTES)):
+                        return b""
+                    compressed = more.lstrip(b"\0")
+                self._stream = self._new_stream()
+            elif self._stream.needs_input and not (compressed := self._file.read(_BUFFER_BYTES)):
+                raise EOFError
+            if block := self._stream.decompress(compressed, size):
+                return bytes(block)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class _ZstandardReader:
     """Decompress Zstandard frames; unlike the library's reader, fail on one cut short."""
 
@@ -175,7 +206,7 @@ class _ZstandardReader:
 
     def read(self, size: int, /) -> bytes:
         while not self._plain:
-            self._compressed = self._compressed or self._file.read(_BUFFER_BYTES)
+            self._compressed = self._compressed or self._file.read(_FRAME_BYTES)
             if not self._compressed:
                 if self._frame is not None:
                     raise EOFError
@@ -198,7 +229,9 @@ class _ZstandardReader:
 def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
     if suffix == ".zst":
         return _ZstandardReader(file)
-    return cast(_Readable, _MODULES[suffix].open(file, "rb"))
+    if suffix == ".gz":
+        return cast(_Readable, gzip.open(file, "rb"))
+    return _StreamReader(file, bz2.BZ2Decompressor if suffix == ".bz2" else lzma.LZMADecompressor)
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

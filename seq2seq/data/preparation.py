@@ -8,7 +8,9 @@ that does not agree with its report is made again.
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -22,15 +24,17 @@ from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
     SentencePair,
+    changes_of_files,
     describe,
     fingerprint,
+    is_configured,
     read_pairs,
     sha256_of_file,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import new_folder
+from seq2seq.storage.atomic import new_folder, write_file
 
 Report: TypeAlias = Callable[[str], None]
 
@@ -112,8 +116,11 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         report: called with each line of progress and each warning.
 
     Raises:
-        UserError: if the text can't be used, or the cache folder can't be written.
+        UserError: if the text can't be used or changes meanwhile, or the cache folder can't be
+            written.
     """
+    test_digest = fingerprint(config, "test") if is_configured(config, "test") else None
+    changes = _changes(config)
     folder = Path(cache).expanduser() / _digest(config)
     prepared = _open(folder)
     if prepared is not None:
@@ -122,7 +129,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         if folder.exists():
             report(f"data: {folder} is damaged and is made again")
         try:
-            _build(config, folder, report)
+            _build(config, folder, changes, report)
         except OSError as error:
             raise UserError(
                 f"{folder}: can't be written: {error.strerror or error};"
@@ -131,6 +138,9 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         prepared = _open(folder)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
+    if test_digest is not None:
+        warnings = [*prepared.warnings, *_test_overlap(config, folder, test_digest)]
+        prepared = replace(prepared, warnings=warnings)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
     for warning in prepared.warnings:
@@ -175,11 +185,25 @@ def _open(folder: Path) -> PreparedData | None:
         return None
 
 
-def _build(config: DataConfig, folder: Path, report: Report) -> None:
-    """Make the folder, unless another process has made a sound one by the time it is whole."""
+Changes: TypeAlias = list[tuple[int, int, int]]
+
+
+def _changes(config: DataConfig) -> Changes:
+    return [*changes_of_files(config, "train"), *changes_of_files(config, "valid")]
+
+
+def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -> None:
+    """Make the folder, unless another process has made a sound one by the time it is whole.
+
+    Raises:
+        UserError: if a file of the corpus has other `changes` in the end.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
         content = _fill(temporary, config, report)
+        # The folder is named by the text as it was before.
+        if _changes(config) != changes:
+            raise UserError("the text of the corpus was changed while it was read; start again")
         content["sha256"] = {
             file.name: sha256_of_file(file) for file in sorted(temporary.iterdir())
         }
@@ -194,7 +218,7 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
         raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-    overlap, alignment = TrainTestOverlap(config, valid_pairs), AlignmentCheck(config)
+    overlap, alignment = TrainTestOverlap("valid", valid_pairs), AlignmentCheck(config)
     tokenizer = Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
@@ -214,6 +238,20 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
         "counts": {split: asdict(count) for split, count in counts.items()},
         "warnings": [*alignment.warnings(), *overlap.warnings()],
     }
+
+
+def _test_overlap(config: DataConfig, folder: Path, digest: str) -> list[str]:
+    """Warn of test pairs that are training pairs; what was found is kept in the folder."""
+    path = folder / f"test_{digest[:32]}.json"
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
+            return found
+    overlap = TrainTestOverlap("test", read_pairs(config, "test"))
+    deque(overlap.check(read_pairs(config, "train")), maxlen=0)
+    with suppress(UserError):  # the folder may be another user's
+        write_file(path, json.dumps(overlap.warnings()).encode())
+    return overlap.warnings()
 
 
 def _training_sentences(config: DataConfig) -> Iterator[str]:

@@ -11,7 +11,7 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +30,16 @@ LONGEST_TRAINING_LINE = 4192
 MAX_PIECES = 1_000_000
 """The largest vocabulary that is read; parsing takes memory before anything can be checked."""
 
+_MAX_PIECE = 1000
+"""Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
+makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
+
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
-_LENGTH_DELIMITED = 2  # the wire type of texts and messages
+_MIN_COVERAGE = 0.98  # SentencePiece's
+_VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
+_NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
+_CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -63,9 +70,14 @@ class TokenizerConfig:
             raise UserError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}"
             )
-        if not 0 < self.character_coverage <= 1:
+        if self.vocab_size > MAX_PIECES:
             raise UserError(
-                f"data.tokenizer.character_coverage={self.character_coverage}: must be in (0, 1]"
+                f"data.tokenizer.vocab_size={self.vocab_size}: must be at most {MAX_PIECES:,}"
+            )
+        if not _MIN_COVERAGE <= self.character_coverage <= 1:
+            raise UserError(
+                f"data.tokenizer.character_coverage={self.character_coverage}: must be from"
+                f" {_MIN_COVERAGE} to 1"
             )
         if self.normalization not in names:
             raise UserError(
@@ -89,8 +101,7 @@ class Tokenizer:
         """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
         if not model_bytes:
             raise ValueError("it is empty")
-        if _count_pieces(model_bytes) > MAX_PIECES:
-            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        _check_sizes(model_bytes)
         self.model_bytes = model_bytes
         self._processor = processor = SentencePieceProcessor(model_proto=model_bytes)
         for token_id, piece in _CONTROL_PIECES.items():
@@ -99,6 +110,10 @@ class Tokenizer:
             if processor.id_to_piece(token_id) != piece or not special(token_id):
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
+        # A piece that is not UTF-8 is an error here rather than in a translation.
+        written = [*self.pieces(list(range(self.vocab_size))), processor.decode([UNKNOWN_ID])]
+        if max(map(len, written)) > _MAX_PIECE:
+            raise ValueError(f"it has a piece of more than {_MAX_PIECE:,} characters")
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -207,19 +222,35 @@ class Tokenizer:
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
 
-def _count_pieces(model_bytes: bytes) -> int:
-    """Count the top-level fields of a serialized model: its pieces and a few settings."""
-    position = count = 0
-    while position < len(model_bytes) and count <= MAX_PIECES:
-        tag, position = _read_varint(model_bytes, position)
-        if tag & 7 != _LENGTH_DELIMITED:
+def _check_sizes(model_bytes: bytes) -> None:
+    """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
+    for count, (number, content) in enumerate(_fields(model_bytes), start=1):
+        if count > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        if number in _NORMALIZERS:
+            for inner, table in _fields(content):
+                # The length of an index, the index, what is written for each match.
+                written = table[4 + int.from_bytes(table[:4], "little") :]
+                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % _MAX_PIECE, written):
+                    raise ValueError(f"it writes more than {_MAX_PIECE:,} bytes for a character")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the texts and messages within a message of Protocol Buffers, by their numbers."""
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        length = 0
+        if tag & 7 == _LENGTH_DELIMITED:
+            length, position = _read_varint(message, position)
+            yield tag >> 3, message[position : position + length]
+        elif tag & 7 == _VARINT:
+            _, position = _read_varint(message, position)
+        else:
             raise ValueError("it can't be parsed")
-        length, position = _read_varint(model_bytes, position)
         position += length
-        count += 1
-    if position > len(model_bytes):
+    if position > len(message):
         raise ValueError("it is cut short")
-    return count
 
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:

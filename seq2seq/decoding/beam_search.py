@@ -19,8 +19,8 @@ from seq2seq.decoding.search import (
     SearchBatch,
     State,
     apply_constraints,
+    impossible_error,
     length_penalty,
-    nan_error,
     output_log_probabilities,
 )
 from seq2seq.errors import UserError
@@ -81,7 +81,7 @@ def beam_search(
         At most config.nbest hypotheses for each sentence, the best first.
 
     Raises:
-        UserError: if the logits are NaN.
+        UserError: if the logits are NaN, or no output has a probability above zero.
     """
     beams = _Beams(max_lengths, prefixes, config, start_id, end_id)
     while True:
@@ -180,7 +180,8 @@ class _Beams(SearchBatch):
         for i in newly_done.nonzero().squeeze(1).tolist():
             scores = self.finished_scores[i, : self.config.nbest].tolist()
             if not scores[0] > -math.inf:
-                raise nan_error()
+                # Where nothing has ended, NaN is in the scores of what is live.
+                raise impossible_error(scores[0] + float(self.live_scores[i, 0]))
             max_length = int(self.max_lengths[i])
             for score, padded in zip(scores, self.finished_tokens[i].tolist(), strict=False):
                 if score > -math.inf:

@@ -20,8 +20,8 @@ from seq2seq.decoding.search import (
     SearchBatch,
     State,
     apply_constraints,
+    impossible_error,
     length_penalty,
-    nan_error,
     output_log_probabilities,
 )
 from seq2seq.errors import UserError
@@ -94,7 +94,7 @@ def sample(
         search, from the model's log-probabilities before temperature, top_k and top_p.
 
     Raises:
-        UserError: if the logits are NaN.
+        UserError: if the logits are NaN, or no output has a probability above zero.
     """
     remaining = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(remaining.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
@@ -198,7 +198,7 @@ class _Samples(SearchBatch):
                 strict=True,
             ):
                 if not score > -math.inf:
-                    raise nan_error()
+                    raise impossible_error(score)
                 penalized = score / length_penalty(length, self.config.alpha)
                 found = Hypothesis(tokens[1:length], penalized, truncated=length > max_length)
                 self.results[int(self.sentence_ids[i])].append(found)

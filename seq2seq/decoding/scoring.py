@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.search import nan_error, output_log_probabilities
+from seq2seq.decoding.search import impossible_error, output_log_probabilities
 from seq2seq.model import Transformer
 
 
@@ -54,7 +54,7 @@ def score_targets(
         The score of each pair.
 
     Raises:
-        UserError: if the model predicts NaN.
+        UserError: if the model predicts NaN, or gives a translation the probability zero.
     """
     device = next(model.parameters()).device
     source = pad([np.array(ids) for ids in sources]).to(device)  # (B, S)
@@ -70,6 +70,7 @@ def score_targets(
         gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
     of_sentences = torch.split(torch.cat(gathered), [len(ids) for ids in targets])
     scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
-    if not all(math.isfinite(score.log_probability) for score in scores):
-        raise nan_error()
+    for score in scores:
+        if not math.isfinite(score.log_probability):
+            raise impossible_error(score.log_probability)
     return scores

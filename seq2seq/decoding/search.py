@@ -146,6 +146,16 @@ def apply_constraints(
     log_probabilities[sentences, :, tokens] = kept
 
 
+def impossible_error(score: float) -> UserError:
+    """The error of a model that gives an output the score NaN, or minus infinity."""
+    if math.isnan(score):
+        return nan_error()
+    return UserError(
+        "no continuation has a probability above zero: the model's weights are damaged, or it can't"
+        " end an output here"
+    )
+
+
 def nan_error() -> UserError:
     """Make the error for a model that predicts NaN."""
     return UserError(

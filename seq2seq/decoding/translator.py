@@ -17,7 +17,7 @@ from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
-from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
@@ -134,8 +134,10 @@ class Translator:
             first_line: the number of the first line, for messages.
 
         Raises:
+            TypeError: if lines or prefixes is a single string.
             UserError: if there is not one prefix per line, or one is too long.
         """
+        _check_lists(lines=lines, prefixes=prefixes)
         segments_of_lines = make_segments(
             lines,
             [""] * len(lines) if prefixes is None else prefixes,
@@ -163,8 +165,13 @@ class Translator:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
         Raises:
+            TypeError: if lines or prefixes is a single string.
+            ValueError: if chunk_lines is below 1.
             UserError: if there is not one prefix per line, or one is too long.
         """
+        _check_lists(lines=lines, prefixes=prefixes)
+        if chunk_lines < 1:
+            raise ValueError(f"chunk_lines={chunk_lines}: must be at least 1")
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
         first_line = 1
         while chunk := list(islice(pairs, chunk_lines)):
@@ -181,8 +188,10 @@ class Translator:
         `</s>` alone.
 
         Raises:
+            TypeError: if sources or targets is a single string.
             UserError: if the counts differ, or a line is longer than the model accepts.
         """
+        _check_lists(sources=sources, targets=targets)
         if len(sources) != len(targets):
             raise UserError(
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
@@ -199,7 +208,7 @@ class Translator:
         A bf16 translator uses its rounded weights, and an int8 translator multiplies in eight bits.
 
         Raises:
-            UserError: if a text is blank, or longer than the model accepts.
+            UserError: if a text is blank, or longer than the model accepts, or a weight is NaN.
         """
         source_ids, target_ids = self.tokenizer.encode([source, target])
         for side, ids, longest in (
@@ -214,7 +223,10 @@ class Translator:
             model = self.model
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
-            return record_attention(model, self.tokenizer, source_ids, target_ids)
+            maps = record_attention(model, self.tokenizer, source_ids, target_ids)
+        if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
+            raise nan_error()
+        return maps
 
     def _map_batches(
         self, function: Callable[[list[T]], list[R]], items: list[T], sizes: list[int], blank: R
@@ -246,7 +258,7 @@ class Translator:
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Exclude other calls, and the caller's autocast."""
-        with process_lock, torch.autocast(self.device.type, enabled=False):
+        with process_lock(), torch.autocast(self.device.type, enabled=False):
             yield
 
     @torch.inference_mode()
@@ -303,3 +315,10 @@ class Translator:
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+
+
+def _check_lists(**texts: object) -> None:
+    """Refuse a string where a list of strings belongs: it would be read letter by letter."""
+    for name, lines in texts.items():
+        if isinstance(lines, str | bytes):
+            raise TypeError(f"{name} is a single string: give a list of lines")

@@ -14,6 +14,10 @@ from sacrebleu.metrics.base import Signature
 
 from seq2seq.errors import UsageError, UserError
 
+MAX_TER_WORDS = 250
+"""Words of a line up to which TER is computed: some seconds; its time grows with their square, and
+a line of 3,000 words would take minutes."""
+
 _TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 
 
@@ -60,10 +64,28 @@ def score_all(
 ) -> list[Score]:
     """Compute BLEU, chrF, TER and the share of exact matches, in this order.
 
+    TER is left out where a line is too long for it; see `too_long_for_ter`.
+
     Raises:
         UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
     """
-    return [metric(hypotheses, references, config) for metric in (bleu, chrf, ter, exact_match)]
+    metrics = [bleu, chrf, ter, exact_match]
+    if too_long_for_ter([hypotheses, *references]):
+        metrics.remove(ter)
+    return [metric(hypotheses, references, config) for metric in metrics]
+
+
+def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
+    """Why TER is not computed, with the first line that is too long; empty if it is."""
+    for lines in texts:
+        for number, line in enumerate(lines, start=1):
+            # A word takes two characters at least, so that most lines need not be split.
+            if len(line) >= 2 * MAX_TER_WORDS and (words := len(line.split())) > MAX_TER_WORDS:
+                return (
+                    f"TER is left out: line {number} has {words:,} words, and it is computed for"
+                    f" lines of at most {MAX_TER_WORDS}"
+                )
+    return ""
 
 
 def bleu(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import ne
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from seq2seq.errors import UsageError
@@ -17,6 +18,7 @@ from seq2seq.evaluation.scores import (
     chrf_metric,
     signature,
     ter_metric,
+    too_long_for_ter,
 )
 
 
@@ -61,7 +63,7 @@ def compare(
     samples: int | None = None,
     seed: int = 12345,
 ) -> list[Comparison]:
-    """Compare each system with the first one by BLEU, chrF and TER.
+    """Compare each system with the first one by BLEU, chrF and, if no line is too long, TER.
 
     Args:
         systems: the lines of each system, by name; the first is the baseline.
@@ -84,7 +86,9 @@ def compare(
     for hypotheses in systems.values():
         check_lines(hypotheses, references)
     config = config or ScoreConfig()
-    metrics = {"BLEU": bleu_metric(config), "chrF": chrf_metric(config), "TER": ter_metric(config)}
+    metrics: dict[str, Metric] = {"BLEU": bleu_metric(config), "chrF": chrf_metric(config)}
+    if not too_long_for_ter([*systems.values(), *references]):
+        metrics["TER"] = ter_metric(config)
     with _sacrebleu_seed(seed):
         test = PairedTest(
             list(systems.items()),

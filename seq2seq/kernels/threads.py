@@ -1,5 +1,6 @@
 """Batches computed in parallel by threads, each operation within one thread."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,26 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The number of threads within an operation is a setting of the whole process, so calls from
-# several threads take turns.
-process_lock = threading.Lock()
+_lock = threading.Lock()
+
+
+@contextmanager
+def process_lock() -> Iterator[None]:
+    """Let calls from several threads take turns.
+
+    The number of threads within an operation is a setting of the whole process.
+    """
+    with _lock:
+        yield
+
+
+def _unlock_child() -> None:
+    # The thread that holds the lock is not in a child process.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_child)
 
 
 @contextmanager

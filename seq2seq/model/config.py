@@ -6,6 +6,9 @@ from enum import Enum
 
 from seq2seq.errors import UserError
 
+MAX_LAYERS = 1000
+"""The most layers that a model may have: each takes time and memory before it can be refused."""
+
 
 class Positions(Enum):
     """The encoding of positions."""
@@ -72,14 +75,19 @@ class TransformerConfig:
         """Check the sizes and the rates.
 
         Raises:
-            UserError: if a size is below 1, d_model is odd or can't be split into heads, a dropout
-                rate is outside [0, 1), or layer_norm_epsilon is not positive and finite.
+            UserError: if a size is below 1, there are more than MAX_LAYERS layers, d_model is odd
+                or can't be split into heads, a dropout rate is outside [0, 1), or
+                layer_norm_epsilon is not positive and finite.
         """
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
         for name in (*sizes, "d_k", "d_v"):
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
+        if self.num_layers > MAX_LAYERS:
+            raise UserError(
+                f"model.num_layers={self.num_layers}: too many layers, at most {MAX_LAYERS}"
+            )
         if self.d_model % 2:
             raise UserError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:

@@ -1,13 +1,6 @@
-"""The number of parameters of a model and of operations of its training (Tables 2 and 3)."""
+"""The number of operations of a training, counted and as the paper estimates it (Table 2)."""
 
-from dataclasses import replace
-
-import torch
-from torch import nn
-
-from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
 
 PAPER_MODELS = {
     "base": TransformerConfig(),
@@ -26,28 +19,6 @@ PAPER_FLOPS = {
 }
 """Floating-point operations as section 6.1 estimates them: training time (12 hours and 3.5 days,
 section 5.2) x number of GPUs x sustained rate."""
-
-
-def count_parameters(config: TransformerConfig, vocab_size: int) -> int:
-    """Count the parameters of a model without allocating them.
-
-    Raises:
-        UserError: if a matrix has more elements than PyTorch can count.
-    """
-    try:
-        with torch.device("meta"):
-            model = new_transformer(replace(config, num_layers=1), vocab_size)
-    except (RuntimeError, TypeError, OverflowError):
-        raise UserError(
-            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
-            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
-        ) from None
-    layer = _elements(model.encoder) + _elements(model.decoder)
-    return _elements(model) + (config.num_layers - 1) * layer
-
-
-def _elements(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def step_flops(

@@ -16,13 +16,13 @@ from seq2seq.data.corpus import DataConfig
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.reproduction.cost import count_parameters
+from seq2seq.model.size import count_parameters
 from seq2seq.storage.checkpoint import new_transformer
 from seq2seq.training.config import TrainingConfig
 
 _VOCAB_SIZE = 509  # enough rows for statistics
 _MAX_PARAMETERS = 10**9
-_MAX_LAYERS = _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
+_MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,6 @@ def new_model(config: TransformerConfig) -> Transformer:
     Raises:
         UserError: if the model is too large to examine.
     """
-    _check_size("model.num_layers", config.num_layers, _MAX_LAYERS)
     _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

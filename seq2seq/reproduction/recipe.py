@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.data.batching import BatchStatistics
+from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.layers import StructureError, dropout_rates
@@ -38,10 +39,9 @@ def batch(subject: Subject) -> Finding:
         micro_batches * statistics.target_tokens,
     )
     where = f"on synthetic news; padding {statistics.padding:.1%}"
-    recorded = _recorded(subject, "train/source_tokens")
-    if recorded:
-        source = sum(record["train/source_tokens"] for record in recorded) / len(recorded)
-        target = sum(record["train/target_tokens"] for record in recorded) / len(recorded)
+    sources, targets = (_recorded(subject, f"train/{side}_tokens") for side in ("source", "target"))
+    if sources and targets:
+        source, target = sum(sources) / len(sources), sum(targets) / len(targets)
         where = "on average in the run"
     sides = (training.source_tokens, training.target_tokens)
     paper = (
@@ -71,7 +71,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
         counted, of a micro-batch's longer side.
     """
     budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
-    corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=min(250, budget))
+    corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(1, min(250, budget)))
     batching = training.batching(corpus, seed=1)
     batches = batching.epoch(0)
     longest = max(
@@ -81,11 +81,19 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     return batching.statistics(batches), longest
 
 
-def _recorded(subject: Subject, name: str) -> list[dict[str, float]]:
-    """Return the records of the run, if there is one, that have a metric of this name."""
+def _recorded(subject: Subject, name: str) -> list[float]:
+    """Return the values of this metric that the run, if there is one, has recorded.
+
+    Raises:
+        UserError: if one is not finite.
+    """
     path = subject.run / "metrics.jsonl" if subject.run else None
-    records = read_metrics(path) if path and path.is_file() else []
-    return [record for record in records if name in record]
+    if path is None or not path.is_file():
+        return []
+    values = [record[name] for record in read_metrics(path) if name in record]
+    if not all(map(math.isfinite, values)):
+        raise UserError(f"{path}: {name} has a value that is not finite")
+    return values
 
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
@@ -99,8 +107,7 @@ def steps(subject: Subject) -> Finding:
     }
     here = " or ".join(text for text, limit in limits.items() if limit is not None)
     right = _ends_after(subject, expected)
-    done = [record["step"] for record in _recorded(subject, "step")]
-    if done:
+    if done := _recorded(subject, "step"):
         here, right = f"{done[-1]:,} done, of {here}", done[-1] == expected
     return Finding.both(f"{here}; the paper's {subject.recipe} model: {expected:,}", right)
 

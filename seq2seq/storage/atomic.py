@@ -20,18 +20,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from seq2seq.errors import UserError
 from seq2seq.storage.strict import MAX_BYTES, parse_json
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Of files without a lock: some file systems have none.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+Pieces: TypeAlias = Iterable[bytes | memoryview]
 
 
 @contextmanager
@@ -110,27 +113,80 @@ def write_file(path: Path, content: bytes) -> None:
             file.write(content)
 
 
-def write_folder(
-    folder: Path, files: Mapping[str, bytes], replaces: Callable[[Path], bool] | None = None
-) -> None:
+def write_folder(folder: Path, files: Mapping[str, bytes | Pieces]) -> None:
     """Write a folder of files and a manifest of their sha256 whole or not at all.
 
     Args:
         folder: the final name.
-        files: contents by name.
-        replaces: see `new_folder`.
+        files: contents by name, each at once or in pieces.
 
     Raises:
         UserError: if it can't be written, or what is there must not be replaced; what was there
             before stays.
     """
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = json.dumps({"sha256": digests}, indent=2).encode()
+    digests = {}
     with _errors_as_user_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder, replaces) as fresh:
-            for name, content in {**files, MANIFEST: manifest}.items():
-                (fresh / name).write_bytes(content)
+        with new_folder(folder) as fresh:
+            for name, content in files.items():
+                digest = hashlib.sha256()
+                with (fresh / name).open("wb") as file:
+                    for piece in [content] if isinstance(content, bytes) else content:
+                        file.write(piece)
+                        digest.update(piece)
+                digests[name] = digest.hexdigest()
+            (fresh / MANIFEST).write_bytes(_manifest(digests))
+
+
+def add_file(folder: Path, name: str, content: bytes) -> None:
+    """Add a file to a folder with a manifest, which lists it once it is whole.
+
+    Raises:
+        UserError: if it can't be written; what was there before stays.
+    """
+    digests = _read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
+    write_file(folder / name, content)
+    write_file(folder / MANIFEST, _manifest(digests))
+
+
+def listed_files(folder: Path) -> set[str]:
+    """Return the names of the files that a folder's manifest lists.
+
+    Raises:
+        UserError: if the manifest is missing, unreadable or not one that was written.
+    """
+    return set(_read_manifest(folder))
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder, which is made if need be, so that no other process works in it.
+
+    A folder that is empty in the end is removed. A dead process holds no lock.
+
+    Raises:
+        UserError: if another process has locked it, or it can't be made.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock = folder / LOCK
+    with _errors_as_user_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        if not _takes_lock(descriptor, lock):
+            raise UserError(
+                f"{folder}: another process writes to it; wait until it ends, or choose another"
+                " folder"
+            )
+        try:
+            yield
+        finally:
+            _remove(lock)
+            for path in made:
+                with suppress(OSError):  # it holds something
+                    path.rmdir()
+    finally:
+        os.close(descriptor)
 
 
 def check_replaceable(folder: Path) -> None:
@@ -251,6 +307,22 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
         raise UserError(f"{path}: {error.strerror}") from error
     except MemoryError:
         raise UserError(f"{path}: too large for this machine's memory") from None
+
+
+def _takes_lock(descriptor: int, lock: Path) -> bool:
+    """Whether this process has the lock from now on."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one that had it may have removed the file in between.
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # some file systems have no locks
+        return True
+
+
+def _manifest(digests: Mapping[str, str]) -> bytes:
+    return json.dumps({"sha256": digests}, indent=2).encode()
 
 
 def _read_manifest(folder: Path) -> dict[str, str]:

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors.torch
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -22,8 +21,13 @@ from torch.optim import Optimizer
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
+    MANIFEST,
+    Pieces,
+    add_file,
+    listed_files,
     present_name,
     read_folder,
     remove_folder,
@@ -38,15 +42,17 @@ from seq2seq.storage.strict import (
     parse_settings,
     parse_tensors,
 )
+from seq2seq.storage.tensors import safetensors_pieces
 
 FORMAT = 2
 """The format to write; format 1, which had other names for the tensors, is still read."""
 
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
+_VALIDATED = "validated.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
-_MAX_LAYERS = 1000
+_MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -71,7 +77,12 @@ class TrainedModel:
 
 
 def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
-    """Make a model for this project's token ids."""
+    """Make a model for this project's token ids.
+
+    Raises:
+        UserError: if its weights are larger than this machine's memory.
+    """
+    _check_memory(config, vocab_size)
     return Transformer(config, vocab_size=vocab_size, padding_id=PADDING_ID, start_id=START_ID)
 
 
@@ -85,16 +96,40 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate.
+    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
 
     Raises:
         UserError: if a file is missing or damaged, or the weights are not those of the
             configuration.
     """
+    for _ in range(_MAX_READS):
+        place = present_name(folder)
+        before = _identity(place)
+        try:
+            found: TrainedModel | UserError = _load(place)
+        except UserError as error:
+            found = error
+        # Otherwise another process has replaced it, and it may be of two models.
+        if before == _identity(present_name(folder)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+    raise UserError(f"{folder}: replaced again and again while it was read; try again")
+
+
+def _load(folder: Path) -> TrainedModel:
     trained = _read_description(folder)
     trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
     trained.model.eval()
     return trained
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def find_model(run: Path) -> Path:
@@ -105,9 +140,9 @@ def find_model(run: Path) -> Path:
     """
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
-    kept = (present_name(run / name) for name in ("averaged", "best"))
-    for folder in (run, *kept, *reversed(checkpoints(run))):
-        if (folder / _WEIGHTS).is_file():
+    for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
+        # One that is just being replaced may be missed once, between its two names.
+        if any((present_name(folder) / _WEIGHTS).is_file() for _ in range(_MAX_READS)):
             return folder
     raise UserError(
         f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); models of other"
@@ -121,7 +156,7 @@ def save_checkpoint(
     """Write `checkpoints/step_<step>`: the model and what a resumed training needs.
 
     Raises:
-        UserError: if it can't be written; older checkpoints are untouched.
+        UserError: if it can't be written; other checkpoints are untouched.
     """
     folder = run / "checkpoints" / f"step_{step:08d}"
     names = [name for name, _ in trained.model.named_parameters()]
@@ -131,11 +166,32 @@ def save_checkpoint(
         for moment, value in state.items()
     }
     files = _model_files(trained)
-    files[_OPTIMIZER] = safetensors.torch.save(moments)
+    files[_OPTIMIZER] = safetensors_pieces(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
-    # Replace a damaged checkpoint of this step, even one without a manifest.
-    write_folder(folder, files, replaces=lambda damaged: True)
+    write_folder(folder, files)
     return folder
+
+
+def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
+    """Add the progress after the validation to a checkpoint, whose other files stay as they are.
+
+    Raises:
+        UserError: if it can't be written; the checkpoint is then one that is not validated yet.
+    """
+    add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
+
+
+def progress_file(folder: Path) -> Path:
+    """The file of a checkpoint that holds the training's progress: after the validation, if any.
+
+    Raises:
+        UserError: if the checkpoint's manifest is missing or damaged.
+    """
+    listed = listed_files(folder)
+    # A damaged name must not pass for a checkpoint that is not validated yet.
+    if unknown := listed - {*MODEL_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+        raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
+    return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
@@ -149,8 +205,8 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     """
     weights = _read_weights(folder, model)
     moments = _read_moments(folder, model)
-    path = folder / _PROGRESS
-    progress = parse_json(path, _read(folder, _PROGRESS, MAX_BYTES))
+    path = progress_file(folder)
+    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
     if not isinstance(progress, dict):
         raise UserError(f"{path}: damaged, no keys and values")
     model.load_state_dict(weights)
@@ -174,15 +230,16 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
-    """Find the newest checkpoint whose files are all present and undamaged; report newer ones."""
-    for parent in (run, run / "checkpoints"):
+    """Find the newest checkpoint whose files can all be read, undamaged; report newer ones."""
+    for parent in (run, run / "checkpoints", *checkpoints(run)):
         remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = _read_description(folder).model
             _read(folder, _WEIGHTS, max_bytes(_expected_weights(folder, model)))
             _read(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
-            _read(folder, _PROGRESS, MAX_BYTES)
+            for name in {_PROGRESS, progress_file(folder).name}:
+                _read(folder, name, MAX_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
         else:
@@ -190,14 +247,27 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     return None
 
 
-def remove_old(run: Path, newest: Path, keep: int) -> None:
-    """Keep the `keep` checkpoints up to `newest`, and remove the others.
+def set_aside_later(run: Path, newest: Path, report: Callable[[str], None]) -> None:
+    """Rename and report the checkpoints after the newest good one.
 
-    Checkpoints after it are damaged ones that a resumed training has skipped.
+    A training that goes on writes these steps anew, but they may be good ones that merely can't be
+    read at the moment: because of its permissions, an error of the disk or a newer format.
+
+    Raises:
+        OSError: if one can't be renamed.
     """
     folders = checkpoints(run)
-    end = folders.index(newest) + 1
-    for folder in folders[: max(0, end - keep)] + folders[end:]:
+    for folder in folders[folders.index(newest) + 1 :]:
+        aside = folder.with_name(f"unread_{folder.name}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        report(f"{folder} is kept as {aside.name}; remove it if you don't need it")
+
+
+def remove_old(run: Path, keep: int) -> None:
+    """Keep that many checkpoints, the newest, and remove the others."""
+    for folder in checkpoints(run)[:-keep]:
         remove_folder(folder)
 
 
@@ -229,16 +299,15 @@ def _without_dropout(config: TransformerConfig) -> TransformerConfig:
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
 
 
-def _model_files(trained: TrainedModel) -> dict[str, bytes]:
+def _model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
     config = {
         "format": FORMAT,
         "source_language": trained.source_language,
         "target_language": trained.target_language,
         "model": asdict(trained.model.config),
     }
-    weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
     return {
-        _WEIGHTS: safetensors.torch.save(weights),
+        _WEIGHTS: safetensors_pieces(trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
         _TOKENIZER: trained.tokenizer.model_bytes,
     }
@@ -259,8 +328,6 @@ def _read_config(folder: Path) -> _SavedConfig:
     example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
     check_schema(path, saved | {"model": {}}, example)
     config = parse_settings(path, saved["model"], TransformerConfig)
-    if config.num_layers > _MAX_LAYERS:
-        raise UserError(f"{path}: {config.num_layers:,} layers are too many: {_MAX_LAYERS} at most")
     return _SavedConfig(saved["format"], saved["source_language"], saved["target_language"], config)
 
 
@@ -271,18 +338,26 @@ def _read_description(folder: Path) -> TrainedModel:
         _read(folder, _TOKENIZER, _MAX_TOKENIZER_BYTES), str(folder / _TOKENIZER)
     )
     try:
-        # Takes no memory and no random numbers: the file's own tensors take the parameters' place.
-        with torch.device("meta"):
-            model = new_transformer(saved.model, tokenizer.vocab_size)
-    except (RuntimeError, TypeError) as error:
-        raise UserError(f"{folder / _CONFIG}: sizes too large to make a model") from error
-    if max_bytes(model.state_dict()) > _memory_bytes():
-        raise UserError(f"{folder / _CONFIG}: a model too large for this machine's memory")
+        _check_memory(saved.model, tokenizer.vocab_size)
+        # The file's own tensors take the place of its parameters.
+        model = empty_transformer(
+            saved.model,
+            vocab_size=tokenizer.vocab_size,
+            padding_id=PADDING_ID,
+            start_id=START_ID,
+        )
+    except UserError as error:
+        raise UserError(f"{folder / _CONFIG}: {error}") from None
     return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _check_memory(config: TransformerConfig, vocab_size: int) -> None:
+    parameters = count_parameters(config, vocab_size)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if parameters * torch.float32.itemsize > memory:
+        raise UserError(
+            f"a model of {parameters:,} parameters is too large for this machine's memory"
+        )
 
 
 def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:

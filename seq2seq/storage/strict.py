@@ -22,13 +22,13 @@ MAX_BYTES = 64 * 1024
 """The largest file of settings that is read; this program's are far smaller."""
 
 _MAX_DIGITS = 19
-_DTYPES = {
+DTYPES = {
     "torch.float32": "F32",
     "torch.float64": "F64",
     "torch.float16": "F16",
     "torch.bfloat16": "BF16",
 }
-_LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
+LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
 
 S = TypeVar("S")
 
@@ -93,7 +93,7 @@ def parse_settings(path: Path, saved: dict[str, Any], schema: type[S]) -> S:
 def max_bytes(expected: Mapping[str, "Tensor"]) -> int:
     """Return the largest size of a safetensors file of these tensors (meta tensors suffice)."""
     data = sum(value.numel() * value.element_size() for value in expected.values())
-    return _LENGTH_BYTES + _max_header_bytes(expected) + data
+    return LENGTH_BYTES + _max_header_bytes(expected) + data
 
 
 def parse_tensors(
@@ -115,7 +115,7 @@ def parse_tensors(
 
     header = _read_header(path, content, _max_header_bytes(expected))
     found = {name: _describe(path, name, entry) for name, entry in header.items()}
-    wanted = {name: f"{_DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
+    wanted = {name: f"{DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
     odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if odd:
         is_, should = (names.get(odd[0], "absent") for names in (found, wanted))
@@ -138,6 +138,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise ValueError(f"the key {key[:100]!r} occurs twice")
+        if isinstance(value, str):
+            value.encode()  # an error if it contains half a surrogate pair
         found[key] = value
     return found
 
@@ -178,13 +180,13 @@ def _max_header_bytes(expected: Mapping[str, "Tensor"]) -> int:
 
 
 def _read_header(path: Path, content: bytes, max_length: int) -> dict[str, object]:
-    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    if len(content) < _LENGTH_BYTES or length > len(content) - _LENGTH_BYTES:
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or length > len(content) - LENGTH_BYTES:
         raise UserError(f"{path}: not a safetensors file: its header is longer than the file")
     if length > max_length:
         raise UserError(f"{path}: not a safetensors file of this model: a header of {length} bytes")
     try:
-        header = parse_json(path, content[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        header = parse_json(path, content[LENGTH_BYTES : LENGTH_BYTES + length])
     except UserError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise UserError(f"{path}: not a safetensors file: its header is {reason}") from None

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from seq2seq.data.batching import Indices
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.device import OutOfMemoryError
+from seq2seq.errors import OutOfMemoryError
 from seq2seq.model import Transformer
 
 
@@ -68,7 +68,8 @@ def preserve_state(
     training = model.training
     model.train()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        # The gradients of other slices, and Adam's two moments from the first update on.
+        # The gradients of other slices, and Adam's two moments from the first update on. The copy
+        # of the model that a validation makes takes the place of the gradients.
         copies = 1 if optimizer.state else 3
         reserved = [torch.empty_like(p) for p in model.parameters() for _ in range(copies)]
         try:

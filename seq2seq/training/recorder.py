@@ -1,17 +1,26 @@
 """The records of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
+import io
 import json
+import logging
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from seq2seq.errors import UserError
 from seq2seq.storage.atomic import read_regular_file, write_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display
 from seq2seq.training.progress import Progress
 
-_MAX_BYTES = 2**30  # millions of records
+logger = logging.getLogger("seq2seq")
+
+_MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
+_MAX_RECORD_BYTES = 64 * 1024
+_MAX_DIGITS = 18
 
 
 class Recorder(Protocol):
@@ -53,11 +62,17 @@ class NullRecorder:
 class RunRecorder:
     """Records a training in its run folder and shows it.
 
+    What can't be recorded while the training goes on is warned about once; it ends no training.
+
     Args:
         run: the run folder.
         progress: the progress so far; records of later steps are dropped, since those steps will
             be repeated.
         config: the limits of the training.
+
+    Raises:
+        UserError: if the metrics of an earlier part can't be read, or written again.
+        OSError: if there can be no folder for TensorBoard.
     """
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
@@ -68,10 +83,13 @@ class RunRecorder:
         self.path = run / "metrics.jsonl"
         self.picture = run / "learning_curve.png"
         self.records: list[dict[str, float]] = []
+        self.failed: set[str] = set()
         if self.path.exists():
-            self.records = [r for r in read_metrics(self.path) if r["step"] <= progress.step]
-        content = "".join(json.dumps(record) + "\n" for record in self.records)
-        write_file(self.path, content.encode())
+            earlier = list(read_metrics(self.path))
+            if damaged := len(self.path.read_bytes().splitlines()) - len(earlier):
+                logger.warning(f"{self.path}: {damaged:,} lines are no records; they are left out")
+            self.records = [record for record in earlier if record["step"] <= progress.step]
+        self._write_records()
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=progress.step + 1)
         self.display = Display(progress, config.max_steps, config.max_minutes)
 
@@ -88,23 +106,46 @@ class RunRecorder:
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
         """Write a validation's metrics to all outputs and redraw the learning curve."""
-        self._write(progress.step, metrics)
-        self.writer.flush()
-        draw_learning_curve(self.records, self.picture)
         self.display.log_validation(progress, metrics, is_best=is_best)
+        self._write(progress.step, metrics)
+        with self._or_warn(self.writer.log_dir):
+            self.writer.flush()
+        with self._or_warn(self.picture):
+            draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
         """Close the progress bar and the event file."""
         self.display.close()
-        self.writer.close()
+        with self._or_warn(self.writer.log_dir):
+            self.writer.close()
 
     def _write(self, step: int, metrics: Mapping[str, float]) -> None:
         record = {"step": step, **metrics}
         self.records.append(record)
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
+        with self._or_warn(self.path):
+            if str(self.path) in self.failed:  # a record may be missing, or be there in part
+                self._write_records()
+                self.failed.discard(str(self.path))
+            else:
+                with self.path.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+        with self._or_warn(self.writer.log_dir):
+            for name, value in metrics.items():
+                self.writer.add_scalar(name, value, step)
+
+    def _write_records(self) -> None:
+        content = "".join(json.dumps(record) + "\n" for record in self.records)
+        write_file(self.path, content.encode())
+
+    @contextmanager
+    def _or_warn(self, path: str | Path) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # matplotlib and TensorBoard raise whatever a setting leads to
+            if str(path) not in self.failed:
+                self.failed.add(str(path))
+                reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
+                logger.warning(f"{path}: not written: {reason}; the training goes on without it")
 
 
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
@@ -128,20 +169,28 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure.savefig(path, dpi=110)
 
 
-def read_metrics(path: Path) -> list[dict[str, float]]:
+def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     """Read the records of a `metrics.jsonl`; skip damaged lines, such as an incomplete one.
 
+    An integer that no training counts to reads as infinity.
+
+    An integer that no training counts to reads as infinity.
+
     Raises:
-        UserError: if the file can't be read.
+        UserError: if the file can't be read, or is larger than a training writes.
     """
-    records = []
-    for line in read_regular_file(path, _MAX_BYTES).split(b"\n"):
+    for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
         try:
-            record = json.loads(line)
+            record = json.loads(line[:_MAX_RECORD_BYTES], parse_int=_parse_int)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and all(
-            type(value) in (int, float) for value in record.values()
+        if (
+            isinstance(record, dict)
+            and all(type(value) in (int, float) for value in record.values())
+            and type(record.get("step")) is int
         ):
-            records.append(record)
-    return records
+            yield record
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf

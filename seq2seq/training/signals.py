@@ -1,17 +1,34 @@
-"""SIGTERM and Ctrl-C: exit at once if there is nothing to save, else save first."""
+"""Signals that end a training: exit at once if there is nothing to save, else save first.
+
+They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, by which
+schedulers announce the end of a job.
+"""
 
 import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 logger = logging.getLogger("seq2seq")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle the signals, but not those that are ignored, as under nohup; return what did before.
+
+    Ctrl-C is always handled: a shell ignores it in its background jobs, where `kill -INT` is meant.
+    """
+    handled = [
+        number
+        for number in _SIGNALS
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    return {number: signal.signal(number, handler) for number in handled}
 
 
 @contextmanager
@@ -29,7 +46,7 @@ def exit_on_signals() -> Iterator[list[int]]:
         received.append(number)
         raise SystemExit(128 + number)
 
-    handlers = {number: signal.signal(number, leave) for number in _SIGNALS}
+    handlers = _install(leave)
     try:
         yield received
     finally:
@@ -45,19 +62,20 @@ class StopSignals:
     """A context that records signals, so that the training can save and end.
 
     Args:
-        second_ends: whether a second signal has its previous effect; with several
-            processes, one signal may arrive several times: from torchrun, from the scheduler.
+        second_ends: whether Ctrl-C after a first signal has its previous effect; with several
+            processes, one Ctrl-C arrives several times. The other signals may always arrive twice:
+            SIGHUP comes from the terminal that closes and from its shell.
     """
 
     def __init__(self, *, second_ends: bool) -> None:
         self.second_ends = second_ends
         self.received: int | None = None
         self._interruptible = False
-        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
         """Start recording signals."""
-        self._handlers = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        self._handlers = _install(self._note)
         return self
 
     def __exit__(
@@ -67,7 +85,8 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         """Restore the previous handlers."""
-        self._restore()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def interruptible(self, act: Callable[[], T]) -> T | None:
         """Return `act()`, or None if a signal has come or comes before it returns."""
@@ -82,12 +101,8 @@ class StopSignals:
         return result
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.received = number
+        self.received = self.received or number
         if self.second_ends:
-            self._restore()
+            signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])
         if self._interruptible:
             raise _Interrupted
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The training loop (section 5): update, validate, save, until the end."""
+"""The training loop (section 5): update, save, validate, until the end."""
 
 import math
 import time
@@ -28,7 +28,8 @@ from seq2seq.training.recorder import Recorder
 from seq2seq.training.signals import StopSignals
 
 Validate = Callable[[], Mapping[str, float]]
-Save = Callable[[bool], None]
+Save = Callable[[], None]
+SaveValidation = Callable[[bool], None]
 
 
 class DivergenceError(UserError):
@@ -113,18 +114,29 @@ class Trainer:
         self.signal: int | None = None
         """A signal received by any of the processes."""
 
-    def train(self, recorder: Recorder, *, validate: Validate, save: Save) -> None:
-        """Train from `progress` until a limit or a signal; the last action is a save.
+    def train(
+        self,
+        recorder: Recorder,
+        *,
+        validate: Validate,
+        save: Save,
+        save_validation: SaveValidation,
+    ) -> None:
+        """Train from `progress` until a limit or a signal; all updates are saved then.
+
+        A checkpoint is written before it is validated: if the validation fails, no update is lost,
+        and the resumed training begins with that validation.
 
         Args:
-            recorder: receives metrics and progress.
+            recorder: receives metrics and progress; it must not raise.
             validate: returns the metrics of a validation, `valid/bleu` among them.
-            save: writes a checkpoint of model, optimizer and progress; its argument is whether the
-                model is the best so far.
+            save: writes a checkpoint of model, optimizer and progress.
+            save_validation: adds the progress after a validation to that checkpoint; its argument
+                is whether the model is the best so far.
 
         Raises:
             DivergenceError: if the loss or a gradient is not finite.
-            UserError: if a save fails.
+            UserError: if a save or a validation fails.
         """
         progress = self.progress
         progress.ended = ""  # a finished training may be resumed with higher limits
@@ -142,33 +154,34 @@ class Trainer:
                     if progress.validation_pending or progress.step % self.config.log_steps == 0:
                         recorder.record_metrics(progress, progress.unrecorded.summary())
                         progress.unrecorded = RunningMetrics()
-                if progress.validation_pending or self.signal:
-                    is_best = self._validate(recorder, validate)
-                    self.world.on_main(partial(save, is_best))
-                    self._agree()
+                    if progress.validation_pending or self.signal:
+                        self.world.on_main(save)
+                if progress.validation_pending and not self.signal:
+                    self._validate(recorder, validate, save_validation)
                     checkpoint_seconds = progress.seconds
 
-    def _validate(self, recorder: Recorder, validate: Validate) -> bool:
-        """Validate, unless a signal comes first; return whether the model is the best so far.
+    def _validate(
+        self, recorder: Recorder, validate: Validate, save_validation: SaveValidation
+    ) -> None:
+        """Validate, unless a signal comes first, which leaves the validation pending.
 
-        A signal leaves the validation pending. The validation may end the training, by patience.
+        The validation may end the training, by patience.
         """
-        if self.signal:
-            return False
         metrics = self.world.on_main(lambda: self.signals.interruptible(validate))
         self.model.train()
         self._agree()
         if metrics is None:
-            return False
+            return
         progress = self.progress
         progress.validation_pending = False
         is_best = progress.record_bleu(metrics["valid/bleu"])
-        recorder.record_validation(progress, metrics, is_best=is_best)
         progress.ended = self.limit_reached()
-        return is_best
+        self.world.on_main(partial(save_validation, is_best))
+        recorder.record_validation(progress, metrics, is_best=is_best)
+        self._agree()
 
     def _checkpoint_is_due(self, checkpoint_seconds: float) -> bool:
-        """Return whether to validate and save after this step: by count, by time, or at the end."""
+        """Return whether to save and validate after this step: by count, by time, or at the end."""
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
         by_steps = steps is not None and self.progress.step % steps == 0
         since = self.progress.seconds - checkpoint_seconds

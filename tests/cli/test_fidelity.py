@@ -76,23 +76,9 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "not a configuration of this program" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400"])
-def test_a_validation_that_is_not_finite_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str
-) -> None:
-    run = write_run(tmp_path / "run")
-    metrics = run / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace("7.4", value))
-    assert main(["table3", str(run)]) == 1
-    assert "not finite" in capsys.readouterr().err
-
-
-def test_the_parameters_of_a_run_with_absurd_sizes_are_counted_or_refused_at_once(
+def test_absurd_sizes_are_refused_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deep = write_run(tmp_path / "deep", model=replace(MODEL, num_layers=10**9))
-    assert main(["table3", "--json", str(deep)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["run"]["parameters"] > 10**13
     wide = write_run(tmp_path / "wide", model=replace(MODEL, d_model=4 * 10**12))
     assert main(["table3", str(wide)]) == 1
     error = capsys.readouterr().err

@@ -69,6 +69,12 @@ def test_standard_streams_that_can_t_be_used(
     assert result.stderr.count(b"\n") == 1
 
 
+def test_without_standard_error_no_message_is_among_the_results(tmp_path: Path) -> None:
+    command = f"'{sys.executable}' -m seq2seq score -i missing -r missing 2>&-"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stdout) == (1, b"")
+
+
 def test_a_fault_of_the_program_is_one_line(
     monkeypatch: pytest.MonkeyPatch, seq2seq: Callable
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+
+from seq2seq.cli.overrides import quote_texts
 
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
@@ -206,6 +209,7 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("model=smal", "no such choice: model=smal; did you mean small?"),
         ("data=multi30", "did you mean multi30k?"),
         ("training.max_steps=many", "training.max_steps"),
+        ("model.num_layers=1001", "model.num_layers=1001"),
         ("model.num_heads=7", "does not divide into 7 heads"),
         ("training.label_smoothing=1.5", "training.label_smoothing=1.5"),
         ("device=quantum", "device 'quantum' can't be used here"),
@@ -219,6 +223,101 @@ def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str
     assert message in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--run", "--multirun"], "--run and --multirun exclude each other"),
+        (["--multirun", "--cfg", "job"], "--multirun and --cfg exclude each other"),
+        (["--resolve"], "--resolve is for --cfg"),
+        (["--experimental-rerun", "config.pickle"], "reads a pickle"),
+    ],
+)
+def test_flags_that_hydra_would_fail_on_get_one_line(
+    seq2seq: Callable, flags: list[str], message: str
+) -> None:
+    result = seq2seq("train", *flags)
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_without_a_home_folder_the_cache_is_asked_for(
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "cache=null"]
+    result = seq2seq("train", *words)
+    assert result.code == 1
+    assert result.err.splitlines()[-1].startswith("seq2seq: you have no home folder: give cache=")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_home_folder_that_is_not_there_is_named(seq2seq: Callable) -> None:
+    result = seq2seq("score", "-i", "~nobody.of.this.name/x", "-r", "x")
+    assert result.code == 1
+    assert "no home folder for a path that begins with ~" in result.err
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_pair_without_learned_positions_is_named_before_the_start(
+    corpus, seq2seq: Callable, tmp_path: Path, split: str
+) -> None:
+    for side in ("source", "target"):
+        lines = (corpus.folder / f"{split}.{side}").read_text().splitlines()
+        lines[12] = " ".join(["seven"] * 30)
+        (tmp_path / side).write_text("\n".join(lines) + "\n")
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "model.positions=learned"]
+    words += [f"data.{split}.{side}={tmp_path / side}" for side in ("source", "target")]
+    result = seq2seq("train", *words, "model.max_learned_positions=29")
+    assert result.code == 1
+    assert f"seq2seq: {tmp_path / 'source'}:13: " in result.err.splitlines()[-1]
+    assert "but positions are learned up to 29" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_link_deep_in_a_run_folder_is_refused(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    link = run / "checkpoints" / "step_00000750" / "link"
+    link.symlink_to(tmp_path)
+    words = [*corpus.overrides(), "model.d_model=64", f"run_dir={run}", "resume=true"]
+    result = seq2seq("train", *words, "training.max_steps=760")
+    assert result.code == 1
+    assert f"{link}: a link or a device in the run folder" in result.err
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "train.log", "thesis"])
+def test_a_folder_of_other_things_is_not_written_to(
+    corpus, seq2seq: Callable, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("years: 7\n")
+    result = seq2seq("train", *corpus.overrides(), f"run_dir={tmp_path}", "training.max_steps=1")
+    assert result.code == 1
+    assert "already exists; choose another run_dir" in result.err
+    assert {path.name for path in tmp_path.iterdir()} == {name}
+
+
+def test_a_corpus_too_small_for_a_step_leaves_no_folder(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    for side in ("source", "target"):
+        lines = (corpus.folder / f"train.{side}").read_text().splitlines()
+        (tmp_path / side).write_text("\n".join(lines[:20]) + "\n")
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'deep' / 'run'}", "training.max_steps=1"]
+    words += [f"data.train.{side}={tmp_path / side}" for side in ("source", "target")]
+    result = seq2seq("train", *words, "data.tokenizer.vocab_size=30")
+    assert result.code == 1
+    assert "can't be filled" in result.err.splitlines()[-1]
+    assert not (tmp_path / "deep").exists()
+    words += ["training.source_tokens=50", "training.target_tokens=50"]
+    assert seq2seq("train", *words, "data.tokenizer.vocab_size=30").code == 0
 
 
 def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) -> None:
@@ -267,3 +366,35 @@ def test_the_configuration_is_printed(seq2seq: Callable) -> None:
     result = seq2seq("train", "--cfg", "job", "model=tiny")
     assert result.code == 0
     assert "d_model: 128" in result.out
+
+
+NAMES = ["für.en", "a=b", "a,b", "(a)", "{a: b}", "[a]", "a'b", 'a"b', "a#b", "~a", "a b", "a:b"]
+NAMES += ["a%b", "null", "100", "1e3", "true", "a\\", "😀.gz", '\\"', "$HOME", "a*b?", "a\nb"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_name_is_read_as_it_was_typed(name: str) -> None:
+    from seq2seq.cli.fidelity import compose_config
+
+    config = compose_config(["data=files", f"data.train.source={name}", f"cache=./{name}"])
+    assert config.data.train.source == (None if name == "null" else name)
+    assert config.cache == f"./{name}"
+
+
+def test_an_absent_file_of_any_name_is_named(seq2seq: Callable, tmp_path: Path) -> None:
+    result = seq2seq(
+        "train",
+        "data=files",
+        f"data.train.source={tmp_path}/für [1], (2)=3.en",
+        "data.train.target=x",
+        f"cache={tmp_path}",
+    )
+    assert result.code == 1
+    assert "für [1], (2)=3.en: can't be read: No such file" in result.err
+
+
+def test_texts_are_still_swept_over() -> None:
+    assert quote_texts(["run_dir=a,b", "cache=ü,b"], multirun=True) == [
+        "run_dir=a,b",
+        'cache="ü,b"',
+    ]

@@ -154,6 +154,28 @@ def test_concatenated_archives_read_as_one(tmp_path: Path, suffix: str) -> None:
     assert list(read_text_lines(path)) == ["one", "two", "three"]
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
+@pytest.mark.parametrize("damage", ["a flipped bit", "garbage", "cut"])
+def test_a_damaged_second_stream_is_noticed(tmp_path: Path, suffix: str, damage: str) -> None:
+    second = bytearray(COMPRESSORS[suffix](b"three\n" * 999))
+    second[1] ^= damage == "a flipped bit"
+    tail = {"garbage": b"garbage", "cut": second[:9]}.get(damage, second)
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](b"one\ntwo\n") + bytes(tail))
+    with pytest.raises(UserError, match=str(path)):
+        list(read_text_lines(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
+@pytest.mark.parametrize("zeros", [4, 400_000])
+def test_zeros_between_and_after_streams_are_no_text(
+    tmp_path: Path, suffix: str, zeros: int
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(b"".join(COMPRESSORS[suffix](s) + bytes(zeros) for s in (b"a\nb", b"c\nd\n")))
+    assert list(read_text_lines(path)) == ["a", "bc", "d"]
+
+
 def test_a_streaming_zstandard_archive_is_read(tmp_path: Path) -> None:
     # Written without its content size, as `zstd` does from a pipe.
     writer = zstandard.ZstdCompressor().compressobj()

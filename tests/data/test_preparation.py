@@ -442,8 +442,50 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
     config = configure(tmp_path, train, valid)
     prepare(replace(config, test=config.valid), tmp_path / "cache", log)
     assert prepared.warnings[0] in "\n".join(log)  # also when the folder is reused
-    prepare(replace(config, test=config.valid), tmp_path / "other", log)
-    assert "3 of 5 different test pairs are training pairs too" in log
+    # The test split is no part of what is prepared, and is compared whenever it is given.
+    for _ in range(2):
+        assert "reusing" in log
+        assert "3 of 5 different test pairs are training pairs too" in log
+        log.clear()
+        prepare(replace(config, test=config.valid), tmp_path / "cache", log)
+    log.clear()
+    prepare(config, tmp_path / "cache", log)
+    assert "test pairs" not in log
+    absent = SplitConfig(source=str(tmp_path / "absent"), target=str(tmp_path / "absent2"))
+    with pytest.raises(UserError, match="absent"):
+        prepare(replace(config, test=absent), tmp_path / "cache", log)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["replaced", "and put back"])
+def test_text_that_is_replaced_while_it_is_prepared_is_not_cached(
+    tmp_path: Path, log: Log, back: bool
+) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    source = Path(str(config.train.source))
+    kept, other = source.with_suffix(".kept"), source.with_suffix(".other")
+    other.write_text("".join(f"{pair.source}\n" for pair in sentences(300, seed=2)))
+
+    def replace_text(line: str) -> None:
+        log(line)
+        if "preparing" in line:
+            source.rename(kept)
+            other.rename(source)
+            if back:
+                source.rename(other)
+                kept.rename(source)
+
+    with pytest.raises(UserError, match="was changed while it was read"):
+        prepare(config, tmp_path / "cache", replace_text)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_pipe_is_no_text_to_train_on(tmp_path: Path, log: Log, split: str) -> None:
+    config = configure(tmp_path, sentences(300, seed=1))
+    os.mkfifo(tmp_path / "pipe")
+    pipe = SplitConfig(source=str(tmp_path / "pipe"), target=config.train.target)
+    with pytest.raises(UserError, match="pipe: not a regular file"):
+        prepare(replace(config, **{split: pipe}), tmp_path / "cache", log)
 
 
 def shifted(pairs: list[SentencePair], start: int) -> list[SentencePair]:

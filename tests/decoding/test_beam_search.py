@@ -340,6 +340,19 @@ def test_the_length_penalty_is_that_of_wu_et_al() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
+def test_a_sentence_that_can_t_end_is_an_error_of_its_own(beam: int) -> None:
+    def step(tokens: Tensor, state: Prefixes) -> Tensor:
+        logits = torch.zeros(len(tokens), 5)
+        logits[:, END] = -math.inf
+        return logits
+
+    config = SearchConfig(beam_size=beam)
+    state, lengths = Prefixes([0, 1]), torch.tensor([3, 5])
+    with pytest.raises(UserError, match="no continuation has a probability above zero"):
+        beam_search(step, state, lengths, config, start_id=START, end_id=END)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
 def test_nan_is_an_error(beam: int) -> None:
     def step(tokens: Tensor, state: Prefixes) -> Tensor:
         return torch.full((len(tokens), 5), math.nan)

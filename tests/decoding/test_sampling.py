@@ -214,10 +214,19 @@ def test_a_sample_depends_on_neither_batch_mates_nor_the_number_of_samples() -> 
     assert other != together
 
 
-def test_nan_is_an_error() -> None:
-    with pytest.raises(UserError, match="NaN"):
+@pytest.mark.parametrize(
+    ("logit", "says"),
+    [(math.nan, "NaN"), (-math.inf, "no continuation has a probability above zero")],
+)
+def test_an_output_without_probability_is_an_error(logit: float, says: str) -> None:
+    def step(tokens: Tensor, state: Rows) -> Tensor:
+        logits = torch.zeros(len(tokens), 5)
+        logits[:, END] = logit
+        return logits
+
+    with pytest.raises(UserError, match=says):
         sample(
-            lambda tokens, state: torch.full((len(tokens), 5), math.nan),
+            step,
             Rows([0, 1]),
             torch.tensor([3, 5]),
             SamplingConfig(top_k=2, top_p=0.5),

@@ -1,7 +1,10 @@
 """Text in, text out: order, blank lines, batches and limits, with a tiny random model."""
 
+import os
 import random
+import signal
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -19,6 +22,7 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
+from seq2seq.kernels.threads import process_lock
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel
@@ -469,7 +473,7 @@ def test_log_probabilities_come_in_order_whatever_the_batch(
 
 
 def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTranslator) -> None:
-    with pytest.raises(UserError, match="2 sources and 1 translations"):
+    with pytest.raises(UserError, match="2 sources but 1 translations"):
         make_translator().log_probabilities(["a child", "the sea"], ["a"])
     translator = make_translator(max_source_tokens=12)
     long = "the long road home " * 9
@@ -494,3 +498,55 @@ def test_padding_and_start_symbol_never_come_out(
     options = TranslationOptions(device="cpu", search=search)
     (translation,) = Translator(TrainedModel(model, tokenizer, "a", "b"), options).translate(["a"])
     assert set(translation.candidates[0].pieces) == set(tokenizer.pieces([7]))
+
+
+def test_a_single_string_is_no_list_of_lines(make_translator: MakeTranslator) -> None:
+    translator = make_translator()
+    calls: list[Callable[[], object]] = [
+        lambda: translator.translate("a man"),
+        lambda: translator.translate(["a man"], "a"),
+        lambda: list(translator.translate_stream("a man")),
+        lambda: translator.log_probabilities("a", ["a"]),
+        lambda: translator.log_probabilities(["a"], "a"),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="is a single string: give a list of lines"):
+            call()
+    with pytest.raises(ValueError, match="chunk_lines=0: must be at least 1"):
+        list(translator.translate_stream(["a man"], chunk_lines=0))
+
+
+def test_a_child_process_translates_while_a_thread_of_its_parent_does(
+    make_translator: MakeTranslator,
+) -> None:
+    translator = make_translator()
+    expected = texts_of(translator.translate(["a man sees the sea."]))
+    within, leave = threading.Event(), threading.Event()
+
+    def occupy() -> None:
+        with process_lock():
+            within.set()
+            leave.wait()
+
+    thread = threading.Thread(target=occupy)
+    thread.start()
+    within.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside a thread
+        child = os.fork()
+    if not child:
+        signal.alarm(20)
+        found = texts_of(translator.translate(["a man sees the sea."]))
+        os._exit(0 if found == expected else 1)
+    leave.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_attention_that_is_not_a_number_is_an_error(make_translator: MakeTranslator) -> None:
+    translator = make_translator()
+    with torch.no_grad():
+        for parameter in translator.model.parameters():
+            parameter.fill_(1e38)
+    with pytest.raises(UserError, match="NaN"):
+        translator.attention("a man", "the sea")

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation import scores
 from seq2seq.evaluation.scores import (
+    MAX_TER_WORDS,
     Score,
     ScoreConfig,
     bleu,
@@ -24,6 +26,7 @@ from seq2seq.evaluation.scores import (
     named_test_set,
     score_all,
     ter,
+    too_long_for_ter,
 )
 
 REFERENCES = [
@@ -208,3 +211,18 @@ def test_a_test_set_that_can_t_be_downloaded_is_one_line(
     with pytest.raises(UserError, match="-t wmt14: the test set could not be downloaded") as error:
         named_test_set("wmt14", "en-de")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["ab cde " * 14_285, "word " * 251], ids=["100,000", "251"])
+def test_ter_is_left_out_where_a_line_is_too_long_for_it(line: str) -> None:
+    started = time.perf_counter()
+    names = [score.name for score in score_all(["a b", line], [["a b", line]])]
+    assert names == ["BLEU", "chrF2", "exact match"]
+    assert time.perf_counter() - started < 20  # 1 s on an idle machine
+    assert "line 2 has" in too_long_for_ter([["a"], ["a b", line]])
+
+
+def test_ter_is_computed_up_to_its_longest_line() -> None:
+    line = "word " * MAX_TER_WORDS
+    assert "TER" in [score.name for score in score_all([line], [[line]])]
+    assert too_long_for_ter([[line], ["x" * 10_000]]) == ""

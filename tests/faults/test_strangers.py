@@ -23,7 +23,7 @@ from seq2seq.storage.atomic import MANIFEST
 from seq2seq.storage.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
-OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
+OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 CANARY = "canary"
 """A file that only executed code creates."""
@@ -107,6 +107,33 @@ def ordinary_start_symbol(folder: Path) -> None:
     replace(TOKENIZER, content.replace(control, control[:-1] + b"\x04"))(folder)
 
 
+def edit_bytes(name: str, old: bytes, new: bytes) -> Change:
+    def change(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        assert old in content
+        replace(name, content.replace(old, new, 1))(folder)
+
+    return change
+
+
+def varint(value: int) -> bytes:
+    head, rest = value & 0x7F, value >> 7
+    return bytes([head | 0x80]) + varint(rest) if rest else bytes([head])
+
+
+def set_field(message: int, field: int, text: bytes) -> Change:
+    """Add a text to a message within the tokenizer; what comes last is what holds."""
+
+    def tagged(number: int, content: bytes) -> bytes:
+        return varint(number << 3 | 2) + varint(len(content)) + content
+
+    def change(folder: Path) -> None:
+        content = (folder / TOKENIZER).read_bytes()
+        replace(TOKENIZER, content + tagged(message, tagged(field, text)))(folder)
+
+    return change
+
+
 MODELS: dict[str, tuple[Change, str]] = {
     "a pickle as safetensors": (replace(WEIGHTS, pickle.dumps(Executed())), WEIGHTS),
     "a pickle as tokenizer": (replace(TOKENIZER, pickle.dumps(Executed())), TOKENIZER),
@@ -157,6 +184,22 @@ MODELS: dict[str, tuple[Change, str]] = {
     "a link for a file": (link, "a link"),
     "a device for the manifest": (device, "a link"),
     "an ordinary piece <s>": (ordinary_start_symbol, "<s>"),
+    "an unknown piece that is written as 20 MB": (
+        set_field(2, 44, b"?" * 20 * 2**20),
+        "a piece of more than 1,000 characters",
+    ),
+    "a character that is read as 20 MB": (
+        set_field(3, 2, (0).to_bytes(4) + b"?" * 20 * 2**20),
+        "writes more than 1,000 bytes for a character",
+    ),
+    "a piece that is not UTF-8": (
+        edit_bytes(TOKENIZER, "▁th".encode(), b"\xe2\x96\xffth"),
+        "not a SentencePiece model",
+    ),
+    "half a surrogate pair for a language": (
+        edit(CONFIG, '"target_language": "de"', '"target_language": "\\ud800"'),
+        "surrogates not allowed",
+    ),
     "thirty million pieces": (replace(TOKENIZER, b"\x0a\x00" * 30_000_000), "1,000,000 pieces"),
 }
 
@@ -316,12 +359,34 @@ def test_a_link_in_a_hostile_run_is_never_written_through(
     assert mine.read_text() == "mine"
 
 
+# Each key is thirty times the one before: 30^4 x 100 characters.
+CHAIN = 'data:\n  name: "' + "x" * 100 + '"\n'
+for key, before in zip(
+    ("source_language", "target_language", "dataset", "dataset_config"),
+    ("name", "source_language", "target_language", "dataset"),
+    strict=True,
+):
+    CHAIN += f'  {key}: "' + 30 * f"\\x24{{data.{before}}}" + '"\n'
+
+
 @pytest.mark.parametrize(
     "content",
     [
         f'!!python/object/apply:os.system ["touch {CANARY}"]',
         f"device: !!python/object/apply:os.system ['touch {CANARY}']",
         "device: ${oc.env:HOME}",
+        'device: "\\x24{oc.env:HOME}"',
+        'device: "\\u0024{oc.env:HOME}"',
+        'device: "$\\\n  {oc.env:HOME}"',
+        '"\\x24{oc.env:HOME}": 1',
+        CHAIN,
+        "model: {num_layers: 100000}",
+        "model: {num_layers: 1000000000}",
+        f"model: {{d_ff: 0x{'f' * 50_000}}}",
+        "model: {d_ff: 1000000000000000000000}",
+        f"model: {{d_ff: '{'9' * 4000}'}}",
+        "data: {tokenizer: {vocab_size: 100000000000}}",
+        "heartbeat_timeout: .nan",
         "a: &a [x, x, x]\nb: &b [*a, *a, *a]\nseed: *b",
         "[" * 30_000,
         "seed: many",
@@ -348,3 +413,49 @@ def test_folders_that_are_no_checkpoints_are_none(model: Path) -> None:
         (model / "checkpoints" / name).mkdir()
     names = [folder.name for folder in checkpoints(model)]
     assert names == ["step_99999999", "step_100000000"]
+
+
+VALIDATED = '{"step": 9, "valid/perplexity": 2.0, "valid/bleu": 9.0}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (VALIDATED.replace("9.0", "NaN"), "not finite"),
+        (VALIDATED.replace("2.0", "-Infinity"), "not finite"),
+        (VALIDATED.replace("2.0", "1e400"), "not finite"),
+        (VALIDATED.replace("9.0", "9" * 4000), "not finite"),
+        (VALIDATED.replace(": 9,", ": Infinity,"), "no validation in it"),
+        ("[" * 30_000, "no validation in it"),
+        ("[" + "[]," * 20_000_000, "no validation in it"),
+        ('{"step":1}\n' * 10_000_000, "no validation in it"),
+        ("\0" * 2**27 + "\0", "can't hold more"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_stranger_s_record_is_not_compared(
+    model: Path, content: str, says: str, capfd: pytest.CaptureFixture[str], trial: Callable
+) -> None:
+    (model / "config.yaml").write_text("model: {num_layers: 1, d_model: 8, num_heads: 2}")
+    (model / "metrics.jsonl").write_text(content)
+    with trial("a run folder from a stranger"):
+        refused(capfd, ["table3", str(model)], says)
+
+
+def test_an_infinite_record_is_not_examined(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (model / "config.yaml").write_text("seed: 1")
+    (model / "metrics.jsonl").write_text(
+        '{"step": 1, "train/source_tokens": 1e400, "train/target_tokens": 1}'
+    )
+    refused(capfd, ["fidelity", "--model", str(model)], "train/source_tokens has a value")
+
+
+def test_the_environment_is_never_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "hunter2")
+    (model / "config.yaml").write_text(
+        'data: {tokenizer: {normalization: "\\x24{oc.env:MY_SECRET}"}}'
+    )
+    assert main(["table3", str(model)]) == 1
+    assert "hunter2" not in "".join(capfd.readouterr())

@@ -1,5 +1,6 @@
 """Trainings that are killed, signalled, poisoned or left without disk, each in a real process."""
 
+import hashlib
 import json
 import logging
 import multiprocessing
@@ -20,16 +21,18 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.storage.atomic import MANIFEST, read_folder
+from seq2seq.storage.atomic import LOCK, MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     MODEL_FILES,
     checkpoints,
     find_model,
     load_model,
     newest_good,
+    progress_file,
 )
 
-FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json")
+FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 Trial = Callable[[str], AbstractContextManager[None]]
 Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
@@ -80,6 +83,7 @@ def _child(
     limit: int | None,
     memory: int | None,
     poisoned_call: int | None,
+    folder: str | None,
 ) -> None:
     torch.set_num_threads(1)
     # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
@@ -87,6 +91,8 @@ def _child(
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if folder is not None:
+        os.chdir(folder)
     if memory is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + memory
@@ -115,11 +121,12 @@ class Training:
         limit: int | None = None,
         memory: int | None = None,
         poisoned_call: int | None = None,
+        folder: str | None = None,
     ) -> None:
         log.unlink(missing_ok=True)
         self.log = log
         self.process = _context.Process(
-            target=_child, args=(words, str(log), limit, memory, poisoned_call)
+            target=_child, args=(words, str(log), limit, memory, poisoned_call, folder)
         )
         self.process.start()
         while not log.exists() and self.process.is_alive():
@@ -149,7 +156,8 @@ def run_words(toy: Toy, run: Path, *more: str) -> list[str]:
 
 def assert_all_readable(run: Path) -> None:
     for folder in checkpoints(run):
-        read_folder(folder, FILES)
+        read_folder(folder, FILES[:-1])
+        progress_file(folder)
     if checkpoints(run):
         load_model(find_model(run))
 
@@ -178,7 +186,8 @@ def test_kill(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     if checkpoints(run):
         assert newest_good(run, reports.append) == checkpoints(run)[-1]
     assert not reports
-    assert not [*run.glob(".*"), *run.glob("checkpoints/.*")]
+    assert {path.name for path in run.glob(".*")} <= {LOCK}
+    assert not [*run.glob("checkpoints/.*")]
 
 
 def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any]]:
@@ -188,7 +197,7 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
     for record in records:
         for name in ("train/tokens_per_second", "train/waiting_for_data"):
             record.pop(name, None)
-    progress = json.loads((newest / "progress.json").read_bytes())["progress"]
+    progress = json.loads(progress_file(newest).read_bytes())["progress"]
     for timed in (progress, progress["unrecorded"]):
         timed.pop("seconds")
     progress["unrecorded"].pop("waited")
@@ -220,11 +229,11 @@ def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
 def test_signals(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(3), tmp_path / "run"
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
-    for _ in range(trials(4, 50)):
-        with trial("SIGTERM or Ctrl-C at any moment"):
+    for _ in range(trials(8, 100)):
+        with trial("a signal at any moment"):
             if not checkpoints(run) and run.exists():
                 run.rename(tmp_path / f"without{time.monotonic_ns()}")
-            number = chance.choice((signal.SIGTERM, signal.SIGINT))
+            number = chance.choice(SIGNALS)
             training = Training(run_words(toy, run, *words), tmp_path / "log")
             time.sleep(chance.uniform(0.0, 1.0))
             training.send(number)
@@ -242,7 +251,7 @@ def wait_for(training: Training, words: str) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_while_preparing_leaves_nothing(
     toy: Toy, tmp_path: Path, trial: Trial, number: int
 ) -> None:
@@ -349,6 +358,173 @@ def test_damage(saved: Path, trial: Trial, trials: Trials) -> None:
             assert str(newest) in reports[0]
         path.write_bytes(content)
     assert newest_good(saved, pytest.fail) == newest
+
+
+def first_weights(run: Path) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(run / "best" / "model.safetensors")
+
+
+def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
+    toy: Toy, tmp_path: Path, trial: Trial, trials: Trials
+) -> None:
+    words = ["training.max_steps=6", "training.checkpoint_steps=3"]
+    whole = Training(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
+    assert whole.wait() == 0, whole.stderr()
+    expected = first_weights(tmp_path / "whole")
+    for number in range(trials(2, 20)):
+        with trial("kill -9 before the best model is written"):
+            run = tmp_path / f"run{number}"
+            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            while training.process.is_alive() and not checkpoints(run):
+                pass
+            training.send(signal.SIGKILL)
+            training.wait()
+            last = Training(run_words(toy, run, *words), tmp_path / "log")
+            assert last.wait() == 0, last.stderr()
+            found = first_weights(run)
+            assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def stopped(toy: Toy, run: Path, *words: str) -> None:
+    """A training that a signal has ended before its first validation."""
+    training = Training(run_words(toy, run, *words, "training.log_steps=1"), run.parent / "log")
+    wait_for(training, "step 1,")
+    training.send(signal.SIGUSR1)
+    assert training.wait() == 128 + signal.SIGUSR1, training.stderr()
+
+
+def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    run = tmp_path / "run"
+    stopped(toy, run, "training.max_steps=1000")
+    (run / "best").mkdir()
+    (run / "best" / "thesis").write_text("years")
+    step = int(checkpoints(run)[-1].name.removeprefix("step_")) + 2
+    words = run_words(toy, run, f"training.max_steps={step}")
+    with trial("a best model that can't be written"):
+        failed = Training(words, tmp_path / "log")
+        assert failed.wait() == 1
+        assert f"{run / 'best'}: already exists" in failed.stderr().splitlines()[-1]
+        assert newest_good(run, pytest.fail) == run / "checkpoints" / f"step_{step:08d}"
+        (run / "best" / "thesis").unlink()
+        last = Training(words, tmp_path / "log")
+        assert last.wait() == 0, last.stderr()
+        newest = safetensors.torch.load_file(checkpoints(run)[-1] / "model.safetensors")
+        found = first_weights(run)
+        assert all(torch.equal(newest[name], found[name]) for name in newest)
+
+
+def test_a_picture_that_can_t_be_written_ends_no_training(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    run = tmp_path / "run"
+    stopped(toy, run, "training.max_steps=1000")
+    (run / "learning_curve.png").mkdir()
+    step = int(checkpoints(run)[-1].name.removeprefix("step_")) + 4
+    words = run_words(toy, run, f"training.max_steps={step}", "training.checkpoint_steps=1")
+    with trial("a learning curve that can't be written"):
+        training = Training(words, tmp_path / "log")
+        assert training.wait() == 0, training.stderr()
+        assert training.stderr().count("learning_curve.png: not written") == 1
+        assert len((run / "metrics.jsonl").read_text().split('"valid/bleu"')) == 5
+
+
+def test_a_folder_is_written_by_one_training(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+    run = tmp_path / "run"
+    words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
+    with trial("two trainings in one folder"):
+        pair = [
+            Training(run_words(toy, run, *words), tmp_path / f"log{number}") for number in (1, 2)
+        ]
+        while all(training.process.is_alive() for training in pair):
+            time.sleep(0.01)
+        refused, going_on = sorted(pair, key=lambda training: training.process.is_alive())
+        assert refused.wait() == 1
+        assert str(run) in refused.stderr()
+        assert refused.stderr().count("\n") == 1
+        while going_on.process.is_alive() and not checkpoints(run):
+            time.sleep(0.01)
+        resumed = Training(run_words(toy, run, *words), tmp_path / "log")
+        assert resumed.wait() == 1
+        assert f"{run}: another process writes to it" in resumed.stderr()
+        going_on.send(signal.SIGTERM)
+        assert going_on.wait() == 128 + signal.SIGTERM, going_on.stderr()
+        assert not (run / ".lock").exists()
+
+
+def test_trainings_that_start_at_once_have_folders_of_their_own(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    with trial("trainings without run_dir that start at once"):
+        words = [*toy.words, "training.max_steps=1"]
+        jobs = [
+            Training(words, tmp_path / f"log{number}", folder=str(tmp_path)) for number in range(3)
+        ]
+        assert [job.wait() for job in jobs] == [0, 0, 0]
+        assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+def test_a_training_that_failed_before_its_first_checkpoint_is_started_anew(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    run = tmp_path / "run"
+    words = ["training.max_steps=3", "training.log_steps=1"]
+    with trial("an end before the first checkpoint"):
+        failed = Training(run_words(toy, run, *words), tmp_path / "log", poisoned_call=20)
+        assert failed.wait() == 1
+        assert not checkpoints(run)
+        again = Training(run_words(toy, run, *words), tmp_path / "log")
+        assert again.wait() == 0, again.stderr()
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 3]
+
+
+def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    run = tmp_path / "run"
+    words = ["training.checkpoint_steps=2"]
+    first = Training(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
+    assert first.wait() == 0, first.stderr()
+    newest = checkpoints(run)[-1]
+    config = json.loads((newest / "config.json").read_bytes()) | {"format": 99}
+    (newest / "config.json").write_text(json.dumps(config))
+    manifest = json.loads((newest / MANIFEST).read_bytes())
+    digest = hashlib.sha256((newest / "config.json").read_bytes()).hexdigest()
+    manifest["sha256"]["config.json"] = digest
+    (newest / MANIFEST).write_text(json.dumps(manifest))
+    content = {path.name: path.read_bytes() for path in newest.iterdir()}
+    with trial("a newest checkpoint that can't be read"):
+        resumed = Training(run_words(toy, run, *words, "training.max_steps=8"), tmp_path / "log")
+        assert resumed.wait() == 0, resumed.stderr()
+        assert "written in format 99" in resumed.stderr()
+        aside = newest.with_name(f"unread_{newest.name}")
+        assert {path.name: path.read_bytes() for path in aside.iterdir()} == content
+        assert int(checkpoints(run)[-1].name.removeprefix("step_")) == 8
+
+
+def test_a_start_that_fails_keeps_the_end_of_the_training_before(
+    toy: Toy, tmp_path: Path, trial: Trial
+) -> None:
+    run = tmp_path / "run"
+    words = ["training.checkpoint_steps=2", "training.average_checkpoints=2"]
+    first = Training(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
+    assert first.wait() == 0, first.stderr()
+    (run / "averaged").mkdir(exist_ok=True)  # it validates no worse, or is put there
+    (run / "metrics.jsonl").rename(run / "kept")
+    (run / "metrics.jsonl").mkdir()
+    words = run_words(toy, run, *words, "training.max_steps=6")
+    with trial("a resumed training that fails at its start"):
+        failed = Training(words, tmp_path / "log")
+        assert failed.wait() == 1
+        assert "metrics.jsonl: not a regular file" in failed.stderr().splitlines()[-1]
+        assert (run / "averaged").exists()
+        assert (run / "finished.json").exists()
+        (run / "metrics.jsonl").rmdir()
+        last = Training(words, tmp_path / "log")
+        assert last.wait() == 0, last.stderr()
+        assert json.loads((run / "finished.json").read_bytes())["step"] == 6
 
 
 def test_full_disk(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:

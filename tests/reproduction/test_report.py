@@ -621,7 +621,6 @@ def test_another_bleu_differs(monkeypatch: pytest.MonkeyPatch, change: str) -> N
 @pytest.mark.parametrize(
     ("name", "config", "search"),
     [
-        ("model.num_layers", replace(SMALL, num_layers=10**9), SearchConfig()),
         ("parameters", replace(SMALL, d_ff=10**9), SearchConfig()),
         ("model.d_model", replace(SMALL, d_model=4 * 10**12), SearchConfig()),
         ("search.beam_size", SMALL, SearchConfig(beam_size=10**9)),
@@ -641,6 +640,10 @@ def test_a_step_of_many_micro_batches_is_examined_as_fast() -> None:
     examined = subject(source_tokens=10**9, target_tokens=10**9)
     assert not optimization.loss_normalization(examined).differs
     assert recipe.batch(examined).differs
+
+
+def test_a_step_that_is_full_on_one_side_only_is_examined() -> None:
+    assert recipe.batch(subject(source_tokens=10**9, target_tokens=512)).differs
 
 
 def test_an_examination_does_not_change_the_model() -> None:

@@ -1,4 +1,4 @@
-"""`scripts/test.sh`: what each tier runs, and that further words reach pytest."""
+"""The tiers of `scripts/test.sh`, and its further arguments for pytest."""
 
 import os
 import shutil

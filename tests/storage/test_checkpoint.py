@@ -16,7 +16,7 @@ from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
-from seq2seq.storage.atomic import MANIFEST
+from seq2seq.storage.atomic import MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     average,
@@ -24,10 +24,13 @@ from seq2seq.storage.checkpoint import (
     find_model,
     load_model,
     newest_good,
+    progress_file,
     remove_old,
     restore_checkpoint,
     save_checkpoint,
     save_model,
+    save_validation,
+    set_aside_later,
 )
 from seq2seq.training.optimizer import make_adam
 
@@ -325,18 +328,27 @@ def test_leftovers_of_an_interrupted_save_are_no_checkpoint(run: Path) -> None:
 
 
 def test_old_checkpoints_are_removed(run: Path) -> None:
-    newest = checkpoints(run)[-1]
-    remove_old(run, newest, 5)
+    remove_old(run, 5)
     assert len(checkpoints(run)) == 3
-    remove_old(run, newest, 2)
+    remove_old(run, 2)
     assert [folder.name for folder in checkpoints(run)] == ["step_00000010", "step_00000100"]
 
 
-def test_checkpoints_after_the_newest_do_not_count(run: Path) -> None:
-    """They are damaged ones, and may not push the good ones out."""
-    good = checkpoints(run)[1]
-    remove_old(run, good, 1)
-    assert checkpoints(run) == [good]
+def test_checkpoints_after_the_newest_good_one_are_kept_under_another_name(run: Path) -> None:
+    """They may merely be unreadable at the moment; they may not push the good ones out."""
+    good, later = checkpoints(run)[1:]
+    for number in range(2):
+        reports: list[str] = []
+        set_aside_later(run, good, reports.append)
+        assert checkpoints(run)[-1] == good
+        aside = run / "checkpoints" / ("unread_step_00000100" + number * "_")
+        assert reports == [f"{later} is kept as {aside.name}; remove it if you don't need it"]
+        shutil.copytree(aside, later)
+    set_aside_later(run, later, pytest.fail)
+    remove_old(run, 1)
+    assert checkpoints(run) == [later]
+    for number in range(2):
+        load_model(run / "checkpoints" / ("unread_step_00000100" + number * "_"))
 
 
 def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
@@ -356,6 +368,37 @@ def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
         find_model(run / "empty")
     with pytest.raises(UserError, match="no such folder"):
         find_model(run / "nowhere")
+
+
+def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
+    tmp_path: Path, make_trained: MakeTrained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = make_trained(seed=1), make_trained(seed=2, dropout=0.3)
+    folder = tmp_path / "model"
+    save_model(folder, before)
+    replaced: list[str] = []
+
+    def read_and_replace(place: Path, names: tuple[str], **limits: int) -> dict[str, bytes]:
+        files = read_folder(place, names, **limits)
+        if not replaced:
+            replaced.extend(names)
+            save_model(folder, after)
+        return files
+
+    monkeypatch.setattr("seq2seq.storage.checkpoint.read_folder", read_and_replace)
+    found = load_model(folder)
+    assert replaced == [CONFIG]
+    assert found.model.config == after.model.config
+    assert equal(found.model, after.model)
+
+
+def test_a_model_between_its_two_names_is_found(run: Path, make_trained: MakeTrained) -> None:
+    save_model(run / "best", make_trained())
+    (run / "best").rename(
+        run / ".best.0123456789abcdef.old"
+    )  # as for a moment while it is replaced
+    assert find_model(run) == run / "best"
+    assert equal(load_model(run / "best").model, make_trained().model)
 
 
 def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
@@ -400,13 +443,20 @@ def test_an_average_replaces_nothing_but_a_model(
     assert equal(load_model(run / "averaged").model, average(checkpoints(run)[1:]).model)
 
 
-def test_a_damaged_checkpoint_is_replaced_by_that_of_the_same_step(
-    run: Path, make_trained: MakeTrained
-) -> None:
-    damaged = checkpoints(run)[2]
-    (damaged / MANIFEST).unlink()
-    (damaged / WEIGHTS).write_bytes(b"")
-    trained = make_trained(seed=7)
-    save_checkpoint(run, 100, trained, take_steps(trained.model, 1), {})
-    assert newest_good(run, pytest.fail) == damaged
-    assert equal(load_model(damaged).model, trained.model)
+def test_the_progress_after_a_validation_is_that_of_the_checkpoint(run: Path) -> None:
+    newest = checkpoints(run)[-1]
+    files = {path: path.read_bytes() for path in newest.iterdir() if path.name != MANIFEST}
+    assert progress_file(newest) == newest / "progress.json"
+    (newest / "validated.json").write_text("{")  # killed before it was whole
+    (newest / ".validated.json.0123456789abcdef.new").write_text("{")
+    (newest / ".validated.json.0123456789abcdef.lock").touch()
+    assert newest_good(run, pytest.fail) == newest
+    assert {path.name for path in newest.glob(".*")} == set()
+    model = load_model(newest).model
+    assert restore_checkpoint(newest, model, make_adam(model)) == {"step": 100}
+    save_validation(newest, {"step": 100, "validated": True})
+    assert newest_good(run, pytest.fail) == newest
+    assert restore_checkpoint(newest, model, make_adam(model)) == {"step": 100, "validated": True}
+    assert all(path.read_bytes() == content for path, content in files.items())
+    (newest / "validated.json").unlink()
+    assert newest_good(run, lambda text: None) == checkpoints(run)[1]

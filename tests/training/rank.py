@@ -74,10 +74,10 @@ def run(trainer: Trainer) -> dict[str, Any]:
         calls["validate"] += 1
         return {"valid/bleu": 1.0}
 
-    def save(is_best: bool) -> None:
+    def save() -> None:
         calls["save"] += 1
 
-    trainer.train(recorder, validate=validate, save=save)
+    trainer.train(recorder, validate=validate, save=save, save_validation=lambda is_best: None)
     return {"losses": recorder.losses, "tokens": recorder.tokens, **calls}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seq2seq.data.batching import Batching, Indices
-from seq2seq.device import OutOfMemoryError
+from seq2seq.errors import OutOfMemoryError
 from seq2seq.reproduction.synthetic import SyntheticLengths
 from seq2seq.training.memory_probe import find_slices, split
 

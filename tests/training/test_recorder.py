@@ -1,35 +1,106 @@
-"""What is on record after a training has been resumed."""
+"""What is recorded of a training, and what happens where it can't be."""
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
+
+import matplotlib
+import pytest
 
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import RunRecorder, read_metrics
+from seq2seq.training.recorder import RunRecorder
+
+METRICS = {
+    "train/loss": 2.0,
+    "train/learning_rate": 0.1,
+    "train/tokens_per_second": 5.0,
+    "train/waiting_for_data": 0.0,
+}
+VALIDATION = {"valid/loss": 3.0, "valid/perplexity": 20.0, "valid/bleu": 1.5}
 
 
-def test_a_resumed_training_keeps_the_records_up_to_its_step_and_no_later_one(
-    tmp_path: Path,
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """What is warned about."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("seq2seq").addHandler(handler)
+    yield found
+    logging.getLogger("seq2seq").removeHandler(handler)
+
+
+def steps(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_records_of_steps_that_are_made_again_are_dropped(
+    tmp_path: Path, warnings: list[str]
 ) -> None:
-    lines = [json.dumps({"step": step, "train/loss": 1.0}) for step in (1, 2, 3, 4)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 5, "tra']))
-    progress = Progress(step=3)
-    recorder = RunRecorder(tmp_path, progress, TrainingConfig())
-    progress.step = 4
-    recorder.record_metrics(
-        progress,
-        {
-            "train/loss": 0.5,
-            "train/learning_rate": 1e-3,
-            "train/tokens_per_second": 9.0,
-            "train/waiting_for_data": 0.0,
-        },
-    )
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": step, "a": 1.0}) + "\n" for step in range(1, 6)))
+    RunRecorder(tmp_path, Progress(step=3), TrainingConfig()).close()
+    assert steps(path) == [1, 2, 3]
+    assert not warnings
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"a": 1}', "[1]", "7", '{"step": 1, "a": "b"}', '{"step": 1', '{"step": "1"}', "\x00"],
+)
+def test_lines_that_are_no_records_are_left_out_with_a_warning(
+    tmp_path: Path, warnings: list[str], line: str
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1, "a": 2.5}}\n{line}\n{{"step": 2, "a": 1.5}}\n')
+    RunRecorder(tmp_path, Progress(step=3), TrainingConfig()).close()
+    assert steps(path) == [1, 2]
+    assert warnings == [f"{path}: 1 lines are no records; they are left out"]
+
+
+def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
+    tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    monkeypatch.setenv("PATH", "")  # no LaTeX in it
+    with matplotlib.rc_context({"text.usetex": True}):
+        for step in (1, 2):
+            recorder.record_validation(Progress(step=step), VALIDATION, is_best=True)
     recorder.close()
-    records = read_metrics(tmp_path / "metrics.jsonl")
-    assert [(record["step"], record["train/loss"]) for record in records] == [
-        (1, 1.0),
-        (2, 1.0),
-        (3, 1.0),
-        (4, 0.5),
+    assert len(warnings) == 1
+    assert "learning_curve.png: not written: " in warnings[0]
+    assert "\n" not in warnings[0]
+    assert steps(tmp_path / "metrics.jsonl") == [1, 2]
+
+
+def test_metrics_that_can_t_be_written_are_written_later(
+    tmp_path: Path, warnings: list[str]
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    recorder.record_metrics(Progress(step=1), METRICS)
+    path.rename(tmp_path / "moved")
+    path.mkdir()
+    for step in (2, 3):
+        recorder.record_metrics(Progress(step=step), METRICS)
+    path.rmdir()
+    recorder.record_metrics(Progress(step=4), METRICS)
+    recorder.record_metrics(Progress(step=5), METRICS)
+    recorder.close()
+    assert [warning.partition(": not written")[0] for warning in warnings] == [str(path)]
+    assert steps(path) == [1, 2, 3, 4, 5]
+
+
+def test_tensorboard_that_can_t_be_written_ends_no_training(
+    tmp_path: Path, warnings: list[str]
+) -> None:
+    recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    recorder.writer.add_scalar = None  # type: ignore[method-assign, assignment]
+    for step in (1, 2):
+        recorder.record_metrics(Progress(step=step), METRICS)
+    recorder.close()
+    assert [warning.partition(": not written")[0] for warning in warnings] == [
+        str(tmp_path / "tensorboard")
     ]

@@ -22,8 +22,10 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     new_transformer,
+    progress_file,
     restore_checkpoint,
     save_checkpoint,
+    save_validation,
 )
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss
@@ -106,10 +108,11 @@ def make_trainer(
 def train(
     trainer: Trainer,
     validate: Callable[[], dict[str, float]] = lambda: {"valid/bleu": 0.0},
-    save: Callable[[bool], None] = lambda is_best: None,
+    save: Callable[[], None] = lambda: None,
+    save_validation: Callable[[bool], None] = lambda is_best: None,
 ) -> Records:
     records = Records()
-    trainer.train(records, validate=validate, save=save)
+    trainer.train(records, validate=validate, save=save, save_validation=save_validation)
     return records
 
 
@@ -222,20 +225,26 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     first = make_trainer(Equal(corpus, 8), dropout=0.2, max_steps=step)
     saved: list[Path] = []
 
-    def save(is_best: bool) -> None:
+    def save() -> None:
         trained = TrainedModel(first.model, tokenizer, "a", "b")
         state = RunState(first.progress, {}, {}).to_json()
         saved.append(save_checkpoint(tmp_path, step, trained, first.optimizer, state))
 
-    train(first, save=save)
+    train(
+        first,
+        save=save,
+        save_validation=lambda is_best: save_validation(
+            saved[0], RunState(first.progress, {}, {}).to_json()
+        ),
+    )
     second = make_trainer(Equal(corpus, 8), dropout=0.2, seed=99, max_steps=STEPS)
     restored = restore_checkpoint(saved[0], second.model, second.optimizer)
-    state = RunState(second.progress, {}, {}).restored(saved[0] / "progress.json", restored)
+    state = RunState(second.progress, {}, {}).restored(progress_file(saved[0]), restored)
     second.progress = state.progress
     assert second.progress.step == step
     torch.manual_seed(step)
     saves: list[int] = []
-    records = train(second, save=lambda is_best: saves.append(second.progress.step))
+    records = train(second, save=lambda: saves.append(second.progress.step))
     assert [at for at, metrics in records.all if "train/loss" in metrics] == list(
         range(step + 1, STEPS + 1)
     )
@@ -323,9 +332,9 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
         return loss
 
     bad.loss.register_forward_hook(damage)
-    saves: list[bool] = []
+    saves: list[int] = []
     with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
-        train(bad, save=saves.append)
+        train(bad, save=lambda: saves.append(bad.progress.step))
     assert "\n" not in str(error.value)
     assert not saves
     assert bad.progress.step == 3
@@ -342,16 +351,23 @@ def test_a_gradient_that_is_not_finite_stops_as_well(corpus: EncodedCorpus) -> N
     assert all(torch.equal(before[n], v) for n, v in trainer.model.state_dict().items())
 
 
-def test_steps_end_it_with_a_validation_and_a_save(corpus: EncodedCorpus) -> None:
+def test_steps_end_it_with_a_save_and_a_validation(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=7, checkpoint_steps=3)
     bleu = iter([1.0, 3.0, 2.0])
-    saves: list[tuple[int, bool]] = []
-    records = train(
-        trainer,
-        validate=lambda: {"valid/bleu": next(bleu)},
-        save=lambda is_best: saves.append((trainer.progress.step, is_best)),
-    )
-    assert saves == [(3, True), (6, True), (7, False)]
+    saves: list[int] = []
+    validations: list[tuple[int, bool]] = []
+
+    def validate() -> dict[str, float]:
+        assert saves[-1] == trainer.progress.step  # whole before anything else is tried
+        return {"valid/bleu": next(bleu)}
+
+    def save_validation(is_best: bool) -> None:
+        assert not trainer.progress.validation_pending
+        validations.append((trainer.progress.step, is_best))
+
+    records = train(trainer, validate, lambda: saves.append(trainer.progress.step), save_validation)
+    assert saves == [3, 6, 7]
+    assert validations == [(3, True), (6, True), (7, False)]
     assert records.of("valid/bleu") == [1.0, 3.0, 2.0]
     assert trainer.progress.ended == "at step 7 of 7"
     assert (trainer.progress.best_bleu, trainer.progress.best_step) == (3.0, 6)
@@ -385,7 +401,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
 
     trainer.loss.register_forward_hook(spend_a_minute)
     saves: list[int] = []
-    train(trainer, validate, lambda is_best: saves.append(trainer.progress.step))
+    train(trainer, validate, lambda: saves.append(trainer.progress.step))
     assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
     assert trainer.progress.seconds == 10 * 60 + 30
     assert trainer.progress.ended == "10.5 of 10 minutes are over"
@@ -396,7 +412,11 @@ def send(number: int) -> None:
     time.sleep(0.05)  # another thread may have been given it
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2],
+    ids=lambda number: number.name,
+)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20)
 
@@ -407,35 +427,89 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
     trainer.loss.register_forward_hook(interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
-    saves: list[tuple[int, bool]] = []
-    train(trainer, save=lambda is_best: saves.append((trainer.progress.step, is_best)))
-    assert saves == [(4, False)]
+    saves: list[int] = []
+    train(trainer, save=lambda: saves.append(trainer.progress.step))
+    assert saves == [4]
     assert trainer.signal == number
     assert trainer.progress.ended == ""
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize("place", ["validate", "save"])
+@pytest.mark.parametrize("place", ["save", "validate", "save_validation"])
 def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, place: str) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20, checkpoint_steps=5)
-    saves: list[int] = []
+    calls: list[str] = []
+
+    def call(name: str) -> None:
+        calls.append(name)
+        if name == place:
+            send(signal.SIGTERM)
 
     def validate() -> dict[str, float]:
-        if place == "validate" and not trainer.signal:
-            send(signal.SIGTERM)
+        call("validate")
         return {"valid/bleu": 1.0}
 
-    def save(is_best: bool) -> None:
-        if place == "save":
-            send(signal.SIGTERM)
-        assert is_best == (place == "save")
-        saves.append(trainer.progress.step)
-
-    train(trainer, validate, save)
-    assert saves == [5]
+    train(trainer, validate, lambda: call("save"), lambda is_best: call("save_validation"))
+    assert calls == ["save", "validate", "save_validation"][: calls.index(place) + 1]
+    assert trainer.progress.step == 5
     assert trainer.signal == signal.SIGTERM
     # The resumed training makes the validation that was interrupted.
-    assert trainer.progress.validation_pending == (place == "validate")
+    assert trainer.progress.validation_pending == (place != "save_validation")
+
+
+def test_a_training_that_goes_on_begins_with_the_validation_that_is_pending(
+    corpus: EncodedCorpus,
+) -> None:
+    trainer = make_trainer(Equal(corpus, 8), max_steps=5)
+    trainer.progress = Progress(step=5, validation_pending=True)
+    calls: list[str] = []
+
+    def validate() -> dict[str, float]:
+        calls.append("validate")
+        return {"valid/bleu": 1.0}
+
+    train(trainer, validate, lambda: calls.append("save"), lambda is_best: calls.append("kept"))
+    assert calls == ["validate", "kept"]  # its checkpoint is there
+    assert trainer.progress.step == 5
+
+
+def test_a_validation_that_fails_loses_nothing(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(Equal(corpus, 8), max_steps=20, checkpoint_steps=5)
+    pending: list[bool] = []
+
+    def validate() -> dict[str, float]:
+        raise UserError("no memory")
+
+    with pytest.raises(UserError, match="no memory"):
+        train(trainer, validate, lambda: pending.append(trainer.progress.validation_pending))
+    assert pending == [True]
+
+
+def test_an_ignored_hangup_stays_ignored(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(Equal(corpus, 8), max_steps=3)
+    trainer.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        train(trainer)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert trainer.signal is None
+    assert trainer.progress.step == 3
+
+
+def test_a_second_hangup_does_not_end_a_save(corpus: EncodedCorpus) -> None:
+    """A terminal that closes sends one, and so does its shell."""
+    trainer = make_trainer(Equal(corpus, 8), max_steps=3)
+    saves: list[int] = []
+
+    def save() -> None:
+        send(signal.SIGHUP)
+        send(signal.SIGHUP)
+        saves.append(trainer.progress.step)
+
+    train(trainer, save=save)
+    assert saves == [3]
+    assert trainer.signal == signal.SIGHUP
 
 
 def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
@@ -464,7 +538,7 @@ def test_a_second_signal_ends_it_at_once(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = signal.getsignal(signal.SIGINT)
 
-    def save(is_best: bool) -> None:
+    def save() -> None:
         send(signal.SIGINT)
         send(signal.SIGINT)
 

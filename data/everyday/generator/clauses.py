@@ -1,4 +1,4 @@
-"""Clauses: one structure, realised in English order and in German order."""
+"""Clauses: one structure, realized in English order and in German order."""
 
 from __future__ import annotations
 

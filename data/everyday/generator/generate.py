@@ -174,7 +174,7 @@ README = """# Everyday sentences, English-German
 
 Sentences about family, food, work, travel, school, animals, the house and the city, for the
 quickstart and the tests. A generator builds each sentence as one structure, from a lexicon and a
-grammar of its own, and realises it in both languages, so every pair is an exact translation. No
+grammar of its own, and realizes it in both languages, so every pair is an exact translation. No
 English sentence has two translations.
 
 | split | pairs | English words | German words |
@@ -202,7 +202,7 @@ of the installed package.
 | --- | --- |
 | `words.py` `nouns.py` `verbs.py` `places.py` `modifiers.py` | the lexicon, and how to read it |
 | `english.py` `german.py` | inflection |
-| `phrases.py` `clauses.py` `sentence.py` | one structure, realised in both languages |
+| `phrases.py` `clauses.py` `sentence.py` | one structure, realized in both languages |
 | `speaker.py` | chooses phrases and clauses that make sense together |
 | `statements.py` `questions.py` `descriptions.py` `subordinate.py` `relatives.py` `combined.py` | \
 the sentence patterns |

@@ -1,4 +1,4 @@
-"""Noun phrases: one structure that is realised in both languages."""
+"""Noun phrases: one structure that is realized in both languages."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""The folder of a run: which training may write to it, and when."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from seq2seq.config import read_config
+from seq2seq.errors import UserError
+from seq2seq.storage.atomic import LOCK, check_writable, sole_writer
+from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.training.distributed import World
+
+# What a training leaves that has ended before its first checkpoint.
+_WITHOUT_WORK = {
+    "config.yaml",
+    "train.log",
+    "metrics.jsonl",
+    "learning_curve.png",
+    "tensorboard",
+    LOCK,
+}
+
+
+@contextmanager
+def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
+    """Keep all other trainings out of a run folder, which is made if need be.
+
+    A training that fails before it has written anything leaves no folder behind.
+
+    Args:
+        folder: of the run.
+        world: the processes that share the work; the main one holds the lock.
+        resume: whether the training goes on from a checkpoint in it.
+
+    Raises:
+        UserError: if another training writes to it, it can't be written, there is a link or a
+            device in it, there is no checkpoint to resume from, or there is work and `resume` is
+            not set.
+    """
+
+    def reserve() -> None:
+        _check_work(folder, resume=resume)
+        check_writable(folder)
+        stack.enter_context(sole_writer(folder))
+        _check_work(folder, resume=resume)  # another training may just have left it
+        _check_links(folder)
+
+    with ExitStack() as stack:
+        world.on_main(reserve)
+        yield
+
+
+def _check_work(folder: Path, *, resume: bool) -> None:
+    if resume and not checkpoints(folder):
+        raise UserError(
+            f"{folder}: no checkpoint to resume from; leave out resume=true to start a new training"
+        )
+    if not resume and _holds_work(folder):
+        raise UserError(
+            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
+        )
+
+
+def _check_links(folder: Path) -> None:
+    """What is written in the folder must not end up elsewhere."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path}: a link or a device in the run folder; remove it")
+
+
+def _holds_work(folder: Path) -> bool:
+    """Whether there is more than a training leaves that has ended before its first checkpoint."""
+    if not folder.is_dir():
+        return folder.exists()
+    names = {path.name for path in folder.iterdir()}
+    if not any((folder / "checkpoints").glob("[!.]*")):
+        names.discard("checkpoints")
+    if names <= {LOCK}:
+        return False
+    try:
+        read_config(folder)
+    except UserError:  # not this program's folder
+        return True
+    return not names <= _WITHOUT_WORK

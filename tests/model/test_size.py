@@ -1,0 +1,77 @@
+"""Models that are sized without being made: no memory, no random numbers, no compiler."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.model import TransformerConfig
+from seq2seq.model.config import MAX_LAYERS, Positions, Start
+from seq2seq.model.size import count_parameters, empty_transformer
+from seq2seq.storage.checkpoint import new_transformer
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"attention_bias": True, "start": Start.zero},
+    {"positions": Positions.learned, "max_learned_positions": 40},
+]
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_it_has_the_tensors_of_the_model_that_is_made(choices: dict[str, Any]) -> None:
+    config = TransformerConfig(**SIZES, **choices)
+    made = new_transformer(config, 50).state_dict()
+    empty = empty_transformer(config, vocab_size=50).state_dict()
+    assert {name: value.shape for name, value in empty.items()} == {
+        name: value.shape for name, value in made.items()
+    }
+    assert {value.device.type for value in empty.values()} == {"meta"}
+
+
+def test_it_draws_nothing_and_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        empty = empty_transformer(TransformerConfig(**SIZES), vocab_size=50)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {parameter.dtype for parameter in empty.parameters()} == {torch.float32}
+
+
+def test_commands_work_where_the_folder_of_pytorch_s_compiler_is_taken(tmp_path: Path) -> None:
+    code = """
+import getpass, os, sys, tempfile
+from pathlib import Path
+place = Path(tempfile.gettempdir(), "torchinductor_" + getpass.getuser())
+place.write_text("another user's")
+from seq2seq.model import TransformerConfig
+from seq2seq.model.size import empty_transformer
+empty_transformer(TransformerConfig(), vocab_size=50)
+assert "torch._dynamo" not in sys.modules
+from seq2seq.cli.main import main
+assert main(["fidelity", "model=tiny", "model.num_layers=1"]) == 0
+"""
+    environment = {"TMPDIR": str(tmp_path), "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL
+    )
+    assert [path.name[:14] for path in tmp_path.iterdir()] == ["torchinductor_"]
+
+
+def test_too_many_layers_are_refused_before_they_are_made() -> None:
+    with pytest.raises(UserError, match="too many layers, at most 1000"):
+        TransformerConfig(num_layers=MAX_LAYERS + 1)
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_made() -> None:
+    config = replace(TransformerConfig(), num_layers=MAX_LAYERS, d_ff=10**9)
+    assert count_parameters(config, 50) > 10**15
+    with pytest.raises(UserError, match="too large for this machine's memory"):
+        new_transformer(config, 50)
