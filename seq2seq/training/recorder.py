@@ -179,9 +179,10 @@ def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     Raises:
         UserError: if the file can't be read, or is larger than a training writes.
     """
+    decoder = json.JSONDecoder(parse_int=_parse_int)
     for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
         try:
-            record = json.loads(line[:_MAX_RECORD_BYTES], parse_int=_parse_int)
+            record = decoder.decode(line[:_MAX_RECORD_BYTES].decode())
         except (ValueError, RecursionError):
             continue
         if (

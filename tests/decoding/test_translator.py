@@ -482,24 +482,6 @@ def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTran
             translator.log_probabilities(["a", pair[0]], ["a", pair[1]])
 
 
-@pytest.mark.parametrize("choices", [{}, {"beam_size": 1}, {"seed": 3}], ids=str)
-def test_padding_and_start_symbol_never_come_out(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer, choices: dict[str, int]
-) -> None:
-    """Not even from a model to which they are the most probable tokens, in every place."""
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
-    norm = model.decoder.layers[-1].feed_forward_norm
-    with torch.no_grad():  # the logits are the first column of the matrix
-        norm.weight.zero_()
-        norm.bias.copy_(torch.eye(8)[0])
-        model.embedding.weight[:, 0] = -9.0
-        model.embedding.weight[[PADDING_ID, START_ID, 7], 0] = torch.tensor([30.0, 30.0, 9.0])
-    search = SamplingConfig(seed=3) if "seed" in choices else SearchConfig(**choices)
-    options = TranslationOptions(device="cpu", search=search)
-    (translation,) = Translator(TrainedModel(model, tokenizer, "a", "b"), options).translate(["a"])
-    assert set(translation.candidates[0].pieces) == set(tokenizer.pieces([7]))
-
-
 def test_a_single_string_is_no_list_of_lines(make_translator: MakeTranslator) -> None:
     translator = make_translator()
     calls: list[Callable[[], object]] = [
@@ -550,3 +532,21 @@ def test_attention_that_is_not_a_number_is_an_error(make_translator: MakeTransla
             parameter.fill_(1e38)
     with pytest.raises(UserError, match="NaN"):
         translator.attention("a man", "the sea")
+
+
+@pytest.mark.parametrize("choices", [{}, {"beam_size": 1}, {"seed": 3}], ids=str)
+def test_padding_and_start_symbol_never_come_out(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, choices: dict[str, int]
+) -> None:
+    """Not even from a model to which they are the most probable tokens, in every place."""
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    norm = model.decoder.layers[-1].feed_forward_norm
+    with torch.no_grad():  # the logits are the first column of the matrix
+        norm.weight.zero_()
+        norm.bias.copy_(torch.eye(8)[0])
+        model.embedding.weight[:, 0] = -9.0
+        model.embedding.weight[[PADDING_ID, START_ID, 7], 0] = torch.tensor([30.0, 30.0, 9.0])
+    search = SamplingConfig(seed=3) if "seed" in choices else SearchConfig(**choices)
+    options = TranslationOptions(device="cpu", search=search)
+    (translation,) = Translator(TrainedModel(model, tokenizer, "a", "b"), options).translate(["a"])
+    assert set(translation.candidates[0].pieces) == set(tokenizer.pieces([7]))
