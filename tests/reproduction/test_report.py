@@ -238,6 +238,20 @@ def test_a_missing_embedding_scale_differs() -> None:
     assert here.startswith("times 1 (source), 1 (target)")
 
 
+def test_an_embedding_scale_that_targets_lack_differs() -> None:
+    class UnscaledTargets(Transformer):
+        def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+            x = self.embedding(token_ids)
+            if token_ids[0, 0] != self.start_id:
+                x = x * self.config.d_model**0.5
+            embedded: Tensor = self.dropout(x + self.positions(x, first_position))
+            return embedded
+
+    found = embedding.embedding_scale(with_model(UnscaledTargets))
+    assert found.differs
+    assert found.here.startswith("times 8 (source), 1 (target)")
+
+
 def test_unmasked_padding_differs() -> None:
     class Unmasked(Transformer):
         def source_mask(self, source: Tensor) -> Tensor:
