@@ -385,6 +385,17 @@ def test_the_dropout_of_big_is_0_3_but_for_french(
     assert "the paper's big model" in recipe.dropout_rate(examined).here
 
 
+@pytest.mark.parametrize(("steps", "averaged", "right"), [(300_000, 20, True), (100_000, 5, False)])
+def test_big_is_trained_three_times_as_long_and_averages_twenty_checkpoints(
+    steps: int, averaged: int, right: bool
+) -> None:
+    examined = subject(
+        BIG, max_steps=steps, average_checkpoints=averaged, keep_checkpoints=averaged
+    )
+    findings = [recipe.steps(examined), recipe.averaging(examined)]
+    assert [finding.differs for finding in findings] == [not right] * 2
+
+
 def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     def unscaled(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
