@@ -238,6 +238,20 @@ def test_a_missing_embedding_scale_differs() -> None:
     assert here.startswith("times 1 (source), 1 (target)")
 
 
+def test_an_embedding_scale_that_targets_lack_differs() -> None:
+    class UnscaledTargets(Transformer):
+        def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+            x = self.embedding(token_ids)
+            if token_ids[0, 0] != self.start_id:
+                x = x * self.config.d_model**0.5
+            embedded: Tensor = self.dropout(x + self.positions(x, first_position))
+            return embedded
+
+    found = embedding.embedding_scale(with_model(UnscaledTargets))
+    assert found.differs
+    assert found.here.startswith("times 8 (source), 1 (target)")
+
+
 def test_unmasked_padding_differs() -> None:
     class Unmasked(Transformer):
         def source_mask(self, source: Tensor) -> Tensor:
@@ -369,6 +383,17 @@ def test_the_dropout_of_big_is_0_3_but_for_french(
     examined = subject(replace(BIG, dropout=dropout), data=data)
     assert recipe.dropout_rate(examined).differs != right
     assert "the paper's big model" in recipe.dropout_rate(examined).here
+
+
+@pytest.mark.parametrize(("steps", "averaged", "right"), [(300_000, 20, True), (100_000, 5, False)])
+def test_big_is_trained_three_times_as_long_and_averages_twenty_checkpoints(
+    steps: int, averaged: int, right: bool
+) -> None:
+    examined = subject(
+        BIG, max_steps=steps, average_checkpoints=averaged, keep_checkpoints=averaged
+    )
+    findings = [recipe.steps(examined), recipe.averaging(examined)]
+    assert [finding.differs for finding in findings] == [not right] * 2
 
 
 def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> None:
