@@ -85,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
+        _check_current_folder()
         code = _run(words)
         sys.stdout.flush()
         return code
@@ -102,6 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def _check_current_folder() -> None:
+    """Refuse to start in a folder that was removed, where Intel's MKL ends the process."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder no longer exists; cd to another one") from None
 
 
 def _explain(error: BaseException) -> str:

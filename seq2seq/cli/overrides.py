@@ -91,7 +91,7 @@ def check_command_line(words: list[str]) -> None:
 
     Raises:
         UsageError: if a flag is unknown, lacks its value or reads a pickle, two flags exclude each
-            other, or a word is not an override.
+            other, a word is not an override, or a group has no choice.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -121,6 +121,9 @@ def check_command_line(words: list[str]) -> None:
     for word in parsed.overrides:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
+        group, _, name = word.partition("=")
+        if group in GROUPS and group != "experiment" and name.lower() in ("", "null"):
+            raise UsageError(f"{word}: choose from: {', '.join(choices(group))}")
 
 
 def to_config(chosen: DictConfig) -> Config:

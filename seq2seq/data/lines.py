@@ -7,6 +7,7 @@ reader that breaks lines there shifts every pair that follows.
 """
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -26,6 +27,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 _MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
+
+# Of the disk, of a file under a limit, of a user under a quota.
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 _BUFFER_BYTES = 1 << 18
 _FRAME_BYTES = 1 << 12  # of zeros, 128 MB: zstandard decompresses all that it is given
@@ -76,13 +80,18 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
         UserError: if the file can't be written.
     """
     path = Path(path).expanduser()
-    with ExitStack() as whole:
-        with _errors_as_user_errors(path):
-            file = whole.enter_context(output_file(path))
-        with _compressor(file, path.suffix.lower()) as stream:
-            yield stream
-        with _errors_as_user_errors(path):
-            whole.close()
+    try:
+        with ExitStack() as whole:
+            with _errors_as_user_errors(path):
+                file = whole.enter_context(output_file(path))
+            with _compressor(file, path.suffix.lower()) as stream:
+                yield stream
+            with _errors_as_user_errors(path):
+                whole.close()
+    except OSError as error:
+        if error.errno not in _NO_ROOM:  # of another file that the block reads
+            raise
+        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
 
 
 def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:

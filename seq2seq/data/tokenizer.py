@@ -200,7 +200,14 @@ class Tokenizer:
         return cls(model.getvalue())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without start and end symbols; a blank text has none."""
+        """Return the ids of each text, without start and end symbols; a blank text has none.
+
+        Raises:
+            TypeError: if a text is not a string.
+        """
+        for text in texts:
+            if not isinstance(text, str):  # SentencePiece would read bytes
+                raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
         threads = os.cpu_count() or 1 if len(texts) > 64 else 1
         try:
             ids: list[list[int]] = self._processor.encode(texts, out_type=int, num_threads=threads)

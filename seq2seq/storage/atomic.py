@@ -95,7 +95,9 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():  # links that point to each other
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with _growing(part, path) as file:
         yield file
@@ -169,9 +171,15 @@ def sole_writer(folder: Path) -> Iterator[None]:
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     lock = folder / LOCK
-    with _errors_as_user_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        with _errors_as_user_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with _errors_as_user_errors(lock):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(lock, flags, 0o666)
+    except UserError:
+        _remove_empty(made)
+        raise
     try:
         if not _takes_lock(descriptor, lock):
             raise UserError(
@@ -182,9 +190,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
             yield
         finally:
             _remove(lock)
-            for path in made:
-                with suppress(OSError):  # it holds something
-                    path.rmdir()
+            _remove_empty(made)
     finally:
         os.close(descriptor)
 
@@ -469,6 +475,13 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first, as far as they hold nothing."""
+    for path in folders:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _flush(path: Path) -> None:

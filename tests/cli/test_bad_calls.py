@@ -141,6 +141,7 @@ CALLS = [
     ("train ~foo", 2, "no such key: foo"),
     ("train ~model", 2, "model"),
     ("train model=", 2, "choose from: base, big, small, tiny"),
+    ("train schedule=null", 2, "schedule=null: choose from: demo, paper, small_data"),
     ("train data=multi30", 2, "did you mean multi30k?"),
     ("train experiment=table3/B_dk17", 2, "did you mean B_dk16?"),
     ("train model=base,small", 2, "--multirun"),

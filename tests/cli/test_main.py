@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import seq2seq as seq2seq_package
 from seq2seq import __version__
 
 
@@ -73,6 +74,20 @@ def test_without_standard_error_no_message_is_among_the_results(tmp_path: Path) 
     command = f"'{sys.executable}' -m seq2seq score -i missing -r missing 2>&-"
     result = subprocess.run(command, shell=True, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
     assert (result.returncode, result.stdout) == (1, b"")
+
+
+def test_a_current_folder_that_was_removed(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    root = Path(seq2seq_package.__file__).parents[1]
+    command = (
+        f"rmdir '{gone}'; PYTHONPATH='{root}' '{sys.executable}' -m seq2seq translate --model m"
+    )
+    result = subprocess.run(command, shell=True, cwd=gone, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (
+        1,
+        b"seq2seq: the current folder no longer exists; cd to another one\n",
+    )
 
 
 def test_a_fault_of_the_program_is_one_line(

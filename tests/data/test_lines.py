@@ -6,6 +6,9 @@ import gzip
 import io
 import lzma
 import os
+import random
+import re
+import resource
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -232,6 +235,22 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ):
         file.write(b"one")
     assert not (tmp_path / "text").exists()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_file_that_grows_too_large_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with (
+            pytest.raises(UserError, match=f"text{re.escape(suffix)}: can't be written: File too"),
+            create_binary(path) as file,
+        ):
+            file.write(random.Random(1).randbytes(1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not path.exists()
 
 
 def test_lines_come_before_the_stream_ends() -> None:

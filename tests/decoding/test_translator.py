@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -496,6 +497,21 @@ def test_a_single_string_is_no_list_of_lines(make_translator: MakeTranslator) ->
             call()
     with pytest.raises(ValueError, match="chunk_lines=0: must be at least 1"):
         list(translator.translate_stream(["a man"], chunk_lines=0))
+
+
+@pytest.mark.parametrize("line", [None, b"a man", 1, ["a man"]])
+def test_a_line_that_is_not_a_string_is_refused(make_translator: MakeTranslator, line: Any) -> None:
+    translator = make_translator()
+    calls: list[Callable[[], object]] = [
+        lambda: translator.translate(["a man", line]),
+        lambda: translator.translate(["a man"], [line]),
+        lambda: list(translator.translate_stream([line])),
+        lambda: translator.log_probabilities(["a"], [line]),
+        lambda: translator.attention(line, "a"),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="is not a string: give a list of lines"):
+            call()
 
 
 def test_a_child_process_translates_while_a_thread_of_its_parent_does(

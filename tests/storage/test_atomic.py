@@ -25,6 +25,7 @@ from seq2seq.storage.atomic import (
     read_folder,
     remove_folder,
     remove_leftovers,
+    sole_writer,
     write_file,
     write_folder,
 )
@@ -520,6 +521,14 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
     assert (path.stat().st_ino, path.read_bytes()) == (before, b"text")
 
 
+def test_links_that_point_to_each_other_are_no_output_file(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    with pytest.raises(OSError, match="symbolic links"), output_file(tmp_path / "one"):
+        pass
+    assert names(tmp_path) == ["one", "other"]
+
+
 def test_a_folder_is_no_output_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError), output_file(tmp_path):
         pass
@@ -530,3 +539,26 @@ def test_the_manifest_holds_the_sums_that_sha256sum_prints(tmp_path: Path) -> No
     write_folder(tmp_path / "model", FILES)
     sums = json.loads((tmp_path / "model" / MANIFEST).read_bytes())["sha256"]
     assert sums["empty"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_lock_that_can_t_be_taken_is_named_and_leaves_no_folder(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    lock = run / ".lock"
+    lock.mkdir() if kind == "folder" else lock.symlink_to("elsewhere")
+    with pytest.raises(UserError, match=r"\.lock: can't be written"), sole_writer(run):
+        pass
+    assert names(run) == [".lock"]
+    lock.rmdir() if kind == "folder" else lock.unlink()
+    run.rmdir()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(UserError, match="No space left"), sole_writer(tmp_path / "new" / "run"):
+        pass
+    assert names(tmp_path) == []
