@@ -496,5 +496,6 @@ def _flush(path: Path) -> None:
 def _errors_as_user_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
+    except (OSError, RecursionError) as error:  # pathlib makes parent folders recursively
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{str(path)[:300]}: can't be written: {reason}") from error

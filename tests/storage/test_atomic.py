@@ -562,3 +562,8 @@ def test_a_lock_that_can_t_be_taken_is_named_and_leaves_no_folder(
     with pytest.raises(UserError, match="No space left"), sole_writer(tmp_path / "new" / "run"):
         pass
     assert names(tmp_path) == []
+
+
+def test_a_folder_below_a_thousand_absent_ones_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="can't be written"):
+        write_folder(tmp_path / ("z/" * 1500), {"a": b"1"})
