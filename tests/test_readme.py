@@ -100,7 +100,7 @@ def test_every_link_leads_somewhere(readme: Path) -> None:
 def test_every_file_that_is_named_exists(readme: Path) -> None:
     for name in inline(readme.read_text()):
         if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|sh|yaml|toml|md)", name):
-            folders = (readme.parent, CHECKOUT, PACKAGE)
+            folders = (readme.parent, CHECKOUT, PACKAGE, CHECKOUT / "tests")
             assert any((folder / name).exists() for folder in folders), name
 
 
