@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seq2seq.kernels.packed import Pack, PackedAttention, PackedProduct
 from seq2seq.model.incremental import IncrementalDecoder, LayerCache
-from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
+from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
 @dataclass
@@ -17,6 +17,8 @@ class PositionsFirstCache(LayerCache):
     """Keys (capacity, N, H, K) and values (capacity, N, H, d_v), filled up to `length`."""
 
     length: int = 0
+    padded: bool = True
+    """Whether any source is padded."""
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
@@ -94,12 +96,15 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
+        """As `IncrementalDecoder.cross_attention`."""
         assert isinstance(module, PackedAttention)
+        assert isinstance(cache, PositionsFirstCache)
         b = cache.memory_keys.size(0)
-        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))
-        heads = attention(
-            query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
-        )
+        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
+        # Scaling the queries rather than the scores touches fewer numbers.
+        scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ cache.memory_keys.transpose(-2, -1)
+        if cache.padded:
+            scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
+        heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
         output: Tensor = module.w_o(module.concatenate_heads(heads))
         return output.view_as(x)
