@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.kernels.packed import Pack, PackedAttention, PackedProduct
-from seq2seq.model.incremental import IncrementalDecoder, LayerCache
+from seq2seq.model.incremental import DecoderCache, IncrementalDecoder, LayerCache
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
@@ -68,6 +68,15 @@ class FastIncrementalDecoder(IncrementalDecoder):
         super().__init__(model)
         self.projection = PackedProduct([model.embedding], pack)
 
+    def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
+        """See `IncrementalDecoder.start`."""
+        cache = super().start(memory, source_mask)
+        padded = not bool(source_mask.all())
+        for layer in cache.layers:
+            assert isinstance(layer, PositionsFirstCache)
+            layer.padded = padded
+        return cache
+
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
         return self.projection(states)
@@ -96,7 +105,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
-        """As `IncrementalDecoder.cross_attention`."""
+        """See `IncrementalDecoder.cross_attention`."""
         assert isinstance(module, PackedAttention)
         assert isinstance(cache, PositionsFirstCache)
         b = cache.memory_keys.size(0)
