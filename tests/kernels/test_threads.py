@@ -1,11 +1,11 @@
-"""Batches side by side: in order, each operation in one thread, and the setting put back."""
+"""Batches in parallel: in order, each operation in one thread, and the setting put back."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from seq2seq.kernels.threads import side_by_side
+from seq2seq.kernels.threads import parallel_map
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_results_come_in_order_from_operations_of_one_thread(workers: int) -> None:
-    with side_by_side(workers) as run:
+    with parallel_map(workers) as run:
         found = list(run(lambda number: (number, torch.get_num_threads()), range(20)))
     assert found == [(number, 1) for number in range(20)]
     assert torch.get_num_threads() == 2
@@ -28,6 +28,6 @@ def test_results_come_in_order_from_operations_of_one_thread(workers: int) -> No
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_error_puts_the_setting_back_as_well(workers: int) -> None:
-    with pytest.raises(ZeroDivisionError), side_by_side(workers) as run:
+    with pytest.raises(ZeroDivisionError), parallel_map(workers) as run:
         list(run(lambda number: 1 / number, [1, 0]))
     assert torch.get_num_threads() == 2
