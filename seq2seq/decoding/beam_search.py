@@ -149,9 +149,8 @@ class _Beams(SearchBatch):
         self.live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(min(beam, count))
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
         # (B, beam, T) -> (B, beam, T + 1)
-        self.live_tokens = torch.cat(
-            (_choose(self.live_tokens, parents), tokens.unsqueeze(2)), dim=2
-        )
+        history = _choose(self.live_tokens, parents)
+        self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)
         first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width  # (B, 1)
         return (first_rows + parents).flatten()  # (B, beam) -> (N,)
 
@@ -161,8 +160,7 @@ class _Beams(SearchBatch):
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
         self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
         # Their tokens are those of their parents: (B, beam, T) -> (B, C, longest).
-        shape = (*parents.shape, self.finished_tokens.size(2))
-        tokens = parents.new_full(shape, NO_TOKEN)
+        tokens = parents.new_full((*parents.shape, self.finished_tokens.size(2)), NO_TOKEN)
         tokens[:, :, : self.length - 1] = _choose(self.live_tokens, parents)[:, :, 1:]
         self.finished_tokens = _choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
 
