@@ -1,4 +1,4 @@
-"""Batches side by side: in order, each operation in one thread, and the setting put back."""
+"""Batches in parallel: in order, each operation in one thread, and the setting put back."""
 
 from collections.abc import Iterator
 
