@@ -18,8 +18,9 @@ from yaml import (
 
 from seq2seq.data.corpus import DataConfig
 from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
+from seq2seq.options import check_types
 from seq2seq.storage.atomic import read_regular_file
 from seq2seq.storage.strict import MAX_BYTES
 from seq2seq.training.config import TrainingConfig
@@ -52,13 +53,15 @@ class Config:
         """Check the seed and the timeout.
 
         Raises:
-            UserError: if the seed is negative or needs more than 63 bits, or heartbeat_timeout is
+            TypeError: if a value has another type.
+            UsageError: if the seed is negative or needs more than 63 bits, or heartbeat_timeout is
                 not positive and finite.
         """
+        check_types(self)
         if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
+            raise UsageError(f"seed={self.seed}: must be at least 0 and below 2^63")
         if not 0 < self.heartbeat_timeout < math.inf:
-            raise UserError(
+            raise UsageError(
                 f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
             )
 

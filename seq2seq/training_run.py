@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -70,10 +70,10 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume),
+        reserved(folder, world, resume=config.resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
-        run = TrainingRun(config, folder, world)
+        run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if config.resume else None
@@ -102,13 +102,26 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
 class TrainingRun:
     """A training with its data, its model and its folder, in one of the processes.
 
+    Args:
+        config: the configuration.
+        folder: the run folder.
+        world: the processes that share the work.
+        has_its_name: returns whether the folder still has its name.
+
     Raises:
         UserError: if the data or the configuration can't be used.
     """
 
-    def __init__(self, config: Config, folder: Path, world: World) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        world: World,
+        has_its_name: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.config = config
         self.folder = folder
+        self.has_its_name = has_its_name
         self.world = world
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
@@ -287,8 +300,14 @@ class TrainingRun:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed. The checkpoint is
+                whole even then, unless another folder has the name by now.
         """
+        if self.folder.exists() and not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: another folder has this name now, and is left as it is; move the"
+                " folder of this training back, and continue with resume=true"
+            )
         trainer, state = self.trainer, self.state().to_json()
         (self.folder / _FINISHED).unlink(missing_ok=True)
         self.newest = save_checkpoint(
@@ -301,6 +320,11 @@ class TrainingRun:
         # The mean of earlier checkpoints is not that of this training's end.
         remove_folder(self.folder / _AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while training; the newest checkpoint is"
+                f" {self.newest}: move it to the others, and continue with resume=true"
+            )
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so.

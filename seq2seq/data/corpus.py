@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 Split: TypeAlias = Literal["train", "valid", "test"]
 
@@ -53,6 +54,9 @@ class SplitConfig:
     split: str | None = None
     """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 @dataclass(kw_only=True)
 class FilterConfig:
@@ -65,10 +69,11 @@ class FilterConfig:
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.max_tokens < 2:
-            raise UserError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
+            raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
         if not self.max_length_ratio >= 1:
-            raise UserError(
+            raise UsageError(
                 f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
             )
 
@@ -112,6 +117,9 @@ class DataConfig:
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The options of the vocabulary."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:

@@ -21,11 +21,12 @@ from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
+from seq2seq.options import check_types
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 T = TypeVar("T")
@@ -37,7 +38,8 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
+        TypeError: if a value has another type.
+        UsageError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
     """
 
     device: str = "auto"
@@ -56,10 +58,11 @@ class TranslationOptions:
     """Beam search, or sampling."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise UserError(f"{name}={value}: must be at least {least}")
+                raise UsageError(f"{name}={value}: must be at least {least}")
 
 
 class Translator:

@@ -337,7 +337,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     result = seq2seq("train", *words, "--multirun", "model.num_heads=5,4")
-    assert result.code == 1
+    assert result.code == 2
     assert "does not divide into 5 heads" in result.err.splitlines()[-1]
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 
