@@ -27,6 +27,7 @@ from seq2seq.storage.atomic import (
     MANIFEST,
     Pieces,
     add_file,
+    check_replaceable,
     listed_files,
     present_name,
     read_folder,
@@ -92,7 +93,22 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     Raises:
         UserError: if it can't be written, or the folder holds something other than a model.
     """
+    check_place_of_model(folder)
     write_folder(folder, _model_files(trained))
+
+
+def check_place_of_model(folder: Path) -> None:
+    """Check that a model may have this name: it is free, empty or that of a model alone.
+
+    Raises:
+        UserError: if something else is there, such as a checkpoint with the optimizer's state.
+    """
+    check_replaceable(folder)
+    listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
+    if more := sorted(listed - set(MODEL_FILES)):
+        raise UserError(
+            f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
+        )
 
 
 def load_model(folder: Path) -> TrainedModel:
