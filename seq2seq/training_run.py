@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -134,7 +133,7 @@ class TrainingRun:
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
         config = self.config
-        model = json.loads(json.dumps(asdict(config.model), default=lambda choice: choice.value))
+        model = config.model.settings()
         changeable: dict[str, Setting] = {name: model.pop(name) for name in _DROPOUTS}
         changeable |= {
             "warmup_steps": config.training.warmup_steps,

@@ -32,14 +32,13 @@ from seq2seq.data.corpus import (
     sha256_of_file,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import new_folder, write_file
 
 Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
-TOKENIZER_FILE = "tokenizer.model"
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 VALID_TEXT_FILE = "valid.jsonl"
 REPORT_FILE = "report.json"
@@ -285,10 +284,12 @@ def _encode(
     """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
     stream = iter(pairs)
-    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
+    with EncodedCorpusWriter(
+        path, max(tokenizer.source_vocab_size, tokenizer.vocab_size)
+    ) as writer:
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
-            targets = tokenizer.encode([pair.target for pair in chunk])
+            targets = tokenizer.encode_target([pair.target for pair in chunk])
             # (chunk,), the end symbol counted
             source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
             target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1

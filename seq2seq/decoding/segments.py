@@ -73,7 +73,7 @@ def make_segments(
         lines,
         tokenizer.encode(list(lines)),
         prefixes,
-        tokenizer.encode(list(prefixes)),
+        tokenizer.encode_target(list(prefixes)),
         strict=True,
     )
     segments_of_lines: list[list[Segment]] = []

@@ -98,7 +98,8 @@ class Translator:
             torch.get_num_threads() if self.device.type == "cpu" else 1
         )
         # In tokens, `</s>` not counted.
-        self._longest_source = options.max_source_tokens - 1
+        longest = self.tokenizer.max_source_tokens or options.max_source_tokens
+        self._longest_source = min(longest, options.max_source_tokens) - 1
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         config = self.model.config
         if config.positions is Positions.learned:
@@ -196,8 +197,12 @@ class Translator:
             raise UserError(
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
-        source_ids = self._encode_whole(sources, "source", self._longest_source)
-        target_ids = self._encode_whole(targets, "translation", self._longest_target)
+        source_ids = _check_lengths(
+            self.tokenizer.encode(list(sources)), "source", self._longest_source
+        )
+        target_ids = _check_lengths(
+            self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
+        )
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
         return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
@@ -210,7 +215,8 @@ class Translator:
         Raises:
             UserError: if a text is blank, or longer than the model accepts, or a weight is NaN.
         """
-        source_ids, target_ids = self.tokenizer.encode([source, target])
+        source_ids = self.tokenizer.encode([source])[0]
+        target_ids = self.tokenizer.encode_target([target])[0]
         for side, ids, longest in (
             ("source", source_ids, self._longest_source),
             ("target", target_ids, self._longest_target),
@@ -301,20 +307,20 @@ class Translator:
         sources, targets = zip(*pairs, strict=True)
         return score_targets(self.model, sources, targets)
 
-    def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
-        """Encode each line, with `</s>`; refuse lines of more than `longest` tokens."""
-        encoded = self.tokenizer.encode(list(lines))
-        for number, ids in enumerate(encoded, start=1):
-            if len(ids) > longest:
-                raise UserError(
-                    f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                    " scored; leave the pair out, or split it"
-                )
-        return [[*ids, END_ID] for ids in encoded]
-
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+
+
+def _check_lengths(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
+    """Add `</s>` to each line; refuse lines of more than `longest` tokens."""
+    for number, ids in enumerate(encoded, start=1):
+        if len(ids) > longest:
+            raise UserError(
+                f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
+                " scored; leave the pair out, or split it"
+            )
+    return [[*ids, END_ID] for ids in encoded]
 
 
 def _check_lists(**texts: object) -> None:
