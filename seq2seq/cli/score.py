@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_models_option,
     translation_options,
 )
 
@@ -33,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     translations = parser.add_argument_group("translations")
     translations.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    translations.add_argument("--model", metavar="RUN", help="translate with this model instead")
+    add_models_option(
+        translations, help="translate with this model instead; repeat it for an ensemble"
+    )
     translations.add_argument(
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
@@ -114,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_counts({file_name(path): len(lines) for path, lines in texts})
     if arguments.model:
         translations = _translate(arguments, systems.pop(first))
-        systems = {arguments.model: translations, **systems}
+        systems = {" + ".join(arguments.model): translations, **systems}
 
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)

@@ -15,6 +15,7 @@ import torch
 
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.decoding.translator import Translator
 from seq2seq.storage.checkpoint import TrainedModel, save_model
 
 
@@ -249,3 +250,24 @@ def test_more_checkpoints_than_there_are_can_t_be_averaged(
     result = seq2seq("average", "--model", trained, "--last", "9")
     assert result.code == 1
     assert "has 3 checkpoints, not 9" in result.err
+
+
+def test_several_models_are_an_ensemble(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], corpus
+) -> None:
+    folders = trained / "best", trained / "checkpoints" / "step_00000400"
+    models = [word for folder in folders for word in ("--model", folder)]
+    translations = Translator.load(folders).translate(source)
+    path = tmp_path / "in"
+    path.write_text("\n".join(source))
+    result = seq2seq("translate", *models, "-i", path, "--scores")
+    assert result.out == "".join(f"{one.score:.6f}\t{one.text}\n" for one in translations)
+    assert result.out != seq2seq("translate", *models[:2], "-i", path, "--scores").out
+
+    output, reference = tmp_path / "out", corpus.folder / "test.target"
+    output.write_text("".join(f"{one.text}\n" for one in translations))
+    scored = seq2seq("score", *models, "-s", path, "-r", reference)
+    assert scored.out == seq2seq("score", "-i", output, "-r", reference).out
+    total = seq2seq("rescore", *models, "-s", path, "-i", output)
+    assert total.out != seq2seq("rescore", *models[:2], "-s", path, "-i", output).out
+    assert total.code == 0
