@@ -1,6 +1,7 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from seq2seq.kernels.translation import TranslationKernels, use_translation_kern
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
+_LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -38,7 +41,8 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
+        UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+            source_language is not a code.
     """
 
     device: str = "auto"
@@ -53,6 +57,11 @@ class TranslationOptions:
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    sentences: bool = False
+    """Translate the sentences of a line one by one, and join them as they stood."""
+    source_language: str | None = None
+    """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
+    sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
 
@@ -61,6 +70,11 @@ class TranslationOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: must be at least {least}")
+        language = self.source_language
+        if language is not None and not _LANGUAGE_CODE.fullmatch(language):
+            raise UserError(
+                f"source_language={language}: must be the code of a language, such as en or de"
+            )
 
 
 class Translator:
@@ -102,6 +116,7 @@ class Translator:
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
+        self.source_language = options.source_language or together[0].source_language
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
         )
@@ -160,6 +175,8 @@ class Translator:
             self.tokenizer,
             max_tokens=self._longest_source,
             max_output=self._max_output,
+            by_sentence=self.options.sentences,
+            language=self.source_language,
             first_line=first_line,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
