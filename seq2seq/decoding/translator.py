@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,6 +116,18 @@ class Translator:
                 not available here.
         """
         return cls(load_model(find_model(Path(run))), options)
+
+    def with_nbest(self, nbest: int) -> "Translator":
+        """Return a translator with the same model, not copied, that finds `nbest` candidates.
+
+        Raises:
+            UserError: if nbest is below 1, or above the beam size.
+        """
+        if nbest == self.options.search.nbest:
+            return self
+        other = copy.copy(self)
+        other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
+        return other
 
     def translate(
         self,
