@@ -30,6 +30,7 @@ INTEGRATION = (
     "model/test_marian.py",
     "reproduction",
     "scripts",
+    "test_finetuning.py",
     "test_readme.py",
     "test_valid_sets.py",
     "test_wheel.py",

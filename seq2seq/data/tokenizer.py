@@ -228,6 +228,12 @@ class Tokenizer:
         """Return the piece of each id, control symbols included."""
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
+    def unknown_pieces(self, text: str) -> list[str]:
+        """Return the parts of a text that the vocabulary does not know."""
+        pieces = self._processor.encode(_without_lone_surrogates(text), out_type=str)
+        ids = self._processor.encode(_without_lone_surrogates(text), out_type=int)
+        return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
+
 
 def _check_sizes(model_bytes: bytes) -> None:
     """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
