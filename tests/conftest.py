@@ -35,7 +35,10 @@ INTEGRATION = (
     "serving/test_faults.py",
     "serving/test_files.py",
     "serving/test_guard.py",
+    "test_finetuning.py",
     "test_readme.py",
+    "test_training_run.py",
+    "test_valid_sets.py",
     "test_wheel.py",
     "training/test_distributed.py",
 )

@@ -147,7 +147,7 @@ class App:
         model = self._service.find(
             word(fields, "source_language", first[0]), word(fields, "target_language", first[1])
         )
-        config = model.translator.model.config
+        config = model.translator.models[0].config
         layers = _choose(fields, "layer", config.num_layers, str(config.num_layers))
         heads = _choose(fields, "head", config.num_heads, "all")
         maps = await self._finish(
@@ -184,6 +184,7 @@ class App:
             {
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
+                "mostAlternatives": min(m.most_alternatives for m in self._service.models.values()),
                 "apiKeys": bool(self._keys),
                 "keyRequired": bool(self._keys),
                 "suggestions": False,
