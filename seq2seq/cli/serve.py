@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
     add_beam_options(parser)
+    parser.add_argument(
+        "--no-sentences",
+        dest="sentences",
+        action="store_false",
+        help="give the model each line as a whole, not sentence by sentence",
+    )
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
@@ -187,8 +193,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
     models = []
-    options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
+        options = translation_options(arguments)
         trained = load_model(find_model(Path(run)))
         languages = (trained.source_language, trained.target_language)
         if pair is not None:
@@ -196,6 +202,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
+            options = replace(options, source_language=source)
         models.append(Model(run, languages, Translator(trained, options)))
     return models
 

@@ -123,7 +123,9 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
 @contextmanager
 def serve_in_process(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve a model folder in a thread."""
-    translator = Translator.load(folder, TranslationOptions(device="cpu", workers=1))
+    translator = Translator.load(
+        folder, TranslationOptions(device="cpu", workers=1, sentences=True)
+    )
     with serve_models([Model("model", ("en", "de"), translator)], limits, **options) as served:
         yield served
 
