@@ -40,6 +40,14 @@ class TranslationRequest:
     details: bool = False
 
 
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded file."""
+
+    name: str
+    content: bytes
+
+
 async def read_fields(request: Request, limits: Limits) -> Fields:
     """Read the fields of a request; those of the body go before those of the query.
 
@@ -119,7 +127,13 @@ async def _parse_multipart(headers: Headers, body: bytes) -> dict[str, Any]:
         raise invalid(error.message) from None
     except (KeyError, ValueError):  # no boundary, or a charset that isn't known
         raise invalid("the form is not multipart/form-data in UTF-8") from None
-    return _group(form.multi_items())
+    fields: list[tuple[str, Any]] = []
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            value = Upload(value.filename or "", await value.read())
+        fields.append((name, value))
+    await form.close()
+    return _group(fields)
 
 
 def _group(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -245,13 +259,13 @@ def flag(fields: Fields, name: str) -> bool:
     return value
 
 
-def uploaded(fields: Fields, name: str) -> tuple[str, bytes]:
-    """Return the file name and the content of an uploaded file.
+def uploaded(fields: Fields, name: str) -> Upload:
+    """Return a field that must be an uploaded file.
 
     Raises:
-        RequestError: if there is none.
+        RequestError: if it is not.
     """
     file = fields.get(name)
-    if not isinstance(file, UploadFile):
+    if not isinstance(file, Upload):
         raise invalid(f"missing {name} parameter")
-    return file.filename or "", file.file.read()
+    return file

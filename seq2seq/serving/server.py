@@ -98,15 +98,13 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
+def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+    """Make the server of an application, to be run on a socket.
 
     Args:
         app: the application.
-        opened: a socket that listens.
-        grace: the most seconds to finish.
+        grace: the most seconds to finish what has come before the end.
     """
-    _raise_file_limit()
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -123,13 +121,26 @@ def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
         backlog=_BACKLOG,
         loop="asyncio",
     )
+    return uvicorn.Server(config)
+
+
+def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
+
+    Args:
+        app: the application.
+        opened: a socket that listens.
+        grace: the most seconds to finish.
+    """
+    _raise_file_limit()
+    server = make_server(app, grace=grace)
 
     def ignore(*_: Any) -> None:
         """Do nothing: uvicorn has ended by then, and sends itself the signal again."""
 
     previous = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        uvicorn.Server(config).run(sockets=[opened])
+        server.run(sockets=[opened])
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
