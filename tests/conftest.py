@@ -30,7 +30,10 @@ INTEGRATION = (
     "model/test_marian.py",
     "reproduction",
     "scripts",
+    "test_finetuning.py",
     "test_readme.py",
+    "test_training_run.py",
+    "test_valid_sets.py",
     "test_wheel.py",
     "training/test_distributed.py",
 )

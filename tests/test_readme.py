@@ -249,7 +249,8 @@ def test_every_python_example_runs(
 ) -> None:
     model = make_model(vocab_size=tokenizer.vocab_size).float()
     (tmp_path / "runs").mkdir()
-    save_model(tmp_path / "runs" / "captions", TrainedModel(model, tokenizer, "en", "de"))
+    for run in ("captions", "second"):
+        save_model(tmp_path / "runs" / run, TrainedModel(model, tokenizer, "en", "de"))
     monkeypatch.chdir(tmp_path)
     exec(code, {})
 

@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from seq2seq.cli.translation_options import add_model_option
+
 _EXAMPLE = """\
 example:
   seq2seq attention --model runs/captions --source "A dog runs in the snow." -o attention.svg
@@ -14,7 +16,7 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq attention`."""
     parser.epilog = _EXAMPLE
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    add_model_option(parser, required=True, help="run or model folder")
     parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
     parser.add_argument("--target", metavar="TEXT", help="its translation (default: the model's)")
     parser.add_argument(
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json and file_format not in FORMATS:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     translator = Translator.load(arguments.model)
-    config = translator.model.config
+    config = translator.models[0].config
     layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
     heads = _select("head", arguments.head, config.num_heads)
     target = arguments.target

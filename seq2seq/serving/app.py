@@ -147,7 +147,7 @@ class App:
         model = self._service.find(
             word(fields, "source_language", first[0]), word(fields, "target_language", first[1])
         )
-        config = model.translator.model.config
+        config = model.translator.models[0].config
         layers = _choose(fields, "layer", config.num_layers, str(config.num_layers))
         heads = _choose(fields, "head", config.num_heads, "all")
         maps = await self._finish(
