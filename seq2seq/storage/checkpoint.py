@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -292,7 +293,8 @@ def checkpoints(run: Path) -> list[Path]:
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint whose files can all be read, undamaged; report newer ones."""
     for parent in (run, run / "checkpoints", *checkpoints(run)):
-        remove_leftovers(parent)
+        with suppress(PermissionError):  # found again below, where it is read
+            remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = read_description(folder).model
