@@ -27,7 +27,7 @@ INTEGRATION = (
     "data/test_preparation.py",
     "export",
     "faults",
-    "model/test_marian.py",
+    "importing",
     "reproduction",
     "scripts",
     "test_readme.py",

@@ -1,7 +1,6 @@
 """Imported models against `transformers`, which wrote their folders."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 KINDS: list[dict[str, Any]] = [
     {},
     {"activation_function": "relu", "encoder_layers": 3, "decoder_layers": 1},
-    {"activation_function": "gelu", "seed": 2},
+    {"activation_function": "gelu", "seed": 3},
     {"separate": True},
     {"separate": True, "tie_word_embeddings": False, "encoder_layers": 1},
-    {"tie_word_embeddings": False},
-    {"share_encoder_decoder_embeddings": False},
+    {"tie_word_embeddings": False, "seed": 3},
+    {"share_encoder_decoder_embeddings": False, "seed": 3},
 ]
 
 
@@ -102,7 +101,9 @@ def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> 
     assert trained.model.config.start is Start.symbol
     assert trained.tokenizer.vocab_size == len(vocabulary)
     with torch.no_grad():
-        trained.model.output_bias[START_ID] += 100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
+        trained.model.output_bias[START_ID] += (
+            100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
+        )
     assert_same_logits(trained, made, 1e-9)
 
 
