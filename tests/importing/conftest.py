@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "opus-mt"
+REAL = Path(os.environ.get("OPUS_MT", "/nonexistent"))
+"""A folder of folders of OPUS-MT with their vocabularies; tests that need it are skipped else."""
 
 
 class MarianFolder(NamedTuple):

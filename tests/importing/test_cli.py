@@ -1,6 +1,7 @@
 """`seq2seq import` and what can be done with its result."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,26 @@ def test_an_imported_model_translates_scores_and_is_described(
     picture = tmp_path / "picture.svg"
     assert seq2seq("attention", "--model", model, "--source", "dogs", "-o", picture)[0] == 0
     assert "Post-LN" not in picture.read_text()
+
+
+def test_the_fidelity_report_says_where_it_differs_from_the_paper(
+    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    for separate, shared in ((False, "one storage|logits with a bias"), (True, "2 matrices")):
+        made = make_folder(name=f"marian-{separate}", separate=separate)
+        model = tmp_path / f"model-{separate}"
+        assert seq2seq("import", made.path, "-o", model)[0] == 0
+        code, out, err = seq2seq("fidelity", "--model", model, "--json")
+        assert (code, "its training is not known" in err) == (0, True)
+        found = {row["detail"]: row for row in json.loads(out)}
+        assert len(found) == 12
+        differs = {name for name, row in found.items() if row["verdict"] == "differs"}
+        assert differs == {"LayerNorm's epsilon", "shared matrix (3.4)", "feed-forward (3.3)"}
+        assert found["feed-forward (3.3)"]["here"].startswith("swish(xW1 + b1)W2 + b2")
+        assert re.search(shared, found["shared matrix (3.4)"]["here"])
+        assert found["decoder's start (3.1)"]["here"].startswith("a zero vector")
+        assert found["attention projections (3.2.2)"]["verdict"] == "as tensor2tensor"
+        assert found["positions (3.5)"]["verdict"] == "as the paper"
 
 
 def test_an_existing_folder_is_kept_and_a_missing_one_is_named(
