@@ -37,6 +37,10 @@ class Config:
     """The folder of the run; made from data, model and date if not given."""
     resume: bool = False
     """Resume the run in run_dir."""
+    init_from: str | None = None
+    """Run or model folder to start from: its weights, tokenizer and sizes are taken over."""
+    init_sha256: str | None = None
+    """Sum of that model's manifest; recorded by the training, and checked if given."""
     cache: str | None = None
     """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
     seed: int = 1
@@ -49,17 +53,31 @@ class Config:
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
     def __post_init__(self) -> None:
-        """Check the seed and the timeout.
+        """Check the seed, the timeout and the selection.
 
         Raises:
-            UserError: if the seed is negative or needs more than 63 bits, or heartbeat_timeout is
-                not positive and finite.
+            UserError: if the seed is negative or needs more than 63 bits, heartbeat_timeout is not
+                positive and finite, training.select names no validation set, or init_sha256 stands
+                without init_from.
         """
+        if self.init_sha256 is not None and self.init_from is None:
+            raise UserError("init_sha256 is the sum of a model: give init_from=MODEL")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
         if not 0 < self.heartbeat_timeout < math.inf:
             raise UserError(
                 f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
+            )
+        names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
+        if self.training.select not in names:
+            raise UserError(
+                f"training.select={self.training.select}: no such validation set; choose"
+                f" {', '.join(names)}"
+                + (
+                    ""
+                    if self.data.valid_sets
+                    else ", or add sets as data.valid_sets.NAME.source=..."
+                )
             )
 
 

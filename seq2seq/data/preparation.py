@@ -9,21 +9,23 @@ that does not agree with its report is made again.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap
+from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
     SentencePair,
+    Split,
     changes_of_files,
     describe,
     fingerprint,
@@ -81,6 +83,21 @@ class FilterCounts:
         return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
 
 
+@dataclass(frozen=True)
+class ValidSet:
+    """A further validation set.
+
+    Attributes:
+        pairs: every pair, its text unchanged, to translate and score.
+        corpus: the pairs for the loss, without blank and over-long ones.
+        digest: of the text.
+    """
+
+    pairs: list[SentencePair]
+    corpus: EncodedCorpus
+    digest: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreparedData:
     """A corpus ready for training.
@@ -91,7 +108,8 @@ class PreparedData:
         train: the training pairs that passed every filter.
         valid: the validation pairs for the loss, without blank and over-long ones.
         valid_pairs: every validation pair, its text unchanged, to translate and score.
-        counts: the results of the filters, under ``train`` and ``valid``.
+        valid_sets: the further validation sets, by name.
+        counts: the results of the filters, by split.
         warnings: signs of unsuitable data, one line each.
     """
 
@@ -100,11 +118,14 @@ class PreparedData:
     train: EncodedCorpus
     valid: EncodedCorpus
     valid_pairs: list[SentencePair]
+    valid_sets: dict[str, ValidSet]
     counts: dict[str, FilterCounts]
     warnings: list[str]
 
 
-def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
+def prepare(
+    config: DataConfig, cache: Path, report: Report, tokenizer: Tokenizer | None = None
+) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split and the tokenizer's sample, not with the training split.
@@ -113,14 +134,17 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         config: the corpus.
         cache: folder of prepared corpora, each in a folder of its own.
         report: called with each line of progress and each warning.
+        tokenizer: of a trained model; a new one is learned from the training pairs if not given.
 
     Raises:
-        UserError: if the text can't be used or changes meanwhile, or the cache folder can't be
-            written.
+        UserError: if the text can't be used or changes meanwhile, the tokenizer does not know its
+            characters, or the cache folder can't be written.
     """
-    test_digest = fingerprint(config, "test") if is_configured(config, "test") else None
+    held_out = [f"valid_sets.{name}" for name in config.valid_sets]
+    held_out += ["test"] if is_configured(config, "test") else []
+    digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
-    folder = Path(cache).expanduser() / _digest(config)
+    folder = Path(cache).expanduser() / _digest(config, tokenizer)
     prepared = _open(folder)
     if prepared is not None:
         report(f"data: reusing {folder}")
@@ -128,7 +152,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         if folder.exists():
             report(f"data: {folder} is damaged and is made again")
         try:
-            _build(config, folder, changes, report)
+            _build(config, folder, changes, report, tokenizer)
         except OSError as error:
             raise UserError(
                 f"{folder}: can't be written: {error.strerror or error};"
@@ -137,9 +161,10 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         prepared = _open(folder)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
-    if test_digest is not None:
-        warnings = [*prepared.warnings, *_test_overlap(config, folder, test_digest)]
+    for split, digest in digests.items():
+        warnings = [*prepared.warnings, *_overlap(config, folder, split, digest)]
         prepared = replace(prepared, warnings=warnings)
+    prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
     for warning in prepared.warnings:
@@ -147,7 +172,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
     return prepared
 
 
-def _digest(config: DataConfig) -> str:
+def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
     """Digest the text of both splits and every setting that shapes the result."""
     content = {
         "format": FORMAT_VERSION,
@@ -155,7 +180,9 @@ def _digest(config: DataConfig) -> str:
         "valid": fingerprint(config, "valid"),
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer),
+        "tokenizer": asdict(config.tokenizer)
+        if tokenizer is None
+        else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -177,6 +204,7 @@ def _open(folder: Path) -> PreparedData | None:
                 SentencePair(*json.loads(line))
                 for line in (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             ],
+            valid_sets={},
             counts={split: FilterCounts(**counts) for split, counts in content["counts"].items()},
             warnings=list(content["warnings"]),
         )
@@ -191,7 +219,13 @@ def _changes(config: DataConfig) -> Changes:
     return [*changes_of_files(config, "train"), *changes_of_files(config, "valid")]
 
 
-def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -> None:
+def _build(
+    config: DataConfig,
+    folder: Path,
+    changes: Changes,
+    report: Report,
+    tokenizer: Tokenizer | None,
+) -> None:
     """Make the folder, unless another process has made a sound one by the time it is whole.
 
     Raises:
@@ -199,7 +233,7 @@ def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
-        content = _fill(temporary, config, report)
+        content = _fill(temporary, config, report, tokenizer)
         # The folder is named by the text as it was before.
         if _changes(config) != changes:
             raise UserError("the text of the corpus was changed while it was read; start again")
@@ -209,44 +243,84 @@ def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -
         (temporary / REPORT_FILE).write_text(json.dumps(content, indent=2))
 
 
-def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
+def _fill(
+    folder: Path, config: DataConfig, report: Report, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
     """Write everything but the report, and return its counts and warnings."""
     report(f"data: preparing {describe(config, 'train')}")
-    valid_pairs = list(read_pairs(config, "valid"))
-    if not valid_pairs:
-        raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
+    valid_pairs = _valid_pairs(config, "valid")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
     overlap, alignment = TrainTestOverlap("valid", valid_pairs), AlignmentCheck(config)
-    tokenizer = Tokenizer.train(
+    unknown = None if tokenizer is None else UnknownCharacters(tokenizer)
+    tokenizer = tokenizer or Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     train_pairs = overlap.check(read_pairs(config, "train"))
-    length_only = replace(config.filter, max_length_ratio=float("inf"))
     counts = {
         "train": _encode(
-            train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, alignment.check
+            train_pairs,
+            tokenizer,
+            folder / TRAIN_FILE,
+            config.filter,
+            report,
+            alignment.check,
+            unknown,
         ),
-        "valid": _encode(valid_pairs, tokenizer, folder / VALID_FILE, length_only, report),
+        "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
     }
     for split, count in counts.items():
-        if not count.kept:
-            raise UserError(f"data.{split}: no pair is left after the filters: {count}")
+        _check_kept(split, count)
+    warnings = [*alignment.warnings(), *overlap.warnings()]
+    if unknown is not None:
+        warnings += unknown.warnings()
     return {
         "counts": {split: asdict(count) for split, count in counts.items()},
-        "warnings": [*alignment.warnings(), *overlap.warnings()],
+        "warnings": warnings,
     }
 
 
-def _test_overlap(config: DataConfig, folder: Path, digest: str) -> list[str]:
-    """Warn of test pairs that are training pairs; what was found is kept in the folder."""
-    path = folder / f"test_{digest[:32]}.json"
+def _valid_pairs(config: DataConfig, split: Split) -> list[SentencePair]:
+    pairs = list(read_pairs(config, split))
+    if not pairs:
+        raise UserError(f"{describe(config, split)}: is empty; validation needs pairs")
+    return pairs
+
+
+def _with_valid_sets(
+    prepared: PreparedData, config: DataConfig, digests: Mapping[Split, str], report: Report
+) -> PreparedData:
+    """Add the further validation sets.
+
+    They are encoded at each start and not kept in the cache, so that one can be added to a training
+    that is resumed.
+    """
+    sets, counts = {}, dict(prepared.counts)
+    for name in config.valid_sets:
+        split = f"valid_sets.{name}"
+        pairs = _valid_pairs(config, split)
+        with TemporaryDirectory() as folder:  # once it is mapped, a file needs no name
+            path = Path(folder) / VALID_FILE
+            counts[split] = _encode_valid(config, pairs, prepared.tokenizer, path, report)
+            _check_kept(split, counts[split])
+            sets[name] = ValidSet(pairs, EncodedCorpus(path), digests[split])
+    return replace(prepared, valid_sets=sets, counts=counts)
+
+
+def _check_kept(split: Split, count: FilterCounts) -> None:
+    if not count.kept:
+        raise UserError(f"data.{split}: no pair is left after the filters: {count}")
+
+
+def _overlap(config: DataConfig, folder: Path, split: Split, digest: str) -> list[str]:
+    """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
+    path = folder / f"{split.partition('.')[0]}_{digest[:32]}.json"
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
             return found
-    overlap = TrainTestOverlap("test", read_pairs(config, "test"))
+    overlap = TrainTestOverlap(split, read_pairs(config, split))
     deque(overlap.check(read_pairs(config, "train")), maxlen=0)
     with suppress(UserError):  # the folder may be another user's
         write_file(path, json.dumps(overlap.warnings()).encode())
@@ -273,6 +347,18 @@ def _training_sentences(config: DataConfig) -> Iterator[str]:
         )
 
 
+def _encode_valid(
+    config: DataConfig,
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    path: Path,
+    report: Report,
+) -> FilterCounts:
+    """Write the validation pairs that are not blank or over-long."""
+    limits = replace(config.filter, max_length_ratio=float("inf"))
+    return _encode(pairs, tokenizer, path, limits, report)
+
+
 def _encode(
     pairs: Iterable[SentencePair],
     tokenizer: Tokenizer,
@@ -280,6 +366,7 @@ def _encode(
     limits: FilterConfig,
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+    unknown: UnknownCharacters | None = None,
 ) -> FilterCounts:
     """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
@@ -290,6 +377,9 @@ def _encode(
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode_target([pair.target for pair in chunk])
+            if unknown is not None:
+                unknown.count([pair.source for pair in chunk], sources)
+                unknown.count([pair.target for pair in chunk], targets)
             # (chunk,), the end symbol counted
             source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
             target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1

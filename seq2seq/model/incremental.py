@@ -89,6 +89,11 @@ class IncrementalDecoder:
         self.model = model
         self.layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
 
+    def begin(self, source: Tensor) -> DecoderCache:
+        """Encode padded sources (B, S), and start a search for their translations."""
+        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
+        return self.start(self.model.encode(source, source_mask), source_mask)
+
     def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
         """Project memory (B, S, D) to each layer's keys and values, once for a whole search."""
         layers = [
