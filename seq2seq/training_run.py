@@ -12,7 +12,8 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
 from seq2seq.errors import UserError
@@ -121,9 +122,13 @@ class TrainingRun:
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
+        train = self.data.train
+        if rate := config.data.tokenizer.sampling:
+            text = self.data.folder / TRAIN_TEXT_FILE
+            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(self.data.train, seed=config.seed, devices=world.size),
+            config.training.batching(train, seed=config.seed, devices=world.size),
             config.training,
             device=self.device,
             dtype=self.dtype,
@@ -146,7 +151,9 @@ class TrainingRun:
             "slices": self.trainer.slices,
         }
         budget = config.training.budget(self.world.size)
-        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        text, rate = self.data.folder.name, config.data.tokenizer.sampling
+        data = f"{text} sampled at {rate}" if rate else text
+        fixed = {"data": data, "seed": config.seed, **budget, **model}
         return RunState(self.trainer.progress, fixed, changeable)
 
     def restore(self) -> RunState:

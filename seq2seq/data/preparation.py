@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -41,7 +41,7 @@ Report: TypeAlias = Callable[[str], None]
 FORMAT_VERSION = 1
 TOKENIZER_FILE = "tokenizer.model"
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
-VALID_TEXT_FILE = "valid.jsonl"
+TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
@@ -150,7 +150,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
 
 def _digest(config: DataConfig) -> str:
     """Digest the text of both splits and every setting that shapes the result."""
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "train": fingerprint(config, "train"),
         "valid": fingerprint(config, "valid"),
@@ -158,6 +158,8 @@ def _digest(config: DataConfig) -> str:
         "filter": asdict(config.filter),
         "tokenizer": asdict(config.tokenizer),
     }
+    if content["tokenizer"].pop("sampling"):
+        content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -224,10 +226,17 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     train_pairs = overlap.check(read_pairs(config, "train"))
+    train_text = folder / TRAIN_TEXT_FILE if config.tokenizer.sampling else None
     length_only = replace(config.filter, max_length_ratio=float("inf"))
     counts = {
         "train": _encode(
-            train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, alignment.check
+            train_pairs,
+            tokenizer,
+            folder / TRAIN_FILE,
+            config.filter,
+            report,
+            alignment.check,
+            train_text,
         ),
         "valid": _encode(valid_pairs, tokenizer, folder / VALID_FILE, length_only, report),
     }
@@ -281,11 +290,18 @@ def _encode(
     limits: FilterConfig,
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+    text_path: Path | None = None,
 ) -> FilterCounts:
-    """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
+    """Tokenize, filter and write pairs, and the text of those that are kept to ``text_path``.
+
+    ``check`` gets each chunk's offset and lengths.
+    """
     counts = FilterCounts()
     stream = iter(pairs)
-    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
+    with (
+        EncodedCorpusWriter(path, tokenizer.vocab_size) as writer,
+        open(text_path, "wb") if text_path else nullcontext() as text,
+    ):
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode([pair.target for pair in chunk])
@@ -296,6 +312,9 @@ def _encode(
                 check(counts.read, source_lengths, target_lengths)
             kept = _filter(source_lengths, target_lengths, limits, counts)
             writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+            if text is not None:
+                lines = (json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+                text.writelines(lines)
             if counts.read % _PAIRS_PER_MESSAGE == 0:
                 report(f"data: {counts.read:,} pairs encoded")
     return counts
