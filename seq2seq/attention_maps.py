@@ -76,7 +76,7 @@ def record_attention(
         for hook in hooks:
             hook.remove()
     return AttentionMaps(
-        source=tokenizer.pieces(source),
+        source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),
         **{kind: torch.stack(layers) for kind, layers in weights.items()},
     )

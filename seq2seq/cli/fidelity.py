@@ -80,7 +80,7 @@ def compose_config(overrides: list[str]) -> "Config":
 
     check_command_line(overrides)
     overrides = quote_texts(overrides)
-    register()
+    register(overrides)
     try:
         with initialize_config_dir(str(config_path()), version_base="1.3"):
             if not any(override.startswith("data=") for override in overrides):

@@ -23,6 +23,7 @@ _COMMANDS = {
     "fidelity": "compare a model with the paper, detail by detail",
     "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
+    "import": "make a model folder of a model that was trained with Marian",
     "average": "average the weights of several checkpoints",
 }
 
@@ -170,6 +171,8 @@ def _run(words: list[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if words[:1] == [name]:
+            # `import` is no name that a module may have.
+            name = "import_" if name == "import" else name
             module = importlib.import_module(f"seq2seq.cli.{name}")
             module.add_arguments(command)
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")

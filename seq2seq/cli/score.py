@@ -13,6 +13,7 @@ from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
     add_models_option,
+    add_sentence_options,
     translation_options,
 )
 
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
     add_beam_options(translations)
+    add_sentence_options(translations)
     add_device_options(translations)
 
     references = parser.add_argument_group("references")
@@ -162,6 +164,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (
             not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
             "--beam and --alpha need --model",
+        ),
+        (
+            not arguments.model and bool(arguments.sentences or arguments.source_language),
+            "--sentences and --source-language need --model",
         ),
         (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
         (

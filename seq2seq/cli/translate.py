@@ -13,6 +13,7 @@ from seq2seq.cli.translation_options import (
     add_device_options,
     add_models_option,
     add_sampling_options,
+    add_sentence_options,
     translation_options,
 )
 
@@ -60,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
+    add_sentence_options(parser)
     add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",

@@ -63,6 +63,21 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
 
 
+def add_sentence_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options for lines of several sentences."""
+    parser.add_argument(
+        "--sentences",
+        action="store_true",
+        default=None,
+        help="translate the sentences of a line one by one, and join them as they stood",
+    )
+    parser.add_argument(
+        "--source-language",
+        metavar="CODE",
+        help="en, de, ...: whose abbreviations don't end sentences (default: the model's)",
+    )
+
+
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of sampling."""
     sampling = parser.add_argument_group("sampling instead of beam search")

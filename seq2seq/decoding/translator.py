@@ -1,6 +1,7 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from seq2seq.kernels.translation import TranslationKernels, use_translation_kern
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
+_LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -38,7 +41,8 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
+        UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+            source_language is not a code.
     """
 
     device: str = "auto"
@@ -53,6 +57,11 @@ class TranslationOptions:
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    sentences: bool = False
+    """Translate the sentences of a line one by one, and join them as they stood."""
+    source_language: str | None = None
+    """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
+    sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
 
@@ -61,6 +70,11 @@ class TranslationOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: must be at least {least}")
+        language = self.source_language
+        if language is not None and not _LANGUAGE_CODE.fullmatch(language):
+            raise UserError(
+                f"source_language={language}: must be the code of a language, such as en or de"
+            )
 
 
 class Translator:
@@ -102,11 +116,13 @@ class Translator:
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
+        self.source_language = options.source_language or together[0].source_language
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
         )
         # In tokens, `</s>` not counted.
-        self._longest_source = options.max_source_tokens - 1
+        longest = self.tokenizer.max_source_tokens or options.max_source_tokens
+        self._longest_source = min(longest, options.max_source_tokens) - 1
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         for model in self.models:
             if model.config.positions is Positions.learned:
@@ -159,6 +175,8 @@ class Translator:
             self.tokenizer,
             max_tokens=self._longest_source,
             max_output=self._max_output,
+            by_sentence=self.options.sentences,
+            language=self.source_language,
             first_line=first_line,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
@@ -211,8 +229,12 @@ class Translator:
             raise UserError(
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
-        source_ids = self._encode_whole(sources, "source", self._longest_source)
-        target_ids = self._encode_whole(targets, "translation", self._longest_target)
+        source_ids = _check_lengths(
+            self.tokenizer.encode(list(sources)), "source", self._longest_source
+        )
+        target_ids = _check_lengths(
+            self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
+        )
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
         return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
@@ -228,7 +250,8 @@ class Translator:
         """
         if len(self.models) > 1:
             raise UserError("attention is that of one model, not of an ensemble: give one model")
-        source_ids, target_ids = self.tokenizer.encode([source, target])
+        source_ids = self.tokenizer.encode([source])[0]
+        target_ids = self.tokenizer.encode_target([target])[0]
         for side, ids, longest in (
             ("source", source_ids, self._longest_source),
             ("target", target_ids, self._longest_target),
@@ -317,20 +340,20 @@ class Translator:
         sources, targets = zip(*pairs, strict=True)
         return score_targets(self.models, sources, targets)
 
-    def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
-        """Encode each line, with `</s>`; refuse lines of more than `longest` tokens."""
-        encoded = self.tokenizer.encode(list(lines))
-        for number, ids in enumerate(encoded, start=1):
-            if len(ids) > longest:
-                raise UserError(
-                    f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                    " scored; leave the pair out, or split it"
-                )
-        return [[*ids, END_ID] for ids in encoded]
-
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+
+
+def _check_lengths(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
+    """Add `</s>` to each line; refuse lines of more than `longest` tokens."""
+    for number, ids in enumerate(encoded, start=1):
+        if len(ids) > longest:
+            raise UserError(
+                f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
+                " scored; leave the pair out, or split it"
+            )
+    return [[*ids, END_ID] for ids in encoded]
 
 
 def _check_lists(**texts: object) -> None:

@@ -112,7 +112,7 @@ class IncrementalDecoder:
         Returns:
             Logits, (N, V).
         """
-        x = self.model.embed(token_ids.unsqueeze(1), cache.length)  # (N, 1, D)
+        x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             attended = self.self_attention(layer.self_attention, x, layer_cache)
             x = layer.self_attention_norm(x + attended)

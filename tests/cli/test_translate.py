@@ -202,6 +202,18 @@ def test_translations_begin_with_the_prefixes_of_a_file(
     assert (found[0][:4], found[1], found[2][:7]) == ("nine", free[1], "three t")
 
 
+def test_sentences_of_a_line_are_translated_one_by_one(
+    trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    alone = translate(seq2seq, trained, tmp_path, ["one two?", "three four!"])
+    lines = ["one two?  three four!", "", "one two?three four!"]
+    found = translate(seq2seq, trained, tmp_path, lines, "--sentences", "--source-language", "en")
+    assert found[:2] == ["  ".join(alone), ""]
+    result = seq2seq("translate", "--model", trained, "--source-language", "e")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "source_language=e: must be the code of a language" in result.err
+
+
 def test_damaged_bytes_are_counted_and_the_line_is_kept(
     trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:

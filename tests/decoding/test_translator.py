@@ -232,6 +232,30 @@ def test_a_line_of_many_sentences_is_translated_in_segments(
     assert all(one.source_segments == 1 for one in alone)
 
 
+def test_sentences_are_translated_one_by_one_and_joined_as_they_stood(
+    make_translator: MakeTranslator,
+) -> None:
+    sentences = ["the long road home.", "a child likes it!", "the sea, the sea."]
+    translator = make_translator(nbest=2, sentences=True)
+    whole, *alone = translator.translate(["  ".join(sentences), *sentences])
+    assert whole.source_segments == 3
+    for k in (0, 1):
+        assert whole.candidates[k].text == "  ".join(one.candidates[k].text for one in alone)
+    assert make_translator().translate(["  ".join(sentences)])[0].source_segments == 1
+
+
+def test_the_language_of_the_sources_is_the_model_s_unless_given(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "de", "")
+    for language, segments in ((None, 1), ("en", 2), ("de_AT", 1)):
+        options = TranslationOptions(device="cpu", sentences=True, source_language=language)
+        (found,) = Translator(trained, options).translate(["am 3. mai"])
+        assert found.source_segments == segments
+    with pytest.raises(UserError, match="source_language=german!: must be the code"):
+        TranslationOptions(source_language="german!")
+
+
 def test_calls_from_several_threads_give_what_one_gives(
     make_translator: MakeTranslator, lines: list[str]
 ) -> None:
