@@ -17,6 +17,7 @@ from seq2seq.errors import UsageError, UserError, limit_reached
 _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
+    "serve": "serve translations to browsers and programs (LibreTranslate's interface)",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "rescore": "compute the log-probability of given translations under a model",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
@@ -34,6 +35,7 @@ examples:
                 data.valid.source=valid.en data.valid.target=valid.de \\
                 model=small schedule=small_data run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
+  seq2seq serve --model runs/mine
   seq2seq score -i test.out.de -r test.de
   seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
 """

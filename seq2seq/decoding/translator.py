@@ -4,7 +4,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,6 +147,18 @@ class Translator:
         models = [load_model(folder) for folder in folders]
         check_ensemble(models, folders)
         return cls(models, options)
+
+    def with_nbest(self, nbest: int) -> "Translator":
+        """Return a translator with the same model, not copied, that finds `nbest` candidates.
+
+        Raises:
+            UserError: if nbest is below 1, or above the beam size.
+        """
+        if nbest == self.options.search.nbest:
+            return self
+        other = copy.copy(self)
+        other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
+        return other
 
     def translate(
         self,
