@@ -173,9 +173,9 @@ def test_imported_models_of_one_vocabulary_are_an_ensemble(
         scores = (first.log_probability, second.log_probability)
         assert scores[0] != scores[1]
         assert both.log_probability > min(scores)
-    save_model(tmp_path / "other", import_marian(make_folder(name="other", seed=2).path))
+    save_model(tmp_path / "elsewhere", import_marian(make_folder(name="other", seed=2).path))
     with pytest.raises(UserError, match="another tokenizer"):
-        Translator.load([tmp_path / "first", tmp_path / "other"], options)
+        Translator.load([tmp_path / "first", tmp_path / "elsewhere"], options)
 
 
 def test_the_pieces_of_an_imported_model_are_not_sampled(make_folder: MakeFolder) -> None:
