@@ -30,6 +30,7 @@ INTEGRATION = (
     "model/test_marian.py",
     "reproduction",
     "scripts",
+    "test_finetuning.py",
     "test_readme.py",
     "test_training_run.py",
     "test_valid_sets.py",
