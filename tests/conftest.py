@@ -25,6 +25,7 @@ INTEGRATION = (
     "cli",
     "data/test_everyday.py",
     "data/test_preparation.py",
+    "decoding/test_ctranslate2_engine.py",
     "export",
     "faults",
     "importing",
