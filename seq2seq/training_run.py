@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -40,6 +39,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.user_cache import user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -389,20 +389,11 @@ class TrainingRun:
 
 def _prepare(config: Config, world: World, tokenizer: Tokenizer | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
-    cache = _user_cache() if config.cache is None else Path(config.cache)
+    cache = user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     return data
-
-
-def _user_cache() -> Path:
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
-    except RuntimeError:
-        raise UserError(
-            "you have no home folder: give cache=FOLDER, where prepared text is kept"
-        ) from None
 
 
 @contextmanager

@@ -30,6 +30,7 @@ INTEGRATION = (
     "model/test_marian.py",
     "reproduction",
     "scripts",
+    "serving/page",
     "serving/test_app.py",
     "serving/test_clients.py",
     "serving/test_faults.py",
