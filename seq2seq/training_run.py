@@ -13,7 +13,8 @@ from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.corpus import SentencePair
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -145,9 +146,13 @@ class TrainingRun:
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
+        train = self.data.train
+        if rate := config.data.tokenizer.sampling:
+            text = self.data.folder / TRAIN_TEXT_FILE
+            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(self.data.train, seed=config.seed, devices=world.size),
+            config.training.batching(train, seed=config.seed, devices=world.size),
             config.training,
             device=self.device,
             dtype=self.dtype,
@@ -172,7 +177,9 @@ class TrainingRun:
             "slices": self.trainer.slices,
         }
         budget = config.training.budget(self.world.size)
-        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        text, rate = self.data.folder.name, config.data.tokenizer.sampling
+        data = f"{text} sampled at {rate}" if rate else text
+        fixed = {"data": data, "seed": config.seed, **budget, **model}
         if (select := config.training.select) != "valid":
             # The best BLEU so far can be compared with one on the same sets alone.
             sets = sorted(self.data.valid_sets.items())

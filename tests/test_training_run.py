@@ -176,6 +176,7 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
 
 
+<<<<<<< HEAD
 @pytest.fixture
 def moved_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the user move, or remove, the run folder before the second checkpoint is saved."""
@@ -225,3 +226,36 @@ def test_another_folder_in_the_place_of_a_moved_one_is_left_as_it_is(
     assert (run / LOCK).read_text() == "another training's"
     assert not (run / "checkpoints").exists()
     train(config, tmp_path / "elsewhere", resume=True)  # as the message says
+=======
+def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, 1.0))
+
+    budget = replace(config.training, micro_batch_tokens=100, checkpoint_steps=14)
+
+    def sampling(rate: float) -> Config:
+        tokenizer = replace(config.data.tokenizer, sampling=rate)
+        return replace(config, training=budget, data=replace(config.data, tokenizer=tokenizer))
+
+    train(sampling(0.2), tmp_path / "whole", max_steps=28)
+    for steps in (14, 28):
+        train(sampling(0.2), tmp_path / "parts", resume=steps > 14, max_steps=steps)
+    whole, parts = (weights(checkpoints(tmp_path / name)[-1]) for name in ("whole", "parts"))
+    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
+    run = opened(sampling(0.2), tmp_path / "parts")
+    assert run.restore().progress.epoch > 1, "no epoch has ended, which proves nothing"
+    batching = run.trainer.batching
+    tokens = [batching.corpus.source_lengths.sum() for _ in map(batching.epoch, (0, 1))]
+    assert len(set(tokens)) == 2, "the epochs are not encoded anew"
+    for rate in (0.0, 0.3):
+        with pytest.raises(UserError, match=r"sampled at 0\.2"):
+            opened(sampling(rate), tmp_path / "parts").restore()
+
+
+def test_validation_text_is_never_sampled(config: Config, tmp_path: Path) -> None:
+    tokenizer = replace(config.data.tokenizer, sampling=0.5)
+    run = opened(config, tmp_path, data=replace(config.data, tokenizer=tokenizer))
+    sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
+    assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources
+>>>>>>> main

@@ -126,6 +126,9 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        for key in ("source_language", "target_language"):
+            if not getattr(self, key).isprintable():  # a model's files could not hold it
+                raise UsageError(f"data.{key}={ascii(getattr(self, key))}: must be printable")
         for name in self.valid_sets:
             if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
                 raise UsageError(
