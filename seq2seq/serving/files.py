@@ -33,7 +33,7 @@ def decode_file(name: str, content: bytes) -> tuple[str, str]:
     Raises:
         RequestError: if it is of another kind, or not UTF-8.
     """
-    suffix = "." + name.rpartition(".")[2].lower()
+    suffix = name[-4:].lower()
     if suffix not in SUFFIXES:
         raise invalid(f"file format is not supported: choose {', '.join(SUFFIXES)}")
     try:

@@ -33,6 +33,7 @@ class Document:
         parser = _Parser()
         parser.feed(content)
         parser.close()
+        parser.finish_text()
         return cls(parser.lines, parser.rest)
 
     def join(self, translated: list[str]) -> str:
@@ -50,6 +51,7 @@ class _Parser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.lines: list[str] = []
         self.rest = [""]
+        self._text = ""
         # The open elements inside the outermost one that is left alone, itself included.
         self._alone: list[str] = []
 
@@ -69,17 +71,21 @@ class _Parser(HTMLParser):
                 pass
 
     def handle_data(self, data: str) -> None:
+        self._text += data
+
+    def finish_text(self) -> None:
+        """Take the text since the last tag, which may have come in parts."""
+        text, self._text = self._text, ""
+        bare = text.strip(_SPACES)
         if self._alone:
-            self._stay(data if self._alone[-1] in _RAW else escape(data, quote=False))
-            return
-        bare = data.strip(_SPACES)
-        if not bare.strip():
-            self._stay(escape(data, quote=False))
-            return
-        start, end = data.split(bare, 1)
-        self._stay(start)
-        self.lines.append(" ".join(re.split(f"[{_SPACES}]+", bare)))
-        self.rest.append(end)
+            self.rest[-1] += text if self._alone[-1] in _RAW else escape(text, quote=False)
+        elif not bare.strip():
+            self.rest[-1] += escape(text, quote=False)
+        else:
+            start, end = text.split(bare, 1)
+            self.rest[-1] += start
+            self.lines.append(" ".join(re.split(f"[{_SPACES}]+", bare)))
+            self.rest.append(end)
 
     def handle_comment(self, data: str) -> None:
         self._stay(f"<!--{data}-->")
@@ -94,6 +100,7 @@ class _Parser(HTMLParser):
         self._stay(f"<?{data}>")
 
     def _stay(self, part: str) -> None:
+        self.finish_text()
         self.rest[-1] += part
 
 

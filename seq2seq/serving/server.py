@@ -18,6 +18,7 @@ MAX_CONNECTIONS = 500
 _IDLE_SECONDS = 10.0
 _LEAST_BYTES = 64 * 1024  # that a client must read in that time
 _BACKLOG = 1024
+_LAST_PORT = 65535
 
 
 class BoundedProtocol(H11Protocol):
@@ -79,12 +80,14 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         UserError: if the address is unknown, taken or not allowed.
     """
+    if not 0 <= port <= _LAST_PORT:
+        raise UserError(f"--port {port}: must be from 0 to {_LAST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         opened = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host} --port {port}: {error}; choose another one") from None
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,6 @@
 """The interface: encodings, shapes of answers, errors, limits, and the same text as the command."""
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -375,8 +376,9 @@ def test_a_bad_request_for_attention_is_told_what_is_wrong(
 
 
 def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
-    fake: tuple[Served, Any], caplog: pytest.LogCaptureFixture
+    fake: tuple[Served, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
     served, translator = fake
     translator.may_go.clear()
     with ThreadPoolExecutor(3) as clients:
