@@ -343,7 +343,7 @@ def _call(function: object, arguments: object) -> object:
             "torch._utils._rebuild_tensor_v2",
             (_Storage() as storage, offset, tuple() as shape, tuple() as strides, *_),
         ) if len(shape) == len(strides):
-            return _Described(storage, *_whole(offset), _whole(*shape), _whole(*strides))
+            return _Described(storage, _whole(offset)[0], _whole(*shape), _whole(*strides))
     raise _RefusedError(f"names {function.name[:100]}, which no weights need: not read")
 
 
@@ -352,6 +352,6 @@ def _storage(found: object) -> _Storage:
         case ("storage", _Name(name), str() as key, str(), elements, *_):
             module, _, kind = name.rpartition(".")
             if module == "torch" and kind in _DTYPES:
-                return _Storage(key, _DTYPES[kind], *_whole(elements))
+                return _Storage(key, _DTYPES[kind], _whole(elements)[0])
             raise _RefusedError(f"names {name[:100]}, which no weights need: not read")
     raise _RefusedError("damaged, a reference to something other than a storage")

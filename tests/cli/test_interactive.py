@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.cli.conftest import Result
 
 SECONDS = 120  # far more than an answer takes
