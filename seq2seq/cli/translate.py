@@ -110,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
+    prompts = from_terminal and sys.stderr.isatty()
     translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()
     health = Health()
@@ -131,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         def lines() -> Iterator[str]:
             nonlocal replaced
             typed = iterate_lines(source)
-            for raw in with_prompt(typed) if from_terminal else typed:
+            for raw in with_prompt(typed) if prompts else typed:
                 line, damaged = decode_leniently(raw)
                 replaced += damaged
                 waiting.append(line)

@@ -95,7 +95,7 @@ def test_candidates_have_the_score_that_the_model_gives_them_the_best_first(
             penalty = length_penalty(len(candidate.pieces) + 1, alpha)
             assert candidate.score == pytest.approx(expected / penalty, rel=1e-3, abs=1e-3)
             kinds.add(candidate.truncated)
-    assert kinds == {False, True} if alpha == 0 else True in kinds
+    assert (alpha > 0) in kinds  # a penalty makes longer outputs, which are cut off
 
 
 def test_outputs_end_at_the_length_of_their_own_source(
