@@ -313,17 +313,17 @@ def encode_with(
         if not isinstance(text, str):  # SentencePiece would read bytes
             raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
     try:
-        return _encode_unicode(processor, texts, out_type, options)
+        return _encode_unicode(processor, texts, out_type, **options)
     except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
         whole = [_without_lone_surrogates(text) for text in texts]
-        return _encode_unicode(processor, whole, out_type, options)
+        return _encode_unicode(processor, whole, out_type, **options)
 
 
 def _encode_unicode(
-    processor: SentencePieceProcessor, texts: list[str], out_type: type, options: dict[str, Any]
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
 ) -> Any:
-    if len(texts) <= _FEW and not options:  # SentencePiece would start a thread even for one
-        return [processor.encode(text, out_type=out_type) for text in texts]
+    if len(texts) <= _FEW:  # SentencePiece would start a thread even for one
+        return [processor.encode(text, out_type=out_type, **options) for text in texts]
     options = {"num_threads": os.cpu_count() or 1} | options
     return processor.encode(texts, out_type=out_type, **options)
 
