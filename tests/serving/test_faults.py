@@ -18,7 +18,7 @@ from tests.serving.test_app import FORM
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
-LONG = "a man sees the long road home. " * 150
+LONG = "a man sees the long road home. " * 50
 
 
 @pytest.fixture
