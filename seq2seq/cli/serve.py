@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
     add_beam_options(parser)
+    parser.add_argument(
+        "--no-sentences",
+        dest="sentences",
+        action="store_false",
+        help="give the model each line as a whole, not sentence by sentence",
+    )
+    parser.add_argument(
+        "--engine",
+        default="auto",
+        help="ours, ctranslate2 (pip install 'seq2seq[export]'), or auto (default): whichever"
+        " translates one sentence faster on this machine",
+    )
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
@@ -178,6 +190,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
+    from seq2seq.serving.fastest import fastest_translator
     from seq2seq.serving.service import Model
     from seq2seq.storage.checkpoint import find_model, load_model
 
@@ -187,6 +200,9 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
     models = []
+    choose = arguments.engine == "auto"
+    if choose:
+        arguments.engine = None
     options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
         trained = load_model(find_model(Path(run)))
@@ -196,7 +212,13 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
-        models.append(Model(run, languages, Translator(trained, options)))
+        its_options = replace(options, source_language=pair and languages[0])
+        if choose:
+            translator, reason = fastest_translator(trained, its_options)
+            print(f"seq2seq: {run}: {reason}", file=sys.stderr)
+        else:
+            translator = Translator(trained, its_options)
+        models.append(Model(run, languages, translator))
     return models
 
 

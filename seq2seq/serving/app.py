@@ -148,7 +148,8 @@ class App:
             word(fields, "source_language", first[0]), word(fields, "target_language", first[1])
         )
         config = model.translator.models[0].config
-        layers = _choose(fields, "layer", config.num_layers, str(config.num_layers))
+        depth = config.num_layers if kind == "encoder" else config.decoder_depth
+        layers = _choose(fields, "layer", depth, str(depth))
         heads = _choose(fields, "head", config.num_heads, "all")
         maps = await self._finish(
             request, self._service.attention(model, texts[0], texts[1] or None)

@@ -123,7 +123,9 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
 @contextmanager
 def serve_in_process(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve a model folder in a thread."""
-    translator = Translator.load(folder, TranslationOptions(device="cpu", workers=1))
+    translator = Translator.load(
+        folder, TranslationOptions(device="cpu", workers=1, sentences=True)
+    )
     with serve_models([Model("model", ("en", "de"), translator)], limits, **options) as served:
         yield served
 
@@ -149,7 +151,8 @@ class Command(NamedTuple):
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
-    arguments = ["serve", "--model", str(folder), "--port", "0", "--device", "cpu", *words]
+    fixed = ["--port", "0", "--device", "cpu", "--engine", "ours"]
+    arguments = ["serve", "--model", str(folder), *fixed, *words]
     process = subprocess.Popen(
         [sys.executable, "-m", "seq2seq", *arguments], stderr=subprocess.PIPE, text=True
     )

@@ -29,7 +29,21 @@ def translate(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     def run(lines: list[str], *words: str) -> list[str]:
         (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
         files = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-        assert main(["translate", "--model", str(folder), "--device", "cpu", *files, *words]) == 0
+        assert (
+            main(
+                [
+                    "translate",
+                    "--model",
+                    str(folder),
+                    "--device",
+                    "cpu",
+                    "--sentences",
+                    *files,
+                    *words,
+                ]
+            )
+            == 0
+        )
         return (tmp_path / "out").read_text().split("\n")[:-1]
 
     return run
@@ -91,6 +105,12 @@ def test_line_ends_and_blank_lines_stay(server: Served, translate: Callable, new
     assert found == newline.join(translate(lines))
 
 
+def test_every_sentence_of_a_line_is_translated(server: Served, translate: Callable) -> None:
+    sentences = ["A man sees the sea.", "Nobody paints.", "Two dogs!"]
+    found = server.translate(" ".join(sentences)).json["translatedText"]
+    assert found == " ".join(line.strip() for line in translate(sentences))
+
+
 def test_alternatives_are_those_of_the_command(server: Served, translate: Callable) -> None:
     line = "two small dogs carry an apple."
     nbest = [row.split("\t")[1] for row in translate([line], "--nbest", "4")]
@@ -123,7 +143,9 @@ def test_fifty_clients_get_what_the_command_writes(
         for _ in range(100)
     ]
     expected = dict(zip(sentences, translate(sentences), strict=True))
-    translator = Translator.load(folder, TranslationOptions(device="cpu", workers=2))
+    translator = Translator.load(
+        folder, TranslationOptions(device="cpu", workers=2, sentences=True)
+    )
     model = Model("model", ("en", "de"), translator)
     with (
         serve_models([model], Limits(cache=0, batch_tokens=200)) as served,
