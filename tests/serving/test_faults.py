@@ -212,7 +212,7 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
     process, served = command
 
     def ask(number: int) -> int:
-        return served.translate(f"{number} dogs").status
+        return served.translate(f"{number:05} dogs").status
 
     with ThreadPoolExecutor(8) as clients:
         assert set(clients.map(ask, range(2000))) == {200}
