@@ -134,6 +134,21 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert details["alternatives"][0]["score"] <= details["score"]
 
 
+def test_details_are_those_of_each_sentence(server: Served) -> None:
+    sentences = ["A man sees the sea.", "Nobody paints.", "Two dogs!"]
+    text = f"{sentences[0]} {sentences[1]}\n\n{sentences[2]}"
+    details = server.translate(text, details=True, alternatives=2).json["details"]
+    alone = [
+        server.translate(sentence, details=True, alternatives=2).json["details"][0]
+        for sentence in sentences
+    ]
+    for found, expected in zip(details, alone, strict=True):
+        assert found.pop("score") == pytest.approx(expected.pop("score"), rel=1e-5)
+        for one, other in zip(found["alternatives"], expected["alternatives"], strict=True):
+            assert one.pop("score") == pytest.approx(other.pop("score"), rel=1e-5)
+    assert details == alone
+
+
 def test_fifty_clients_get_what_the_command_writes(
     folder: Path, translate: Callable, sentences: list[str]
 ) -> None:
