@@ -28,7 +28,7 @@ INTEGRATION = (
     "decoding/test_ctranslate2_engine.py",
     "export",
     "faults",
-    "model/test_marian.py",
+    "importing",
     "reproduction",
     "scripts",
     "serving/page",

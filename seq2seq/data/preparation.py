@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -42,7 +42,7 @@ Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
-VALID_TEXT_FILE = "valid.jsonl"
+TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
@@ -145,7 +145,7 @@ def prepare(
     digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
     folder = Path(cache).expanduser() / _digest(config, tokenizer)
-    prepared = _open(folder)
+    prepared = _open(folder, tokenizer)
     if prepared is not None:
         report(f"data: reusing {folder}")
     else:
@@ -158,7 +158,7 @@ def prepare(
                 f"{folder}: can't be written: {error.strerror or error};"
                 " free some space or choose another cache folder"
             ) from error
-        prepared = _open(folder)
+        prepared = _open(folder, tokenizer)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
     for split, digest in digests.items():
@@ -174,20 +174,26 @@ def prepare(
 
 def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
     """Digest the text of both splits and every setting that shapes the result."""
-    content = {
+    options = asdict(config.tokenizer)
+    sampling = options.pop("sampling")
+    content: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "train": fingerprint(config, "train"),
         "valid": fingerprint(config, "valid"),
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer)
+        "tokenizer": options
         if tokenizer is None
-        else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
+        else {
+            name: hashlib.sha256(content).hexdigest() for name, content in tokenizer.files().items()
+        },
     }
+    if sampling:  # at any rate: it only makes the text be kept
+        content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _open(folder: Path) -> PreparedData | None:
+def _open(folder: Path, tokenizer: Tokenizer | None) -> PreparedData | None:
     """Open a prepared folder; None if it is missing or does not agree with its report."""
     try:
         content = json.loads((folder / REPORT_FILE).read_bytes())
@@ -197,7 +203,7 @@ def _open(folder: Path) -> PreparedData | None:
             return None
         return PreparedData(
             folder=folder,
-            tokenizer=Tokenizer.load(folder / TOKENIZER_FILE),
+            tokenizer=tokenizer or Tokenizer.load(folder / TOKENIZER_FILE),
             train=EncodedCorpus(folder / TRAIN_FILE),
             valid=EncodedCorpus(folder / VALID_FILE),
             valid_pairs=[
@@ -232,7 +238,7 @@ def _build(
         UserError: if a file of the corpus has other `changes` in the end.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
+    with new_folder(folder, replaces=lambda there: _open(there, tokenizer) is None) as temporary:
         content = _fill(temporary, config, report, tokenizer)
         # The folder is named by the text as it was before.
         if _changes(config) != changes:
@@ -256,8 +262,10 @@ def _fill(
     tokenizer = tokenizer or Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
-    (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
+    for name, content in tokenizer.files().items():
+        (folder / name).write_bytes(content)
     train_pairs = overlap.check(read_pairs(config, "train"))
+    train_text = folder / TRAIN_TEXT_FILE if config.tokenizer.sampling else None
     counts = {
         "train": _encode(
             train_pairs,
@@ -267,6 +275,7 @@ def _fill(
             report,
             alignment.check,
             unknown,
+            train_text,
         ),
         "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
     }
@@ -367,13 +376,19 @@ def _encode(
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
     unknown: UnknownCharacters | None = None,
+    text_path: Path | None = None,
 ) -> FilterCounts:
-    """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
+    """Tokenize, filter and write pairs, and the text of those that are kept to ``text_path``.
+
+    ``check`` gets each chunk's offset and lengths.
+    """
     counts = FilterCounts()
     stream = iter(pairs)
-    with EncodedCorpusWriter(
-        path, max(tokenizer.source_vocab_size, tokenizer.vocab_size)
-    ) as writer:
+    vocab_size = max(tokenizer.source_vocab_size, tokenizer.vocab_size)
+    with (
+        EncodedCorpusWriter(path, vocab_size) as writer,
+        open(text_path, "wb") if text_path else nullcontext() as text,
+    ):
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode_target([pair.target for pair in chunk])
@@ -387,6 +402,9 @@ def _encode(
                 check(counts.read, source_lengths, target_lengths)
             kept = _filter(source_lengths, target_lengths, limits, counts)
             writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+            if text is not None:
+                lines = (json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+                text.writelines(lines)
             if counts.read % _PAIRS_PER_MESSAGE == 0:
                 report(f"data: {counts.read:,} pairs encoded")
     return counts
