@@ -55,9 +55,7 @@ def both(
     return Translator(trained, options[0]), Translator(trained, options[1])
 
 
-def test_greedy_translations_are_ours(
-    trained: TrainedModel, sentences: list[str]
-) -> None:
+def test_greedy_translations_are_ours(trained: TrainedModel, sentences: list[str]) -> None:
     lines = ["", *sentences[::9], "   ", "a child. " * 3, "☃"]
     ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=4), batch_tokens=64)
     for one, other in zip(ours.translate(lines), theirs.translate(lines), strict=True):
