@@ -23,6 +23,7 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "data/test_corpora.py",
     "data/test_everyday.py",
     "data/test_preparation.py",
     "export",
@@ -30,6 +31,7 @@ INTEGRATION = (
     "model/test_marian.py",
     "reproduction",
     "scripts",
+    "test_corpora_training.py",
     "test_finetuning.py",
     "test_readme.py",
     "test_valid_sets.py",

@@ -7,7 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.score import file_name, read_leniently
-from seq2seq.cli.translation_options import add_device_options, translation_options
+from seq2seq.cli.translation_options import (
+    add_control_options,
+    add_device_options,
+    translation_options,
+)
 
 if TYPE_CHECKING:
     from seq2seq.decoding.scoring import TargetScore
@@ -33,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write each line's log-probability and number of tokens, separated by a tab",
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object")
+    add_control_options(parser)
     add_device_options(parser)
 
 

@@ -11,9 +11,10 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
@@ -34,7 +35,12 @@ _MAX_PIECE = 1000
 """Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
 makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 
+_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
+_LANGUAGE_CODE = re.compile(r"[A-Za-z0-9_-]+")
+_LANGUAGE_PIECE = re.compile(r">>(.+)<<")
+
 _CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+_LISTED = 20
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
@@ -90,11 +96,37 @@ class TokenizerConfig:
             )
 
 
+def language_piece(code: str) -> str:
+    """Return the control symbol that marks a source with its target language.
+
+    Raises:
+        UserError: if the code is not made of letters, digits, _ and -.
+    """
+    if not _LANGUAGE_CODE.fullmatch(code):
+        raise UserError(f"{code!r} is not a language code: use letters, digits, _ and -")
+    return f">>{code}<<"
+
+
+def check_tag(tag: str) -> None:
+    """Check the form of a tag.
+
+    Raises:
+        UserError: if it is not a word in angle brackets, or is another control symbol.
+    """
+    if not _TAG.fullmatch(tag) or tag in _CONTROL_PIECES.values():
+        others = ", ".join(_CONTROL_PIECES.values())
+        raise UserError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
+
+
 class Tokenizer:
     """Converts text to token ids and back.
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
     sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
+
+    Attributes:
+        controls: the ids of the further control symbols, by their pieces, such as ``>>de<<`` and
+            ``<bt>``: what may stand before a source, and no text encodes to either.
     """
 
     def __init__(self, model_bytes: bytes) -> None:
@@ -114,6 +146,11 @@ class Tokenizer:
         written = [*self.pieces(list(range(self.vocab_size))), processor.decode([UNKNOWN_ID])]
         if max(map(len, written)) > _MAX_PIECE:
             raise ValueError(f"it has a piece of more than {_MAX_PIECE:,} characters")
+        self.controls: Mapping[str, int] = {
+            processor.id_to_piece(token_id): token_id
+            for token_id in range(len(_CONTROL_PIECES), self.vocab_size)
+            if processor.is_control(token_id)
+        }
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -150,6 +187,7 @@ class Tokenizer:
         sentences: Iterable[str],
         config: TokenizerConfig,
         report: Callable[[str], None] = lambda message: None,
+        controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
 
@@ -158,6 +196,7 @@ class Tokenizer:
                 ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
             report: called with a line about sentences that were left out.
+            controls: further control symbols, as in `controls`.
 
         Raises:
             UserError: if there is no text, or it does not suit the size of the vocabulary.
@@ -175,6 +214,8 @@ class Tokenizer:
         # function: SentencePiece would swallow the exception that a signal raises in it.
         reversed_sample: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
         sample.clear()
+        # Without any, the model's bytes stay what they always were.
+        further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
         try:
             SentencePieceTrainer.train(
                 sentence_iterator=iter(reversed_sample.pop, None),
@@ -194,6 +235,7 @@ class Tokenizer:
                 bos_piece=_CONTROL_PIECES[START_ID],
                 eos_piece=_CONTROL_PIECES[END_ID],
                 minloglevel=_SILENT,
+                **further,
             )
         except RuntimeError as error:
             raise UserError(_explain(str(error), config)) from None
@@ -228,11 +270,45 @@ class Tokenizer:
         """Return the piece of each id, control symbols included."""
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
+    @property
+    def languages(self) -> list[str]:
+        """The target languages that a source can be marked with, by their codes."""
+        return [found[1] for piece in self.controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
+
+    def control_ids(self, to: str | None, tag: str | None) -> list[int]:
+        """Return the ids that stand before a source.
+
+        Args:
+            to: code of the target language, if the model has several.
+            tag: a piece in `controls`.
+
+        Raises:
+            UserError: if the model knows no such language or tag, or `to` is missing.
+        """
+        languages = self.languages
+        tags = [piece for piece in self.controls if not _LANGUAGE_PIECE.fullmatch(piece)]
+        if to is None and len(languages) > 1:
+            raise UserError(
+                f"the model translates into several languages ({_list(languages)}): choose one with"
+                " --to or target_language"
+            )
+        if to is not None and to not in languages:
+            raise UserError(f"no target language {to!r}: the model knows {_list(languages)}")
+        if tag is not None and tag not in tags:
+            raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
+        pieces = ([] if to is None else [language_piece(to)]) + ([] if tag is None else [tag])
+        return [self.controls[piece] for piece in pieces]
+
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the parts of a text that the vocabulary does not know."""
         pieces = self._processor.encode(_without_lone_surrogates(text), out_type=str)
         ids = self._processor.encode(_without_lone_surrogates(text), out_type=int)
         return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = [*names[:_LISTED], *(["..."] if len(names) > _LISTED else [])]
+    return ", ".join(shown) or "none"
 
 
 def _check_sizes(model_bytes: bytes) -> None:

@@ -52,6 +52,10 @@ class TranslationOptions:
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    to: str | None = None
+    """Code of the target language, for a model that translates into several."""
+    tag: str | None = None
+    """A piece that the model knows, such as `<bt>`, to stand before each source."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
 
@@ -74,7 +78,8 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
-        UserError: if the device or the precision is not available here.
+        UserError: if the device or the precision is not available here, or the model does not know
+            the target language or the tag.
     """
 
     def __init__(
@@ -94,17 +99,18 @@ class Translator:
         self.decoder = use_translation_kernels(self.model, dtype, kernels)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = trained.tokenizer
+        self.controls = self.tokenizer.control_ids(options.to, options.tag)
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
         )
-        # In tokens, `</s>` not counted.
-        self._longest_source = options.max_source_tokens - 1
+        # In tokens, `</s>` and control symbols not counted.
+        self._longest_source = max(1, options.max_source_tokens - 1 - len(self.controls))
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         config = self.model.config
         if config.positions is Positions.learned:
             # The table bounds the source with its `</s>` and the target with its start symbol.
             positions = max(2, config.max_learned_positions)
-            self._longest_source = min(self._longest_source, positions - 1)
+            self._longest_source = min(self._longest_source, positions - 1 - len(self.controls))
             self._longest_target = min(self._longest_target, positions - 1)
 
     @classmethod
@@ -145,6 +151,7 @@ class Translator:
             max_tokens=self._longest_source,
             max_output=self._max_output,
             first_line=first_line,
+            controls=self.controls,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
@@ -197,6 +204,7 @@ class Translator:
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
         source_ids = self._encode_whole(sources, "source", self._longest_source)
+        source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
         target_ids = self._encode_whole(targets, "translation", self._longest_target)
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
@@ -223,6 +231,7 @@ class Translator:
             model = self.model
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
+            source_ids = [*self.controls, *source_ids]
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
         if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
             raise nan_error()
@@ -272,7 +281,7 @@ class Translator:
         rules: dict[str, Any] = {
             "start_id": START_ID,
             "end_id": END_ID,
-            "suppressed_ids": (PADDING_ID, START_ID),
+            "suppressed_ids": (PADDING_ID, START_ID, *self.tokenizer.controls.values()),
             "prefixes": [segment.prefix_ids for segment in segments],
         }
         search = self.options.search
