@@ -5,15 +5,16 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import SentencePair, SplitConfig, training_splits
+from seq2seq.data.corpus import SplitConfig, training_splits
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
@@ -132,7 +133,10 @@ class TrainingRun:
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
-        model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
+        tokenizer = self.data.tokenizer
+        model = new_transformer(config.model, tokenizer.vocab_size, tokenizer.source_vocab_size).to(
+            self.device
+        )
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
         self.trainer = Trainer(
@@ -155,7 +159,7 @@ class TrainingRun:
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
         config = self.config
-        model = json.loads(json.dumps(asdict(config.model), default=lambda choice: choice.value))
+        model = config.model.settings()
         changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
         changeable |= {
             "warmup_steps": config.training.warmup_steps,

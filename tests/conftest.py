@@ -34,6 +34,7 @@ INTEGRATION = (
     "test_corpora_training.py",
     "test_finetuning.py",
     "test_readme.py",
+    "test_training_run.py",
     "test_valid_sets.py",
     "test_wheel.py",
     "training/test_distributed.py",

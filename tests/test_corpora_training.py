@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def spoken(line: str, language: int) -> str:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A training on pairs in both languages, a third of them tagged."""
     folder = tmp_path_factory.mktemp("corpus")
-    lines = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS]
+    lines = [" ".join(words) for words in product(WORDS, repeat=4)]
     config = toy_config(folder, ["a line"] * 30)
     places = {
         code: two_files(folder, code, lines, [spoken(line, number) for line in lines])

@@ -12,7 +12,9 @@ from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
     add_device_options,
+    add_models_option,
     add_sampling_options,
+    add_sentence_options,
     translation_options,
 )
 
@@ -23,13 +25,14 @@ _EXAMPLES = """\
 examples:
   echo "A dog runs in the snow." | seq2seq translate --model runs/captions
   seq2seq translate --model runs/captions -i test.en --sample --top-k 20 --temperature 0.7
+  seq2seq translate --model runs/captions --model runs/second -i test.en -o test.out.de
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq translate`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
     parser.add_argument(
         "-i",
         "--input",
@@ -60,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
     add_control_options(parser)
+    add_sentence_options(parser)
     add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",

@@ -1,14 +1,15 @@
 """Checks of a parallel corpus, made while it is read: alignment, and overlap of its splits."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import DataConfig, SentencePair, Split, control_ids, locate, read_pairs
+from seq2seq.data.corpus import DataConfig, Split, control_ids, locate, read_pairs
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
@@ -128,18 +129,28 @@ class TrainTestOverlap:
 class UnknownCharacters:
     """Count the characters of a text that the tokenizer of a trained model does not know."""
 
-    tokenizer: Tokenizer
     characters: int = 0
     unknown: int = 0
     examples: dict[str, None] = field(default_factory=dict)
     """The first different pieces of such characters."""
 
-    def count(self, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
-        """Count the characters of texts, given with their token ids."""
+    def count(
+        self,
+        texts: Sequence[str],
+        encoded: Sequence[Sequence[int]],
+        unknown_pieces: Callable[[str], list[str]],
+    ) -> None:
+        """Count the characters of texts, given with their token ids.
+
+        Args:
+            texts: of one side.
+            encoded: their token ids.
+            unknown_pieces: returns the parts of a text that the vocabulary does not know.
+        """
         for text, token_ids in zip(texts, encoded, strict=True):
             self.characters += len(text)
             if UNKNOWN_ID in token_ids:
-                pieces = self.tokenizer.unknown_pieces(text)
+                pieces = [piece.strip("▁") for piece in unknown_pieces(text)]
                 self.unknown += sum(map(len, pieces))
                 if len(self.examples) < _EXAMPLES:
                     self.examples |= dict.fromkeys(pieces)
@@ -203,5 +214,8 @@ def _lengths(
     for split in splits:
         controls = len(control_ids(config, split, tokenizer))
         for number, pair in enumerate(read_pairs(config, split), start=1):
-            source, target = map(len, tokenizer.encode(list(pair)))
-            yield split, number, max(controls + source, target) + 1
+            [source], [target] = (
+                tokenizer.encode([pair.source]),
+                tokenizer.encode_target([pair.target]),
+            )
+            yield split, number, max(controls + len(source), len(target)) + 1

@@ -1,45 +1,39 @@
 """Pairs of sentences, streamed from files or from a Hugging Face dataset.
 
-The two sides of a pair stay together from here on. Unequal line counts, malformed rows and bytes
-that are not UTF-8 are errors that name file and line, and are never skipped: one line lost on one
-side would shift every pair after it.
+The two sides of a pair stay together from here on.
 """
 
 import hashlib
-import json
 import math
 import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
-from seq2seq.data.tmx import read_tmx
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig, check_tag, language_piece
+from seq2seq.data import controls
+from seq2seq.data.controls import check_tag, language_piece
+from seq2seq.data.pair_files import (
+    Languages,
+    SentencePair,
+    pair_of,
+    pairs_suffix,
+    read_pairs_file,
+    read_two_files,
+)
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
 Split: TypeAlias = str
 """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
 
-Languages: TypeAlias = tuple[str, str]
-"""Codes of the source language and of the target language."""
-
 _CHUNK_ROWS = 1000
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
-
-
-class SentencePair(NamedTuple):
-    """A sentence and its translation, as they stand in the corpus."""
-
-    source: str
-    target: str
 
 
 @dataclass(kw_only=True)
@@ -211,7 +205,7 @@ def control_ids(config: DataConfig, name: Split, tokenizer: Tokenizer) -> list[i
         UserError: if the tokenizer, which may be that of a trained model, has no such piece.
     """
     with _prefixed(f"data.{name}"):
-        return tokenizer.control_ids(*control_marks(config, name))
+        return controls.control_ids(tokenizer.controls, *control_marks(config, name))
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:
@@ -229,10 +223,10 @@ def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
     """
     place = _checked_place(config, name)
     if place.source and place.target:
-        return _read_two_files(place.source, place.target)
+        return read_two_files(place.source, place.target)
     languages = (config.source_language, place.target_language or config.target_language)
     if place.pairs:
-        return _read_pairs_file(place.pairs, languages)
+        return read_pairs_file(place.pairs, languages)
     return _read_dataset(config, str(place.split), languages)
 
 
@@ -280,7 +274,7 @@ def locate(config: DataConfig, name: Split, number: int) -> str:
     """Name the place of a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
     place = _place(config, name)
     path = place.pairs or place.source
-    if path and _pairs_suffix(path) == ".tmx":
+    if path and pairs_suffix(path) == ".tmx":
         return f"{path}, unit {number:,}"
     return f"{path}:{number}" if path else _row_name(config, str(place.split), number)
 
@@ -358,90 +352,13 @@ def _same_file(first: str, second: str) -> bool:
         return False
 
 
-def _read_two_files(source: str, target: str) -> Iterator[SentencePair]:
-    with closing(read_text_lines(source)) as sources, closing(read_text_lines(target)) as targets:
-        for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-            if source_line is None or target_line is None:
-                raise UserError(
-                    f"{source} has {count_lines(source):,} lines and {target} has"
-                    f" {count_lines(target):,} lines: line {number:,} is the first without a"
-                    " partner; give files where line k of one belongs to line k of the other"
-                )
-            yield SentencePair(source_line, target_line)
-
-
-def _read_pairs_file(path: str, languages: Languages) -> Iterator[SentencePair]:
-    suffix = _pairs_suffix(path)
-    if suffix == ".tsv":
-        return _read_tsv(path)
-    if suffix == ".jsonl":
-        return _read_json_lines(path, languages)
-    if suffix == ".tmx":
-        return (SentencePair(*pair) for pair in read_tmx(path, *languages))
-    raise UserError(f"{path}: a file of pairs must end in .tsv, .jsonl or .tmx, compressed or not")
-
-
-def _pairs_suffix(path: str) -> str:
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
-def _read_tsv(path: str) -> Iterator[SentencePair]:
-    for number, line in enumerate(read_text_lines(path), start=1):
-        source, *rest = line.split("\t")
-        if len(rest) != 1:
-            raise UserError(f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target")
-        yield SentencePair(source, rest[0])
-
-
-def _read_json_lines(path: str, languages: Languages) -> Iterator[SentencePair]:
-    for number, line in enumerate(read_text_lines(path), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: not JSON: {error}") from None
-            yield _pair_of(row, languages, f"{path}:{number}")
-
-
-def _pair_of(row: Any, languages: Languages, where: str) -> SentencePair:
-    """Take the two sentences from a row, keyed by language code or by source and target."""
-    if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
-        row = row["translation"]
-    if not isinstance(row, Mapping):
-        raise UserError(f"{where}: not a JSON object but {type(row).__name__}")
-    for source_key, target_key in (languages, ("source", "target")):
-        if source_key in row and target_key in row:
-            return SentencePair(
-                _text(row[source_key], source_key, where), _text(row[target_key], target_key, where)
-            )
-    raise UserError(
-        f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
-        f" {', '.join(map(repr, row)) or 'none'}; set data.source_language and"
-        " data.target_language"
-    )
-
-
-def _text(value: Any, key: str, where: str) -> str:
-    if value is None:
-        return ""  # how datasets store an empty cell: a blank side, which is filtered and counted
-    if not isinstance(value, str):
-        raise UserError(f"{where}: {key!r} is not text but {type(value).__name__}")
-    # JSON can spell what a UTF-8 file can't hold.
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise UserError(f"{where}: {key!r} holds a NUL or half a surrogate pair; repair the row")
-    return value
-
-
 def _read_dataset(config: DataConfig, split: str, languages: Languages) -> Iterator[SentencePair]:
     number = 0
     for columns in _load_split(config, split).iter(batch_size=_CHUNK_ROWS):
         for values in zip(*columns.values(), strict=True):
             number += 1
             row = dict(zip(columns, values, strict=True))
-            yield _pair_of(row, languages, _row_name(config, split, number))
+            yield pair_of(row, languages, _row_name(config, split, number))
 
 
 def _row_name(config: DataConfig, split: str, number: int) -> str:

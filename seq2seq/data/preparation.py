@@ -18,13 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     Split,
     changes_of_files,
     control_ids,
@@ -38,55 +36,22 @@ from seq2seq.data.corpus import (
     training_splits,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.filters import FilterCounts, filter_lengths
 from seq2seq.data.mixture import Mixture
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.pair_files import SentencePair
+from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import new_folder, write_file
 
 Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
-TOKENIZER_FILE = "tokenizer.model"
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 VALID_TEXT_FILE = "valid.jsonl"
 REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
 _PAIRS_PER_MESSAGE = 1_000_000
-
-
-@dataclass(kw_only=True)
-class FilterCounts:
-    """Counts of the pairs of a split that were left out, under the first reason that applies."""
-
-    read: int = 0
-    blank_source: int = 0
-    """No token on the source side."""
-    blank_target: int = 0
-    """No token on the target side."""
-    too_long: int = 0
-    """More than ``max_tokens`` tokens on a side."""
-    length_ratio: int = 0
-    """One side more than ``max_length_ratio`` times as long as the other."""
-
-    @property
-    def kept(self) -> int:
-        """Pairs that passed every filter."""
-        return self.read - sum(self._dropped.values())
-
-    @property
-    def _dropped(self) -> dict[str, int]:
-        return {
-            "blank source": self.blank_source,
-            "blank target": self.blank_target,
-            "too long": self.too_long,
-            "length ratio": self.length_ratio,
-        }
-
-    def __str__(self) -> str:
-        reasons = [f"{number:,} {reason}" for reason, number in self._dropped.items() if number]
-        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +118,7 @@ def prepare(
     digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
     folder = Path(cache).expanduser() / _digest(config, tokenizer)
-    prepared = _open(folder)
+    prepared = _open(folder, tokenizer)
     if prepared is not None:
         report(f"data: reusing {folder}")
     else:
@@ -166,7 +131,7 @@ def prepare(
                 f"{folder}: can't be written: {error.strerror or error};"
                 " free some space or choose another cache folder"
             ) from error
-        prepared = _open(folder)
+        prepared = _open(folder, tokenizer)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
     for split, digest in digests.items():
@@ -184,23 +149,24 @@ def prepare(
 
 
 def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
-    """Digest the text of both splits and every setting that shapes the result."""
+    """Digest the text of all splits and every setting that shapes the result."""
     splits = [*training_splits(config), "valid"]
     content: dict[str, Any] = {
         "format": FORMAT_VERSION,
         **{split: fingerprint(config, split) for split in splits},
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer)
-        if tokenizer is None
-        else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
+        "tokenizer": asdict(config.tokenizer),
     }
+    if tokenizer is not None:
+        sums = {name: hashlib.sha256(file) for name, file in tokenizer.files().items()}
+        content["tokenizer"] = {name: digest.hexdigest() for name, digest in sums.items()}
     if controls := {split: marks for split in splits if any(marks := control_marks(config, split))}:
         content["controls"] = controls
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _open(folder: Path) -> PreparedData | None:
+def _open(folder: Path, tokenizer: Tokenizer | None) -> PreparedData | None:
     """Open a prepared folder; None if it is missing or does not agree with its report."""
     try:
         content = json.loads((folder / REPORT_FILE).read_bytes())
@@ -210,7 +176,7 @@ def _open(folder: Path) -> PreparedData | None:
             return None
         return PreparedData(
             folder=folder,
-            tokenizer=Tokenizer.load(folder / TOKENIZER_FILE),
+            tokenizer=tokenizer or Tokenizer.load(folder / TOKENIZER_FILE),
             train=EncodedCorpus(folder / TRAIN_FILE),
             valid=EncodedCorpus(folder / VALID_FILE),
             valid_pairs=[
@@ -247,7 +213,7 @@ def _build(
         UserError: if a file of the corpus has other `changes` in the end.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
+    with new_folder(folder, replaces=lambda there: _open(there, tokenizer) is None) as temporary:
         content = _fill(temporary, config, report, tokenizer)
         # The folder is named by the text as it was before.
         if _changes(config) != changes:
@@ -268,17 +234,18 @@ def _fill(
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
     overlap = TrainTestOverlap("valid", valid_pairs)
-    unknown = None if tokenizer is None else UnknownCharacters(tokenizer)
-    tokenizer = tokenizer or Tokenizer.train(
-        chain.from_iterable(_training_sentences(config, split) for split in splits),
-        config.tokenizer,
-        lambda text: report(f"data: {text}"),
-        control_pieces(config),
-    )
-    (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
+    unknown = None if tokenizer is None else UnknownCharacters()
+    if tokenizer is None:
+        tokenizer = Tokenizer.train(
+            chain.from_iterable(_training_sentences(config, split) for split in splits),
+            config.tokenizer,
+            lambda text: report(f"data: {text}"),
+            control_pieces(config),
+        )
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     counts: dict[str, FilterCounts] = {}
     warnings: list[str] = []
-    with EncodedCorpusWriter(folder / TRAIN_FILE, tokenizer.vocab_size) as writer:
+    with _writer(folder / TRAIN_FILE, tokenizer) as writer:
         for split in splits:
             alignment = AlignmentCheck(config, split)
             pairs = overlap.check(read_pairs(config, split))
@@ -343,7 +310,7 @@ def _check_kept(split: Split, count: FilterCounts) -> None:
 
 def _overlap(config: DataConfig, folder: Path, split: Split, digest: str) -> list[str]:
     """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
-    path = folder / f"{split.partition('.')[0]}_{digest[:32]}.json"
+    path = folder / f"{split}_{digest[:32]}.json"
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
@@ -376,6 +343,10 @@ def _training_sentences(config: DataConfig, split: Split) -> Iterator[str]:
         )
 
 
+def _writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
+    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
+
+
 def _encode_valid(
     config: DataConfig,
     split: Split,
@@ -387,7 +358,7 @@ def _encode_valid(
     """Write the validation pairs that are not blank or over-long."""
     limits = replace(config.filter, max_length_ratio=float("inf"))
     controls = control_ids(config, split, tokenizer)
-    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
+    with _writer(path, tokenizer) as writer:
         return _encode(pairs, tokenizer, writer, controls, limits, report)
 
 
@@ -405,43 +376,21 @@ def _encode(
     counts = FilterCounts()
     stream = iter(pairs)
     while chunk := list(islice(stream, _CHUNK_PAIRS)):
-        texts = [pair.source for pair in chunk], [pair.target for pair in chunk]
-        sources, targets = map(tokenizer.encode, texts)
+        source_texts = [pair.source for pair in chunk]
+        target_texts = [pair.target for pair in chunk]
+        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
         if unknown is not None:
-            unknown.count(texts[0], sources)
-            unknown.count(texts[1], targets)
+            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
+            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
         # (chunk,), the end symbol counted, control symbols not
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
         if alignment is not None:
             alignment.check(counts.read, source_lengths, target_lengths)
-        kept = _filter(source_lengths, target_lengths, limits, counts)
+        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
         if controls:
             sources = [controls + source for source in sources]
         writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
         if counts.read % _PAIRS_PER_MESSAGE == 0:
             report(f"data: {counts.read:,} pairs encoded")
     return counts
-
-
-def _filter(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
-    limits: FilterConfig,
-    counts: FilterCounts,
-) -> list[bool]:
-    """Select the pairs to keep; count each other one under the first reason that applies."""
-    longer = np.maximum(source_lengths, target_lengths)
-    shorter = np.minimum(source_lengths, target_lengths)
-    reasons: dict[str, NDArray[np.bool_]] = {
-        "blank_source": source_lengths == 1,
-        "blank_target": target_lengths == 1,
-        "too_long": longer > limits.max_tokens,
-        "length_ratio": longer > limits.max_length_ratio * shorter,
-    }
-    kept = np.ones(len(longer), dtype=bool)
-    for reason, applies in reasons.items():
-        setattr(counts, reason, getattr(counts, reason) + int((kept & applies).sum()))
-        kept &= ~applies
-    counts.read += len(longer)
-    return [bool(keep) for keep in kept]

@@ -51,10 +51,11 @@ class BatchLoss(nn.Module):
         if self.in_chunks:
             smoothed, cross_entropy = projected_loss(
                 states,
-                self.model.embedding.weight,
+                self.model.output_matrix,
                 batch.target_output,
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
+                bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)
         return label_smoothed_loss(

@@ -72,7 +72,7 @@ BOMB = "<!DOCTYPE tmx [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
         ("<html></html>", ":1: .*first element is 'html', not tmx"),
         ("", ":1: .*no element found"),
         ("plain text", ":1: .*syntax error"),
-        (memory(unit(en="x", de="y"))[:-9], ":5: .*no element found"),
+        (memory(unit(en="x", de="y"))[:-9], ":5: .*unclosed token"),
         (memory(unit(en="x", de="y")).encode() + b"\xff", "not well-formed|junk"),
         (memory("<tu><tuv><seg>x</seg></tuv></tu>"), ":4: .*a tuv without xml:lang"),
         (memory(unit(fr="x", nl="y")), "in it: fr, nl; set data.source_language"),
