@@ -2,8 +2,7 @@
 
 import json
 import logging
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from seq2seq.data.checks import check_lengths
 from seq2seq.data.corpus import SplitConfig, training_splits
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -41,6 +41,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.user_cache import user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -74,10 +75,10 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume),
+        reserved(folder, world, resume=config.resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
-        run = TrainingRun(config, folder, world)
+        run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if config.resume else None
@@ -108,13 +109,26 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
 class TrainingRun:
     """A training with its data, its model and its folder, in one of the processes.
 
+    Args:
+        config: the configuration.
+        folder: the run folder.
+        world: the processes that share the work.
+        has_its_name: returns whether the folder still has its name.
+
     Raises:
         UserError: if the data or the configuration can't be used.
     """
 
-    def __init__(self, config: Config, folder: Path, world: World) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        world: World,
+        has_its_name: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.config = config
         self.folder = folder
+        self.has_its_name = has_its_name
         self.world = world
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
@@ -134,18 +148,18 @@ class TrainingRun:
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
         tokenizer = self.data.tokenizer
-        model = new_transformer(config.model, tokenizer.vocab_size, tokenizer.source_vocab_size).to(
-            self.device
-        )
+        sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+        model = new_transformer(config.model, *sizes).to(self.device)
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
+        train = self.data.train
+        if rate := config.data.tokenizer.sampling:
+            text = self.data.folder / TRAIN_TEXT_FILE
+            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
             config.training.batching(
-                self.data.train,
-                seed=config.seed,
-                devices=world.size,
-                mixture=self.data.mixture,
+                train, seed=config.seed, devices=world.size, mixture=self.data.mixture
             ),
             config.training,
             device=self.device,
@@ -171,7 +185,9 @@ class TrainingRun:
             "slices": self.trainer.slices,
         }
         budget = config.training.budget(self.world.size)
-        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        text, rate = self.data.folder.name, config.data.tokenizer.sampling
+        data = f"{text} sampled at {rate}" if rate else text
+        fixed = {"data": data, "seed": config.seed, **budget, **model}
         if self.data.mixture is not None:
             weights = self.data.mixture.weights.items()
             fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
@@ -345,8 +361,14 @@ class TrainingRun:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed. The checkpoint is
+                whole even then, unless another folder has the name by now.
         """
+        if self.folder.exists() and not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: another folder has this name now, and is left as it is; move the"
+                " folder of this training back, and continue with resume=true"
+            )
         trainer, state = self.trainer, self.state().to_json()
         (self.folder / _FINISHED).unlink(missing_ok=True)
         self.newest = save_checkpoint(
@@ -359,6 +381,11 @@ class TrainingRun:
         # The mean of earlier checkpoints is not that of this training's end.
         remove_folder(self.folder / _AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while training; the newest checkpoint is"
+                f" {self.newest}: move it to the others, and continue with resume=true"
+            )
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so.
@@ -411,20 +438,11 @@ class TrainingRun:
 
 def _prepare(config: Config, world: World, tokenizer: Tokenizer | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
-    cache = _user_cache() if config.cache is None else Path(config.cache)
+    cache = user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     return data
-
-
-def _user_cache() -> Path:
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
-    except RuntimeError:
-        raise UserError(
-            "you have no home folder: give cache=FOLDER, where prepared text is kept"
-        ) from None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from seq2seq.data.tokenizer import CONTROL_PIECES
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 
 _TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
 _LANGUAGE_CODE = re.compile(r"[A-Za-z0-9_-]+")
@@ -20,10 +20,10 @@ def language_piece(code: str) -> str:
     """Return the piece that marks a source with its target language.
 
     Raises:
-        UserError: if the code is not made of letters, digits, _ and -.
+        UsageError: if the code is not made of letters, digits, _ and -.
     """
     if not _LANGUAGE_CODE.fullmatch(code):
-        raise UserError(f"{code!r} is not a language code: use letters, digits, _ and -")
+        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
     return f">>{code}<<"
 
 
@@ -31,11 +31,11 @@ def check_tag(tag: str) -> None:
     """Check the form of a tag.
 
     Raises:
-        UserError: if it is not a word in angle brackets, or is another control symbol.
+        UsageError: if it is not a word in angle brackets, or is another control symbol.
     """
     if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
         others = ", ".join(CONTROL_PIECES.values())
-        raise UserError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
+        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
 
 
 def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:

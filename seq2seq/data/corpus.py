@@ -25,7 +25,8 @@ from seq2seq.data.pair_files import (
     read_two_files,
 )
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 Split: TypeAlias = str
 """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
@@ -58,6 +59,9 @@ class SplitConfig:
     target_language: str | None = None
     """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 @dataclass(kw_only=True)
 class CorpusConfig(SplitConfig):
@@ -81,10 +85,11 @@ class FilterConfig:
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.max_tokens < 2:
-            raise UserError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
+            raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
         if not self.max_length_ratio >= 1:
-            raise UserError(
+            raise UsageError(
                 f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
             )
 
@@ -136,16 +141,20 @@ class DataConfig:
     """The options of the vocabulary."""
 
     def __post_init__(self) -> None:
+        check_types(self)
+        for key in ("source_language", "target_language"):
+            if not getattr(self, key).isprintable():  # a model's files could not hold it
+                raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")
         for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
             for name in names:
                 if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
-                    raise UserError(
+                    raise UsageError(
                         f"data.{section}.{name}: choose a name of letters, digits, _ and - other"
                         f" than {', '.join(_RESERVED_NAMES)}"
                     )
         for name, corpus in self.corpora.items():
             if not 0 < corpus.weight < math.inf:
-                raise UserError(
+                raise UsageError(
                     f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and finite"
                 )
             if corpus.tag is not None:
@@ -164,7 +173,7 @@ class DataConfig:
         given = [name for name, code in codes.items() if code is not None]
         if given and len(given) < len(codes):
             missing = next(name for name, code in codes.items() if code is None)
-            raise UserError(
+            raise UsageError(
                 f"data.{missing}: has no target_language, but data.{given[0]} has: give"
                 f" data.{missing}.target_language"
             )
@@ -175,7 +184,7 @@ def _prefixed(key: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{key}: {error}") from None
+        raise type(error)(f"{key}: {error}") from None
 
 
 def training_splits(config: DataConfig) -> list[Split]:

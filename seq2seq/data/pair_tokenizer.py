@@ -123,13 +123,16 @@ class PairTokenizer(Tokenizer):
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
         return self._target.encode(texts)
 
-    def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of a source that its table does not know."""
-        return self._source.unknown_pieces(text)
+    def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Refuse to sample: most of these SentencePiece models are no byte-pair encodings.
 
-    def unknown_target_pieces(self, text: str) -> list[str]:
-        """Return the parts of a translation that its table does not know."""
-        return self._target.unknown_pieces(text)
+        Raises:
+            UserError: always.
+        """
+        raise UserError(
+            f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
+            " leave it out"
+        )
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the translation of each list of ids; see `Tokenizer.decode`."""
@@ -142,6 +145,14 @@ class PairTokenizer(Tokenizer):
     def source_pieces(self, token_ids: list[int]) -> list[str]:
         """Return the source's piece of each id."""
         return [self._source.pieces[token_id] for token_id in token_ids]
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        """Return the parts of a source that the vocabulary does not know."""
+        return self._source.unknown(text)
+
+    def unknown_target_pieces(self, text: str) -> list[str]:
+        """Return the parts of a translation that the vocabulary does not know."""
+        return self._target.unknown(text)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""
@@ -163,14 +174,17 @@ class _Side:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Normalize and divide into pieces; those that the table lacks are unknown."""
+        return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in self.split(texts)]
+
+    def split(self, texts: list[str]) -> list[list[str]]:
+        """Normalize and divide into pieces, known or not."""
         normalized = [self.normalize(t) if isinstance(t, str) else t for t in texts]
         pieces: list[list[str]] = encode_with(self.processor, normalized, str)
-        return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
+        return pieces
 
-    def unknown_pieces(self, text: str) -> list[str]:
-        """Return the pieces that the table lacks."""
-        [pieces] = encode_with(self.processor, [self.normalize(text)], str)
-        return [piece for piece in pieces if piece not in self.ids]
+    def unknown(self, text: str) -> list[str]:
+        """The pieces of a text that the table lacks."""
+        return [piece for piece in self.split([text])[0] if piece not in self.ids]
 
     def decode(self, token_ids: list[int]) -> str:
         """Join the pieces of a text, without those that stand for no text."""

@@ -10,12 +10,12 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -47,7 +47,7 @@ Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
-VALID_TEXT_FILE = "valid.jsonl"
+TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
@@ -151,18 +151,22 @@ def prepare(
 def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
     """Digest the text of all splits and every setting that shapes the result."""
     splits = [*training_splits(config), "valid"]
+    options = asdict(config.tokenizer)
+    sampling = options.pop("sampling")
     content: dict[str, Any] = {
         "format": FORMAT_VERSION,
         **{split: fingerprint(config, split) for split in splits},
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer),
+        "tokenizer": options,
     }
     if tokenizer is not None:
         sums = {name: hashlib.sha256(file) for name, file in tokenizer.files().items()}
         content["tokenizer"] = {name: digest.hexdigest() for name, digest in sums.items()}
     if controls := {split: marks for split in splits if any(marks := control_marks(config, split))}:
         content["controls"] = controls
+    if sampling:  # at any rate: it only makes the text be kept
+        content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -245,13 +249,17 @@ def _fill(
         (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     counts: dict[str, FilterCounts] = {}
     warnings: list[str] = []
-    with _writer(folder / TRAIN_FILE, tokenizer) as writer:
+    with ExitStack() as whole:
+        writer = whole.enter_context(_writer(folder / TRAIN_FILE, tokenizer))
+        text: BinaryIO | None = None
+        if config.tokenizer.sampling:
+            text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
         for split in splits:
             alignment = AlignmentCheck(config, split)
             pairs = overlap.check(read_pairs(config, split))
             controls = control_ids(config, split, tokenizer)
             counts[split] = _encode(
-                pairs, tokenizer, writer, controls, config.filter, report, alignment, unknown
+                pairs, tokenizer, writer, controls, config.filter, report, alignment, unknown, text
             )
             warnings += alignment.warnings()
     counts["valid"] = _encode_valid(
@@ -371,8 +379,12 @@ def _encode(
     report: Report,
     alignment: AlignmentCheck | None = None,
     unknown: UnknownCharacters | None = None,
+    text: BinaryIO | None = None,
 ) -> FilterCounts:
-    """Tokenize, check, filter and write pairs, with control symbols before each source."""
+    """Tokenize, check, filter and write pairs, with control symbols before each source.
+
+    The text of those that are kept goes to ``text``, if it is given.
+    """
     counts = FilterCounts()
     stream = iter(pairs)
     while chunk := list(islice(stream, _CHUNK_PAIRS)):
@@ -391,6 +403,8 @@ def _encode(
         if controls:
             sources = [controls + source for source in sources]
         writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+        if text is not None:
+            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
         if counts.read % _PAIRS_PER_MESSAGE == 0:
             report(f"data: {counts.read:,} pairs encoded")
     return counts

@@ -1,6 +1,7 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from seq2seq.data.batching import pad
 from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
 from seq2seq.decoding.ensemble import Decoder, Ensemble, check_different, check_ensemble
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
@@ -24,13 +26,18 @@ from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
+from seq2seq.options import check_types
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
+logger = logging.getLogger("seq2seq")
+
+ENGINES = ("ours", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 T = TypeVar("T")
@@ -42,8 +49,9 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
-            source_language is not a code.
+        TypeError: if a value has another type.
+        UsageError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+            source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
     """
 
     device: str = "auto"
@@ -69,15 +77,26 @@ class TranslationOptions:
     sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
+    engine: str = "ours"
+    """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
+    differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise UserError(f"{name}={value}: must be at least {least}")
+                raise UsageError(f"{name}={value}: must be at least {least}")
+        if self.engine not in ENGINES:
+            raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
+            raise UsageError(
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
+                " choose the engine ours, or beam search"
+            )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
-            raise UserError(
+            raise UsageError(
                 f"source_language={language}: must be the code of a language, such as en or de"
             )
 
@@ -108,7 +127,10 @@ class Translator:
     ) -> None:
         self.options = options = options or TranslationOptions()
         self.device = choose_device(options.device)
-        dtype = choose_precision(options.precision, self.device, for_translation=True)
+        uses_ctranslate2 = options.engine == "ctranslate2"
+        # Probabilities of given translations and attention are then computed in float32.
+        precision = "fp32" if uses_ctranslate2 else options.precision
+        dtype = choose_precision(precision, self.device, for_translation=True)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         # Copies in that precision, because autocast would cast every matrix again at every step.
@@ -117,6 +139,17 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
+        self.workers = options.workers or (
+            torch.get_num_threads() if self.device.type == "cpu" else 1
+        )
+        self.engine: CTranslate2Engine | None = None
+        if uses_ctranslate2:
+            if len(together) > 1:
+                raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
+            self.engine = CTranslate2Engine(
+                together[0], self.device, options.precision, self.workers
+            )
+            logger.info(f"seq2seq: {DIFFERENCE}")
         kernels = kernels or TranslationKernels()
         decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
@@ -124,15 +157,15 @@ class Translator:
         self.tokenizer = together[0].tokenizer
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
-        self.workers = options.workers or (
-            torch.get_num_threads() if self.device.type == "cpu" else 1
-        )
         # In tokens, `</s>` and control symbols not counted.
         added = 1 + len(self.controls)
         longest = self.tokenizer.max_source_tokens or options.max_source_tokens
         self._longest_source = max(1, min(longest, options.max_source_tokens) - added)
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         for model in self.models:
+            if uses_ctranslate2:
+                self._longest_source = min(self._longest_source, MAX_POSITIONS - 1)
+                self._longest_target = min(self._longest_target, MAX_POSITIONS - 1)
             if model.config.positions is Positions.learned:
                 # The table bounds the source with its `</s>` and the target with its start symbol.
                 positions = max(1 + added, model.config.max_learned_positions)
@@ -311,6 +344,9 @@ class Translator:
             ):
                 batches.append([])
             batches[-1].append(i)
+        if len(batches) < self.workers:  # a few items: some of each length for every worker
+            workers = min(self.workers, len(order))
+            batches = [order[worker::workers] for worker in range(workers)]
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
@@ -327,6 +363,10 @@ class Translator:
 
     @torch.inference_mode()
     def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        search = self.options.search
+        if self.engine is not None and isinstance(search, SearchConfig):
+            found = self.engine.search(segments, search)
+            return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
         sources = [segment.source_ids for segment in segments]
         max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
         source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
@@ -337,7 +377,6 @@ class Translator:
             "suppressed_ids": (PADDING_ID, START_ID),
             "prefixes": [segment.prefix_ids for segment in segments],
         }
-        search = self.options.search
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
         else:

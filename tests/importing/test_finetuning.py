@@ -52,5 +52,5 @@ def test_an_imported_model_learns_on_and_is_resumed(
     place = SplitConfig(source=str(foreign), target=config.data.train.target, target_language=to)
     lines = Path(str(config.data.train.target)).read_text().splitlines()[:50]
     Path(str(config.data.train.target)).write_text("\n".join(lines))
-    with pytest.raises(UserError, match="does not know .*собака"):
+    with pytest.raises(UserError, match=r"does not know .*собака"):
         TrainingRun(replace(own, data=replace(own.data, train=place)), tmp_path, World())

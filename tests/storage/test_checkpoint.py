@@ -1,7 +1,9 @@
 """Models and checkpoints on disk: the same to the bit, or a refusal in one line."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions, Start
+from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.atomic import MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     TrainedModel,
@@ -61,6 +63,8 @@ def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
         {},
         {"d_k": 3, "d_v": 5, "attention_bias": True, "start": Start.zero, "dropout": 0.3},
         {"positions": Positions.learned, "max_learned_positions": 9, "num_layers": 1},
+        {"activation": Activation.swish, "num_decoder_layers": 1, "output_bias": True},
+        {"shared_embedding": False, "tied_output": False, "start": Start.zero},
     ],
     ids=str,
 )
@@ -332,6 +336,25 @@ def test_old_checkpoints_are_removed(run: Path) -> None:
     assert len(checkpoints(run)) == 3
     remove_old(run, 2)
     assert [folder.name for folder in checkpoints(run)] == ["step_00000010", "step_00000100"]
+
+
+def test_a_checkpoint_whose_folder_can_t_be_listed_is_skipped(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user without the permission, which the tests' user may not be."""
+    *_, before, newest = checkpoints(run)
+    listdir = os.listdir
+
+    def refuse(path: Path) -> list[str]:
+        if Path(path) == newest:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listdir(path)
+
+    (newest / "manifest.json").rename(run / "hidden")
+    monkeypatch.setattr(os, "listdir", refuse)
+    messages: list[str] = []
+    assert newest_good(run, messages.append) == before
+    assert [str(newest) in message for message in messages] == [True]
 
 
 def test_checkpoints_after_the_newest_good_one_are_kept_under_another_name(run: Path) -> None:

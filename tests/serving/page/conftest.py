@@ -1,7 +1,8 @@
-"""Chromium with the page in it, and a stub as its server."""
+"""Chromium with the page in it."""
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +23,23 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@contextmanager
+def watched(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
+    """Open a page of which no script may fail, and that may ask nobody but its origin."""
+    messages: list[str] = []
+    requests: list[str] = []
+    context = browser.new_context(**options)
+    context.set_default_timeout(10_000)
+    context.on("console", lambda message: messages.append(message.text))
+    context.on("weberror", lambda error: messages.append(str(error.error)))
+    context.on("request", lambda request: requests.append(request.url))
+    yield context.new_page()
+    context.close()
+    # Chromium itself reports answers with an error's status.
+    assert [text for text in messages if not text.startswith("Failed to load resource")] == []
+    assert [url for url in requests if not url.startswith(f"{origin}/")] == []
+
+
 @pytest.fixture
 def stub() -> Stub:
     return Stub()
@@ -29,25 +47,14 @@ def stub() -> Stub:
 
 @pytest.fixture
 def show(browser: Any, stub: Stub) -> Iterator[Callable[..., Any]]:
-    """Open the page; at the end, no script has failed and nothing has left the origin."""
-    contexts: list[Any] = []
-    messages: list[str] = []
+    """Open the page of the stub, with options of Playwright's contexts."""
+    with ExitStack() as opened:
 
-    def show(**options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("console", lambda message: messages.append(message.text))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.route("**/*", stub.handle)
-        page.goto(ORIGIN + "/")
-        page.wait_for_selector("#count:not(:empty)")
-        return page
+        def show(**options: Any) -> Any:
+            page = opened.enter_context(watched(browser, ORIGIN, **options))
+            page.route("**/*", stub.handle)
+            page.goto(f"{ORIGIN}/")
+            page.wait_for_selector("#count:not(:empty)")
+            return page
 
-    yield show
-    for context in contexts:
-        context.close()
-    # Chromium itself reports answers with an error's status.
-    assert [text for text in messages if not text.startswith("Failed to load resource")] == []
-    assert stub.elsewhere == []
+        yield show
