@@ -11,8 +11,9 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import SentencePair
+from seq2seq.data.corpus import SplitConfig, training_splits
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
@@ -135,11 +136,14 @@ class TrainingRun:
         self.data = _prepare(config, world, None if self.parent is None else self.parent.tokenizer)
         if config.model.positions is Positions.learned:
             limit = config.model.max_learned_positions
-            check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
-            check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
+            corpora = [
+                (training_splits(config.data), self.data.train),
+                (["valid"], self.data.valid),
+            ]
             for name, valid_set in self.data.valid_sets.items():
-                corpus, split = valid_set.corpus, f"valid_sets.{name}"
-                check_lengths(config.data, split, corpus, self.data.tokenizer, limit)
+                corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
+            for splits, corpus in corpora:
+                check_lengths(config.data, splits, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
@@ -154,7 +158,9 @@ class TrainingRun:
             train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(train, seed=config.seed, devices=world.size),
+            config.training.batching(
+                train, seed=config.seed, devices=world.size, mixture=self.data.mixture
+            ),
             config.training,
             device=self.device,
             dtype=self.dtype,
@@ -182,6 +188,9 @@ class TrainingRun:
         text, rate = self.data.folder.name, config.data.tokenizer.sampling
         data = f"{text} sampled at {rate}" if rate else text
         fixed = {"data": data, "seed": config.seed, **budget, **model}
+        if self.data.mixture is not None:
+            weights = self.data.mixture.weights.items()
+            fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
         if (select := config.training.select) != "valid":
             # The best BLEU so far can be compared with one on the same sets alone.
             sets = sorted(self.data.valid_sets.items())
@@ -323,22 +332,29 @@ class TrainingRun:
             OutOfMemoryError: if memory does not suffice.
         """
         options = TranslationOptions(device=str(self.device), search=self.config.search)
+        trained = self._trained(model)
+
+        def result(
+            place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
+        ) -> Validation:
+            translator = Translator(trained, replace(options, to=place.target_language))
+            sources, references = [p.source for p in pairs], [p.target for p in pairs]
+            return validate(
+                model,
+                corpus,
+                references,
+                lambda: [translation.text for translation in translator.translate(sources)],
+                device=self.device,
+                dtype=self.dtype,
+            )
+
+        data = self.config.data
         with oom_as_user_error():
-            translator = Translator(self._trained(model), options)
-
-            def result(pairs: Sequence[SentencePair], corpus: EncodedCorpus) -> Validation:
-                sources, references = [p.source for p in pairs], [p.target for p in pairs]
-                return validate(
-                    model,
-                    corpus,
-                    references,
-                    lambda: [translation.text for translation in translator.translate(sources)],
-                    device=self.device,
-                    dtype=self.dtype,
-                )
-
-            main = result(self.data.valid_pairs, self.data.valid)
-            others = {name: result(s.pairs, s.corpus) for name, s in self.data.valid_sets.items()}
+            main = result(data.valid, self.data.valid_pairs, self.data.valid)
+            others = {
+                name: result(data.valid_sets[name], valid_set.pairs, valid_set.corpus)
+                for name, valid_set in self.data.valid_sets.items()
+            }
             return replace(main, others=others)
 
     def save(self) -> None:

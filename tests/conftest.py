@@ -23,6 +23,7 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "data/test_corpora.py",
     "data/test_everyday.py",
     "data/test_preparation.py",
     "decoding/test_ctranslate2_engine.py",
@@ -31,6 +32,7 @@ INTEGRATION = (
     "importing",
     "reproduction",
     "scripts",
+    "test_corpora_training.py",
     "serving/page",
     "serving/test_app.py",
     "serving/test_clients.py",

@@ -15,6 +15,7 @@ import torch
 
 from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
+from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
@@ -65,6 +66,10 @@ class TranslationOptions:
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    to: str | None = None
+    """Code of the target language, for a model that translates into several."""
+    tag: str | None = None
+    """A piece that the model knows, such as `<bt>`, to stand before each source."""
     sentences: bool = False
     """Translate the sentences of a line one by one, and join them as they stood."""
     source_language: str | None = None
@@ -109,8 +114,9 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
-        UserError: if the device or the precision is not available here, or the models of an
-            ensemble differ in their tokenizers or languages.
+        UserError: if the device or the precision is not available here, the models of an ensemble
+            differ in their tokenizers or languages, or they don't know the target language or the
+            tag.
     """
 
     def __init__(
@@ -148,10 +154,12 @@ class Translator:
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
+        self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
-        # In tokens, `</s>` not counted.
+        # In tokens, `</s>` and control symbols not counted.
+        added = 1 + len(self.controls)
         longest = self.tokenizer.max_source_tokens or options.max_source_tokens
-        self._longest_source = min(longest, options.max_source_tokens) - 1
+        self._longest_source = max(1, min(longest, options.max_source_tokens) - added)
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         for model in self.models:
             if uses_ctranslate2:
@@ -159,8 +167,8 @@ class Translator:
                 self._longest_target = min(self._longest_target, MAX_POSITIONS - 1)
             if model.config.positions is Positions.learned:
                 # The table bounds the source with its `</s>` and the target with its start symbol.
-                positions = max(2, model.config.max_learned_positions)
-                self._longest_source = min(self._longest_source, positions - 1)
+                positions = max(1 + added, model.config.max_learned_positions)
+                self._longest_source = min(self._longest_source, positions - added)
                 self._longest_target = min(self._longest_target, positions - 1)
 
     @classmethod
@@ -225,6 +233,7 @@ class Translator:
             by_sentence=self.options.sentences,
             language=self.source_language,
             first_line=first_line,
+            controls=self.controls,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
@@ -279,6 +288,7 @@ class Translator:
         source_ids = _check_lengths(
             self.tokenizer.encode(list(sources)), "source", self._longest_source
         )
+        source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
         target_ids = _check_lengths(
             self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
         )
@@ -311,6 +321,7 @@ class Translator:
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
+            source_ids = [*self.controls, *source_ids]
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
         if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
             raise nan_error()

@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     SplitConfig,
     fingerprint,
     read_pairs,
 )
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
 PAIRS = [
