@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
+from torch import Tensor
 
 from seq2seq.errors import OutOfMemoryError, UserError, limit_reached
 
@@ -60,6 +61,13 @@ def _gains_from_bf16(device: torch.device) -> bool:
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Make the context for matrix products in bfloat16, or else in the precision of the weights."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the host to a device, without waiting for the work of a GPU."""
+    if device.type == "cuda":  # only from pinned memory does a copy run beside the products
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.search import impossible_error, output_log_probabilities
+from seq2seq.device import send
 from seq2seq.model import Transformer
 
 
@@ -57,18 +58,19 @@ def score_targets(
         UserError: if the model predicts NaN, or gives a translation the probability zero.
     """
     device = next(model.parameters()).device
-    source = pad([np.array(ids) for ids in sources]).to(device)  # (B, S)
-    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)  # (B, T)
-    target_output = pad([np.array(ids) for ids in targets]).to(device)  # (B, T)
-    states = model.decoder_states(source, target_input)  # (B, T, D)
-    counted = target_output != PADDING_ID
-    states, target_ids = states[counted], target_output[counted]  # (tokens, D), (tokens,)
+    source = send(pad([np.array(ids) for ids in sources]), device)  # (B, S)
+    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets])  # (B, T)
+    target_output = pad([np.array(ids) for ids in targets])  # (B, T)
+    counted = (target_output != PADDING_ID).flatten().nonzero().squeeze(1)  # (tokens,)
+    states = model.decoder_states(source, send(target_input, device))  # (B, T, D)
+    states = states.flatten(0, 1).index_select(0, send(counted, device))  # (tokens, D)
+    target_ids = send(target_output.flatten()[counted], device)  # (tokens,)
     rows = max(1, chunk_elements // model.vocab_size)
     gathered = []
     for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):
         log_probabilities = output_log_probabilities(model.project(chunk))  # (rows, V)
         gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
-    of_sentences = torch.split(torch.cat(gathered), [len(ids) for ids in targets])
+    of_sentences = torch.split(torch.cat(gathered).cpu(), [len(ids) for ids in targets])
     scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
     for score in scores:
         if not math.isfinite(score.log_probability):

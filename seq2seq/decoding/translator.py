@@ -20,7 +20,7 @@ from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
@@ -264,8 +264,8 @@ class Translator:
     @torch.inference_mode()
     def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
         sources = [segment.source_ids for segment in segments]
-        max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
-        source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
+        max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
+        source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
         source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
         memory = self.model.encode(source, source_mask)  # (B, S, D)
         step, state = self.decoder.step, self.decoder.start(memory, source_mask)

@@ -6,7 +6,7 @@ these say no. Both are reached by their addresses in PyTorch's libraries: the gu
 PyTorch lets Python make for devices of its own ("private use one"), the hooks are the ones that are
 there with three answers changed.
 
-Where an address or an answer is not as known, `lent` raises `UnknownPyTorch`.
+Where an address or an answer is not as known, `lent` raises `UnknownPyTorchError`.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _Functions = ctypes.c_void_p * 128
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
-class UnknownPyTorch(Exception):
+class UnknownPyTorchError(Exception):
     """This PyTorch is not laid out as the one for which the module was written."""
 
 
@@ -59,7 +59,7 @@ def lent() -> Iterator[None]:
     """Lend PyTorch a device guard for CUDA, and hooks that say that CUDA is there.
 
     Raises:
-        UnknownPyTorch: if this can't be done with this version.
+        UnknownPyTorchError: if this can't be done with this version.
     """
     libraries = Path(torch.__file__).parent / "lib"
     try:
@@ -69,9 +69,9 @@ def lent() -> Iterator[None]:
         )
         get_hooks = ctypes.CDLL(str(libraries / "libtorch_cpu.so"))._ZN2at6detail12getCUDAHooksEv
     except (OSError, AttributeError, ValueError) as error:
-        raise UnknownPyTorch(str(error)) from error
+        raise UnknownPyTorchError(str(error)) from error
     if guards[_CUDA] is not None:
-        raise UnknownPyTorch("it has a guard for CUDA")
+        raise UnknownPyTorchError("it has a guard for CUDA")
 
     guard = _Guard()
     torch._C._acc.register_python_privateuseone_device_guard(guard)
@@ -92,7 +92,7 @@ def lent() -> Iterator[None]:
     try:
         accelerator = torch._C._accelerator_getAccelerator()
         if accelerator is None or accelerator.type != "cuda":
-            raise UnknownPyTorch("its hooks are not the ones that are known")
+            raise UnknownPyTorchError("its hooks are not the ones that are known")
         yield
     finally:
         guards[_CUDA] = None

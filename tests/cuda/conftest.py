@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _foreach_utils
 
-from tests.cuda.accelerator import UnknownPyTorch, lent
+from tests.cuda.accelerator import UnknownPyTorchError, lent
 from tests.cuda.device import CudaTensor, Factories, Journal, attention, journal, of_inside, pin
 
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
@@ -44,7 +44,7 @@ def gpu() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(lent())
-        except UnknownPyTorch as error:
+        except UnknownPyTorchError as error:
             pytest.skip(f"this PyTorch is not the one that is known: {error}")
         for owner, name, value in REPLACED:
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -62,9 +62,7 @@ def gpu() -> Iterator[None]:
         yield
 
 
-def _set_for_a_while(
-    stack: contextlib.ExitStack, owner: Any, name: str, afterwards: bool
-) -> None:
+def _set_for_a_while(stack: contextlib.ExitStack, owner: Any, name: str, afterwards: bool) -> None:
     set_value = getattr(owner, f"set_{name}")
     set_value(not afterwards)
     stack.callback(set_value, afterwards)

@@ -167,7 +167,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func is aten.copy_.default and isinstance(args[0], CudaTensor) != isinstance(
         args[1], CudaTensor
     ):
-        return _copy(*args[:3], non_blocking=kwargs.get("non_blocking", False))
+        return _copy(*args, **kwargs)
     _check_rules(func, name, args, tensors)
     _note(name, args)
     inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
@@ -187,7 +187,7 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
     rest = {key: value for key, value in kwargs.items() if key not in ("device", "non_blocking")}
     non_blocking = kwargs.get("non_blocking", False)
     if not isinstance(x, CudaTensor):
-        journal.copies.append(HostCopy(getattr(x, "pinned", False), non_blocking, x.nbytes))
+        _note_host_copy(x, non_blocking)
         return CudaTensor(aten._to_copy.default(x, **rest))
     if to in (None, "cuda"):
         journal.kernels["_to_copy"] += 1
@@ -197,16 +197,21 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
     return aten._to_copy.default(x.inner, device=to, **rest)
 
 
-def _copy(target: Tensor, source: Tensor, positional: bool = False, *, non_blocking: bool) -> Tensor:
+def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """`Tensor.copy_` between the host and the GPU."""
-    non_blocking = non_blocking or positional
     if isinstance(target, CudaTensor):
-        pinned = getattr(source, "pinned", False)
-        journal.copies.append(HostCopy(pinned, non_blocking, source.nbytes))
+        _note_host_copy(source, non_blocking)
     elif not (non_blocking and getattr(target, "pinned", False)):
         journal.wait("copy to the host")
     inside(target).copy_(inside(source))
     return target
+
+
+def _note_host_copy(x: Tensor, non_blocking: bool) -> None:
+    pinned = getattr(x, "pinned", False)
+    journal.copies.append(HostCopy(pinned, non_blocking, x.nbytes))
+    if not (pinned and non_blocking):
+        journal.wait("copy to the GPU")
 
 
 def _check_rules(func: Any, name: str, args: Any, tensors: list[Tensor]) -> None:

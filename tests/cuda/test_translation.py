@@ -66,14 +66,26 @@ def test_every_line_is_translated_in_bf16(
 
 def test_a_search_waits_for_few_numbers(trained: TrainedModel, journal: Journal) -> None:
     on_gpu = translator(trained, "cuda")
+    on_gpu.translate(LINES[:1])  # makes the table of positions
     journal.clear()
     with mock.patch.object(on_gpu.decoder, "step", wraps=on_gpu.decoder.step) as step:
         on_gpu.translate(LINES[:1])
-    at_the_end = ("beam_search.py:collect", "beam_search.py:remaining")
-    each = [w for w in journal.waits if not w.function.endswith(at_the_end)]
-    start, forced = 4, 2  # lengths and padding; the rows at the greatest length
-    print(step.call_count, Counter(each), Counter(journal.waits))
-    assert len(each) <= 3 * step.call_count + start + forced, Counter(each)
+    start, end = 2, 3  # lengths and padding; scores, tokens, and scores of what had not ended
+    assert len(journal.waits) <= step.call_count + start + end, Counter(journal.waits)
+
+
+def test_samples_and_given_translations_wait_once_a_batch(
+    trained: TrainedModel, journal: Journal
+) -> None:
+    on_gpu = translator(trained, "cuda", SamplingConfig(max_extra_tokens=4))
+    on_gpu.translate(LINES[:1])
+    journal.clear()
+    with mock.patch.object(on_gpu.decoder, "step", wraps=on_gpu.decoder.step) as step:
+        on_gpu.translate(LINES)
+    assert len(journal.waits) <= step.call_count + 5, Counter(journal.waits)
+    journal.clear()
+    on_gpu.log_probabilities(LINES, LINES)
+    assert len(journal.waits) == 1, journal.waits
 
 
 def test_scores_and_attention_are_those_of_the_cpu(trained: TrainedModel) -> None:
@@ -89,7 +101,7 @@ def test_scores_and_attention_are_those_of_the_cpu(trained: TrainedModel) -> Non
 
 
 def test_one_worker_feeds_a_gpu(trained: TrainedModel) -> None:
-    with mock.patch.object(torch, "get_num_threads", lambda: 4):
+    with mock.patch.object(torch, "get_num_threads", return_value=4):
         assert translator(trained, "cuda").workers == 1
 
 
