@@ -214,6 +214,8 @@ class TrainingRun:
             f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
             f" an epoch: {statistics.batches / count:,.1f} steps"
         )
+        if trainer.joined > 1:
+            logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
         if trainer.slices > 1:
             logger.info(
                 f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"

@@ -18,6 +18,7 @@ def projected_loss(
     *,
     smoothing: float,
     padding_id: int,
+    rows: Tensor | None = None,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
@@ -32,6 +33,7 @@ def projected_loss(
         target_output: (B, T).
         smoothing: eps in the paper.
         padding_id: the target id to ignore.
+        rows: the indices into B * T that are not padding, if known; a GPU is waited for otherwise.
         chunk_elements: elements of the logits in memory at a time.
 
     Returns:
@@ -39,7 +41,8 @@ def projected_loss(
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
-    rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
+    if rows is None:
+        rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
     kept = states.flatten(0, -2).index_select(0, rows)  # (tokens, D)
     targets = target_output.flatten().index_select(0, rows)  # (tokens,)
     if torch.is_autocast_enabled(states.device.type):

@@ -24,9 +24,15 @@ class TrainingKernels:
     """Residual sums in autocast's precision."""
     loss: bool = True
     """Projection, loss and gradient in chunks."""
+    joined: bool = True
+    """Several micro-batches in one forward pass, on a GPU."""
+
+    def join_on(self, device: torch.device) -> bool:
+        """Return whether micro-batches are joined, which needs the fast attention and loss."""
+        return self.joined and self.attention and self.loss and device.type == "cuda"
 
 
-PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False)
+PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
 
 
 def use_training_kernels(

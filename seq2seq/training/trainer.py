@@ -14,13 +14,19 @@ from torch.nn.utils import get_total_norm
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
+from seq2seq.kernels.joined import JoinedBatch, join, joined_states
 from seq2seq.kernels.loss import projected_loss
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
-from seq2seq.training.memory_probe import find_slices, preserve_state, split
+from seq2seq.training.memory_probe import (
+    find_joined,
+    find_slices,
+    preserve_state,
+    split,
+)
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -45,9 +51,13 @@ class BatchLoss(nn.Module):
         self.smoothing = smoothing
         self.in_chunks = in_chunks
 
-    def forward(self, batch: Batch) -> Loss:
+    def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
-        states = self.model.decoder_states(batch.source, batch.target_input)
+        rows: Tensor | None = None
+        if isinstance(batch, JoinedBatch):
+            states, rows = joined_states(self.model, batch), batch.target_rows
+        else:
+            states = self.model.decoder_states(batch.source, batch.target_input)
         if self.in_chunks:
             smoothed, cross_entropy = projected_loss(
                 states,
@@ -55,6 +65,7 @@ class BatchLoss(nn.Module):
                 batch.target_output,
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
+                rows=rows,
             )
             return Loss(smoothed, cross_entropy)
         return label_smoothed_loss(
@@ -107,6 +118,9 @@ class Trainer:
         self.ddp_loss = self.world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.micro_batches = config.micro_batches_on(self.world.size)
+        self.joins = kernels.join_on(device)
+        self.joined = 1
+        """Micro-batches computed at once; more than one only where this trainer joins them."""
         self.slices = 1
         """Slices in which a micro-batch is computed, one after the other."""
         self.progress = Progress()
@@ -242,8 +256,9 @@ class Trainer:
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
             odd = [
                 pairs
-                for (_, _, pairs), loss in zip(self._slices(micro_batches), own, strict=True)
+                for (_, _, parts), loss in zip(self._groups(micro_batches), own, strict=True)
                 if not loss.isfinite().all()
+                for pairs in parts
             ]
             raise self._divergence(smoothed / target_tokens, norm, odd or micro_batches)
         rate = learning_rate(
@@ -265,13 +280,25 @@ class Trainer:
             smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
 
-    def _slices(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, Indices]]:
-        """Return this process's share of a step: number of micro-batch, of slice, and pairs."""
-        return [
+    def _groups(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, list[Indices]]]:
+        """Divide this process's share of a step into what is computed at once.
+
+        Returns:
+            For each group: the numbers of its first micro-batch and slice, and the pairs of each
+            of its micro-batches or slices.
+        """
+        slices = [
             (number, index, pairs)
             for number, micro_batch in self.world.share(micro_batches)
             for index, pairs in enumerate(split(micro_batch, self.slices))
         ]
+        groups = [slices[i : i + self.joined] for i in range(0, len(slices), self.joined)]
+        return [(*group[0][:2], [pairs for _, _, pairs in group]) for group in groups]
+
+    def _collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
+        """Make the batch of a group, on the device."""
+        batches = [self.batching.collate(pairs) for pairs in parts]
+        return (join(batches) if self.joins else batches[0]).to(self.device)
 
     def _accumulate_gradients(
         self, micro_batches: Sequence[Indices], target_tokens: int
@@ -279,24 +306,24 @@ class Trainer:
         """Accumulate the gradient of a step.
 
         Returns:
-            The two losses of each slice, (2,), and the seconds spent waiting for batches.
+            The two losses of each group, (2,), and the seconds spent waiting for batches.
         """
         losses, waited = [], 0.0
-        slices = self._slices(micro_batches)
-        for position, (number, index, pairs) in enumerate(slices, start=1):
+        groups = self._groups(micro_batches)
+        for position, (number, index, parts) in enumerate(groups, start=1):
             # The same masks for the same micro-batch in any process.
             entropy = [self.seed, self.progress.step + 1, number, *([index] if index else [])]
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
             requested = self.clock()
-            batch = self.batching.collate(pairs).to(self.device)
+            batch = self._collate(parts)
             waited += self.clock() - requested
-            with self.world.accumulating(self.ddp_loss, last=position == len(slices)):
+            with self.world.accumulating(self.ddp_loss, last=position == len(groups)):
                 # DistributedDataParallel averages over processes; the divisor makes it a sum.
                 loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
             losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
         return losses, waited
 
-    def _backward(self, loss_module: nn.Module, batch: Batch, divisor: float) -> Loss:
+    def _backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:
         """Add the gradient of a batch's summed loss, divided by the tokens of the whole step.
 
         Micro-batches and their slices then add up to the gradient of the step's mean loss.
@@ -319,19 +346,23 @@ class Trainer:
         )
 
     def fit_memory(self) -> None:
-        """Find the number of slices in which a micro-batch fits into memory.
+        """Find how many micro-batches, or in how many slices one, are computed at once.
 
-        Memory runs out here or not at all; weights, random state and results do not change.
+        Memory runs out here or not at all; weights and random state do not change.
 
         Raises:
             UserError: if not even a single pair fits.
         """
 
-        def attempt(pairs: Indices) -> None:
+        def attempt(parts: Sequence[Indices]) -> None:
             with oom_as_user_error(), preserve_state(self.model, self.optimizer, self.device):
                 # Not through DistributedDataParallel: another process may have memory enough.
-                self._backward(self.loss, self.batching.collate(pairs).to(self.device), 1.0)
+                self._backward(self.loss, self._collate(parts), 1.0)
 
-        epoch = self.batching.epoch(self.progress.epoch)
-        slices = find_slices(attempt, epoch, self.batching.corpus)
-        self.slices = int(max(row[0] for row in self.world.gather(slices)))
+        epoch, corpus = self.batching.epoch(self.progress.epoch), self.batching.corpus
+        most = self.micro_batches // self.world.size if self.joins else 1
+        joined = find_joined(attempt, epoch, corpus, most)
+        slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1
+        rows = self.world.gather(joined, slices)
+        self.joined = int(min(row[0] for row in rows))
+        self.slices = int(max(row[1] for row in rows))
