@@ -64,7 +64,7 @@ def test_every_line_is_translated_in_bf16(
     assert [len(one.candidates) for one in found] == [search.nbest * bool(line) for line in LINES]
 
 
-def test_a_search_waits_for_few_numbers(trained: TrainedModel, journal: Journal) -> None:
+def test_a_search_waits_once_a_step(trained: TrainedModel, journal: Journal) -> None:
     on_gpu = translator(trained, "cuda")
     on_gpu.translate(LINES[:1])  # makes the table of positions
     journal.clear()
