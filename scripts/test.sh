@@ -6,12 +6,15 @@ set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment dev
 
+# One file after another on each core, since the tests of a file share what they prepare.
+parallel=(--numprocesses auto --maxprocesses 8 --dist loadfile)
+
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 if [ "${1:-}" = --fast ]; then
     shift
-    exec .venv/bin/python -m pytest -m "not slow and not integration" --durations=5 "$@"
+    exec .venv/bin/python -m pytest "${parallel[@]}" -m "not slow and not integration" --durations=5 "$@"
 fi
 .venv/bin/mypy
 .venv/bin/lint-imports --no-logo
-.venv/bin/python -m pytest -m "not slow" --durations=10 "$@"
+.venv/bin/python -m pytest "${parallel[@]}" -m "not slow" --durations=10 "$@"

@@ -43,6 +43,33 @@ class AttentionMaps:
     cross: Tensor
     """(L, H, T, S): the weight that each target position gives to each source position."""
 
+    def sides(self, kind: str) -> tuple[list[str], list[str]]:
+        """Return the pieces that attend, and those that are attended to.
+
+        Args:
+            kind: `encoder`, `decoder` or `cross`.
+        """
+        rows = self.source if kind == "encoder" else self.target_input
+        columns = self.target_input if kind == "decoder" else self.source
+        return rows, columns
+
+    def record(self, kind: str, layers: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
+        """Return the weights of some layers and heads, counted from 1, as JSON has them.
+
+        Returns:
+            A dictionary in which `weights` is a list [layer][head][row][column].
+        """
+        rows, columns = self.sides(kind)
+        weights = getattr(self, kind)
+        return {
+            "kind": kind,
+            "layers": list(layers),
+            "heads": list(heads),
+            "rows": rows,
+            "columns": columns,
+            "weights": [[weights[i - 1, j - 1].tolist() for j in heads] for i in layers],
+        }
+
 
 @torch.no_grad()
 def record_attention(
@@ -76,7 +103,7 @@ def record_attention(
         for hook in hooks:
             hook.remove()
     return AttentionMaps(
-        source=tokenizer.pieces(source),
+        source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),
         **{kind: torch.stack(layers) for kind, layers in weights.items()},
     )

@@ -49,17 +49,28 @@ class Config:
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
     def __post_init__(self) -> None:
-        """Check the seed and the timeout.
+        """Check the seed, the timeout and the selection.
 
         Raises:
-            UserError: if the seed is negative or needs more than 63 bits, or heartbeat_timeout is
-                not positive and finite.
+            UserError: if the seed is negative or needs more than 63 bits, heartbeat_timeout is not
+                positive and finite, or training.select names no validation set.
         """
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
         if not 0 < self.heartbeat_timeout < math.inf:
             raise UserError(
                 f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
+            )
+        names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
+        if self.training.select not in names:
+            raise UserError(
+                f"training.select={self.training.select}: no such validation set; choose"
+                f" {', '.join(names)}"
+                + (
+                    ""
+                    if self.data.valid_sets
+                    else ", or add sets as data.valid_sets.NAME.source=..."
+                )
             )
 
 

@@ -3,15 +3,17 @@
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
+from seq2seq.data.corpus import SentencePair
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -117,6 +119,9 @@ class TrainingRun:
             limit = config.model.max_learned_positions
             check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
             check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
+            for name, valid_set in self.data.valid_sets.items():
+                corpus, split = valid_set.corpus, f"valid_sets.{name}"
+                check_lengths(config.data, split, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
@@ -134,7 +139,7 @@ class TrainingRun:
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
         config = self.config
-        model = json.loads(json.dumps(asdict(config.model), default=lambda choice: choice.value))
+        model = config.model.settings()
         changeable: dict[str, Setting] = {name: model.pop(name) for name in _DROPOUTS}
         changeable |= {
             "warmup_steps": config.training.warmup_steps,
@@ -147,6 +152,11 @@ class TrainingRun:
         }
         budget = config.training.budget(self.world.size)
         fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        if (select := config.training.select) != "valid":
+            # The best BLEU so far can be compared with one on the same sets alone.
+            sets = sorted(self.data.valid_sets.items())
+            digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
+            fixed |= {"select": select, "valid_sets": ", ".join(digests)}
         return RunState(self.trainer.progress, fixed, changeable)
 
     def restore(self) -> RunState:
@@ -266,24 +276,29 @@ class TrainingRun:
             recorder.close()
 
     def validate(self, model: Transformer) -> Validation:
-        """Compute loss, perplexity and BLEU of a model on the validation set.
+        """Compute loss, perplexity and BLEU of a model on the validation sets.
 
         Raises:
             OutOfMemoryError: if memory does not suffice.
         """
-        pairs = self.data.valid_pairs
-        sources, references = [p.source for p in pairs], [p.target for p in pairs]
         options = TranslationOptions(device=str(self.device), search=self.config.search)
         with oom_as_user_error():
             translator = Translator(self._trained(model), options)
-            return validate(
-                model,
-                self.data.valid,
-                references,
-                lambda: [translation.text for translation in translator.translate(sources)],
-                device=self.device,
-                dtype=self.dtype,
-            )
+
+            def result(pairs: Sequence[SentencePair], corpus: EncodedCorpus) -> Validation:
+                sources, references = [p.source for p in pairs], [p.target for p in pairs]
+                return validate(
+                    model,
+                    corpus,
+                    references,
+                    lambda: [translation.text for translation in translator.translate(sources)],
+                    device=self.device,
+                    dtype=self.dtype,
+                )
+
+            main = result(self.data.valid_pairs, self.data.valid)
+            others = {name: result(s.pairs, s.corpus) for name, s in self.data.valid_sets.items()}
+            return replace(main, others=others)
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
@@ -325,7 +340,8 @@ class TrainingRun:
             description = describe_validation(validation.metrics())
             result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
-            if validation.bleu >= progress.best_bleu:
+            selecting = self.config.training.selecting_bleu(validation.metrics())
+            if selecting >= progress.best_bleu:
                 save_model(self.folder / _AVERAGED, mean)
                 logger.info(f"{result}, kept as {self.folder / _AVERAGED}")
             else:

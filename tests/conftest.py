@@ -31,6 +31,8 @@ INTEGRATION = (
     "reproduction",
     "scripts",
     "test_readme.py",
+    "test_training_run.py",
+    "test_valid_sets.py",
     "test_wheel.py",
     "training/test_distributed.py",
 )

@@ -51,7 +51,7 @@ def test_the_weights_are_equation_1_of_each_attention(
     make_translator: Callable[..., Translator],
 ) -> None:
     translator = make_translator()
-    model, inputs = translator.model, {}
+    model, inputs = translator.models[0], {}
 
     def keep(module: nn.Module, given: tuple) -> None:
         inputs[module] = given
@@ -99,7 +99,7 @@ def test_a_bf16_translator_attends_in_float32(make_translator: Callable[..., Tra
     translator = make_translator(precision="bf16")
     found = translator.attention(SOURCE, TARGET)
     assert found.cross.dtype == torch.float32
-    assert next(translator.model.parameters()).dtype == torch.bfloat16
+    assert next(translator.models[0].parameters()).dtype == torch.bfloat16
     expected = make_translator().attention(SOURCE, TARGET)
     assert 0 < (found.encoder - expected.encoder).abs().max() < 0.05
 

@@ -73,6 +73,7 @@ def test_a_multirun_finds_all_rows() -> None:
     assert set(found) == set(TABLE_3)
 
 
+@pytest.mark.integration
 def test_every_combination_of_groups_composes() -> None:
     """Each group holds its own keys: what one choice sets is the same beside any other."""
     sizes = {name: composed(f"model={name}").model for name in choices("model")}

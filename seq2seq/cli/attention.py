@@ -4,10 +4,8 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from seq2seq.attention_maps import AttentionMaps
+from seq2seq.cli.translation_options import add_model_option
 
 _EXAMPLE = """\
 example:
@@ -18,7 +16,7 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq attention`."""
     parser.epilog = _EXAMPLE
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    add_model_option(parser, required=True, help="run or model folder")
     parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
     parser.add_argument("--target", metavar="TEXT", help="its translation (default: the model's)")
     parser.add_argument(
@@ -62,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json and file_format not in FORMATS:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     translator = Translator.load(arguments.model)
-    config = translator.model.config
+    config = translator.models[0].config
     layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
     heads = _select("head", arguments.head, config.num_heads)
     target = arguments.target
@@ -72,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError("the source or its translation is blank: give --target")
     maps = translator.attention(arguments.source, target)
     if arguments.json:
-        content = _as_json(maps, arguments.kind, layers, heads)
+        content = json.dumps(maps.record(arguments.kind, layers, heads), ensure_ascii=False)
         sys.stdout.buffer.write(content.encode() + b"\n")
         return 0
     weights = getattr(maps, arguments.kind)
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         for layer in layers
         for head in heads
     }
-    rows, columns = _sides(maps, arguments.kind)
+    rows, columns = maps.sides(arguments.kind)
     with create_binary(arguments.output) as picture:
         picture.write(draw_heads(panels, rows, columns, file_format))
     print(arguments.output)
@@ -103,26 +101,3 @@ def _select(noun: str, choice: str, count: int) -> list[int]:
     if len(choice) > 9 or not 1 <= int(choice) <= count:
         raise UserError(f"--{noun} {choice}: must be from 1 to {count} for this model")
     return [int(choice)]
-
-
-def _sides(maps: "AttentionMaps", kind: str) -> tuple[list[str], list[str]]:
-    """Return the pieces that attend, and those that are attended to."""
-    rows = maps.source if kind == "encoder" else maps.target_input
-    columns = maps.target_input if kind == "decoder" else maps.source
-    return rows, columns
-
-
-def _as_json(maps: "AttentionMaps", kind: str, layers: list[int], heads: list[int]) -> str:
-    """Format the weights of the chosen layers and heads, as [layer][head][row][column]."""
-    rows, columns = _sides(maps, kind)
-    weights = getattr(maps, kind)
-    chosen = [[weights[layer - 1, head - 1].tolist() for head in heads] for layer in layers]
-    record = {
-        "kind": kind,
-        "layers": layers,
-        "heads": heads,
-        "rows": rows,
-        "columns": columns,
-        "weights": chosen,
-    }
-    return json.dumps(record, ensure_ascii=False)

@@ -17,12 +17,14 @@ from seq2seq.errors import UsageError, UserError, limit_reached
 _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
     "translate": "translate lines of text with a trained model",
+    "serve": "serve translations to browsers and programs (LibreTranslate's interface)",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "rescore": "compute the log-probability of given translations under a model",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail",
     "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
+    "import": "make a model folder of a model that was trained with Marian",
     "average": "average the weights of several checkpoints",
 }
 
@@ -33,6 +35,7 @@ examples:
                 data.valid.source=valid.en data.valid.target=valid.de \\
                 model=small schedule=small_data run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
+  seq2seq serve --model runs/mine
   seq2seq score -i test.out.de -r test.de
   seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
 """
@@ -170,6 +173,8 @@ def _run(words: list[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if words[:1] == [name]:
+            # `import` is no name that a module may have.
+            name = "import_" if name == "import" else name
             module = importlib.import_module(f"seq2seq.cli.{name}")
             module.add_arguments(command)
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")

@@ -3,11 +3,11 @@
 import difflib
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
@@ -23,6 +23,8 @@ from seq2seq.resources import resource_folder
 # Flags of which Hydra takes one at most.
 _MODES = ("run", "multirun", "cfg", "info", "shell_completion")
 
+_ANY_NAME = "NAME"
+
 GROUPS = ("data", "model", "schedule", "variant", "experiment")
 
 
@@ -31,9 +33,18 @@ def config_path() -> Path:
     return resource_folder("conf")
 
 
-def register() -> None:
-    """Register the schema and the resolver of `${embedded:...}` paths with Hydra."""
-    ConfigStore.instance().store(name="schema", node=Config)
+def register(overrides: Sequence[str] = ()) -> None:
+    """Register the schema and the resolver of `${embedded:...}` paths with Hydra.
+
+    The schema has a section for each NAME in overrides such as `data.valid_sets.NAME.source=...`,
+    so that they are checked as all others are.
+    """
+    schema = OmegaConf.structured(Config)
+    for override in overrides:
+        section, name = _named_section(override.partition("=")[0].lstrip("+"))
+        if section:
+            OmegaConf.select(schema, section)[name] = _named_sections()[section]()
+    ConfigStore.instance().store(name="schema", node=schema)
     OmegaConf.register_new_resolver(
         "embedded", lambda path: str(resource_folder("data") / path), replace=True
     )
@@ -46,12 +57,37 @@ def keys(schema: type = Config) -> Iterator[str]:
 
 
 def _typed_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every key with its type; a name that is free to choose is `NAME`."""
     types = get_type_hints(schema)
     for item in fields(schema):
         kind = types[item.name]
         yield prefix + item.name, kind
         if isinstance(kind, type) and is_dataclass(kind):
             yield from _typed_keys(kind, f"{prefix}{item.name}.")
+        elif get_origin(kind) is dict:
+            yield from _typed_keys(get_args(kind)[1], f"{prefix}{item.name}.{_ANY_NAME}.")
+
+
+def _named_sections() -> dict[str, type]:
+    """Return the keys below which sections are named freely, each with a section's schema."""
+    typed = _typed_keys(Config)
+    return {key: get_args(kind)[1] for key, kind in typed if get_origin(kind) is dict}
+
+
+def _named_section(key: str) -> tuple[str, str]:
+    """Return the section and the free name in a key, or two empty strings."""
+    for section in _named_sections():
+        if key.startswith(f"{section}."):
+            return section, key.split(".")[section.count(".") + 1]
+    return "", ""
+
+
+def _general(key: str) -> str:
+    """Put `NAME` in the place of a name that is free to choose."""
+    section, name = _named_section(key)
+    if not section:
+        return key
+    return ".".join([section, _ANY_NAME, key.removeprefix(f"{section}.{name}").lstrip(".")])
 
 
 def choices(group: str) -> list[str]:
@@ -72,7 +108,7 @@ def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
 def _quote_text(override: str, *, multirun: bool) -> str:
     key, equals, text = override.partition("=")
     text_keys = [name for name, kind in _typed_keys(Config) if kind in (str, str | None)]
-    if not equals or key.lstrip("+") not in text_keys:
+    if not equals or _general(key.lstrip("+")) not in text_keys:
         return override
     try:
         parsed = OverridesParser.create().parse_override(override)
@@ -91,7 +127,7 @@ def check_command_line(words: list[str]) -> None:
 
     Raises:
         UsageError: if a flag is unknown, lacks its value or reads a pickle, two flags exclude each
-            other, a word is not an override, or a group has no choice.
+            other, a word is not an override, a section has no valid name, or a group has no choice.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -122,6 +158,12 @@ def check_command_line(words: list[str]) -> None:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
         group, _, name = word.partition("=")
+        section, _ = _named_section(group.lstrip("+"))
+        if section and not re.fullmatch(rf"{re.escape(section)}\.[\w-]+\..+", group.lstrip("+")):
+            raise UsageError(
+                f"{word}: give {section}.NAME.KEY=VALUE, such as {section}.{_ANY_NAME}.source=FILE,"
+                " with a NAME of letters, digits, _ and -"
+            )
         if group in GROUPS and group != "experiment" and name.lower() in ("", "null"):
             raise UsageError(f"{word}: choose from: {', '.join(choices(group))}")
 
@@ -136,7 +178,7 @@ def to_config(chosen: DictConfig) -> Config:
     container = OmegaConf.to_container(chosen)
     assert isinstance(container, dict)
     for key in _dotted(container):
-        if key not in keys():
+        if _general(key) not in keys():
             raise UsageError(_no_such_key(key))
     config = OmegaConf.to_object(chosen)
     assert isinstance(config, Config)
@@ -152,7 +194,7 @@ def explain(error: Exception) -> str:
         return f"no such group: {found[1]}{_nearest(found[1], list(GROUPS))}"
     if found := re.search(r"Could not (?:override|delete from config\. Key) '([^']+)'", message):
         key = found[1]
-        if key in keys():
+        if _general(key) in keys():
             return f"{key}: {cause}"
         return _no_such_key(key)
     if found := re.search(r"Could not delete\b[^']*'([^']+)'", message):
@@ -180,7 +222,11 @@ def _dotted(tree: Mapping[Any, object], prefix: str = "") -> Iterator[str]:
 
 
 def _no_such_key(key: str) -> str:
-    near = _nearest(key, [*keys(), *GROUPS])
+    section, name = _named_section(key)
+    known = list(keys())
+    if section:
+        known = [k.replace(f"{section}.{_ANY_NAME}.", f"{section}.{name}.") for k in known]
+    near = _nearest(key, [*known, *GROUPS])
     return f"no such key: {key}{near}; --cfg job shows them all"
 
 

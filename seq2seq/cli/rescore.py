@@ -7,7 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.score import file_name, read_leniently
-from seq2seq.cli.translation_options import add_device_options, translation_options
+from seq2seq.cli.translation_options import (
+    add_device_options,
+    add_models_option,
+    translation_options,
+)
 
 if TYPE_CHECKING:
     from seq2seq.decoding.scoring import TargetScore
@@ -22,7 +26,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq rescore`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
     parser.add_argument("-s", "--source", required=True, metavar="FILE", help="sources; - is stdin")
     parser.add_argument(
         "-i", "--input", required=True, metavar="FILE", help="their translations; - is stdin"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_models_option,
+    add_sentence_options,
     translation_options,
 )
 
@@ -33,11 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     translations = parser.add_argument_group("translations")
     translations.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    translations.add_argument("--model", metavar="RUN", help="translate with this model instead")
+    add_models_option(
+        translations, help="translate with this model instead; repeat it for an ensemble"
+    )
     translations.add_argument(
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
     add_beam_options(translations)
+    add_sentence_options(translations)
     add_device_options(translations)
 
     references = parser.add_argument_group("references")
@@ -114,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_counts({file_name(path): len(lines) for path, lines in texts})
     if arguments.model:
         translations = _translate(arguments, systems.pop(first))
-        systems = {arguments.model: translations, **systems}
+        systems = {" + ".join(arguments.model): translations, **systems}
 
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
@@ -159,6 +164,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (
             not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
             "--beam and --alpha need --model",
+        ),
+        (
+            not arguments.model and bool(arguments.sentences or arguments.source_language),
+            "--sentences and --source-language need --model",
         ),
         (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
         (

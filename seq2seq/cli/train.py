@@ -40,7 +40,6 @@ def train(words: list[str]) -> int:
         UsageError: if an override names an unknown key or its value is not valid.
         UserError: if the data or a run folder can't be used, or training diverges.
     """
-    register()
     # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
@@ -48,6 +47,7 @@ def train(words: list[str]) -> int:
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     check_command_line([*flags, *overrides])
+    register(overrides)
     overrides = quote_texts(overrides, multirun=multirun)
     world = World.from_environment()
     if not world.is_main:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_models_option,
     add_sampling_options,
+    add_sentence_options,
     translation_options,
 )
 
@@ -22,13 +24,14 @@ _EXAMPLES = """\
 examples:
   echo "A dog runs in the snow." | seq2seq translate --model runs/captions
   seq2seq translate --model runs/captions -i test.en --sample --top-k 20 --temperature 0.7
+  seq2seq translate --model runs/captions --model runs/second -i test.en -o test.out.de
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq translate`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
     parser.add_argument(
         "-i",
         "--input",
@@ -58,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
+    add_sentence_options(parser)
     add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",

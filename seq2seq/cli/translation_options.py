@@ -16,6 +16,31 @@ if TYPE_CHECKING:
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
+def add_models_option(parser: argparse._ActionsContainer, **choices: Any) -> None:
+    """Add `--model`, which may be repeated: `arguments.model` is a list, or None."""
+    parser.add_argument("--model", action="append", metavar="RUN", **choices)
+
+
+def add_model_option(parser: argparse._ActionsContainer, **choices: Any) -> None:
+    """Add `--model`, of which there can be only one."""
+    parser.add_argument("--model", action=_Once, metavar="RUN", **choices)
+
+
+class _Once(argparse.Action):
+    """Stores a value; a second one, which argparse would prefer in silence, is an error."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, "give one model: this command takes no ensemble")
+        setattr(namespace, self.dest, values)
+
+
 def add_device_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for device and precision."""
     parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
@@ -36,6 +61,21 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
         help="hypotheses kept at each step; 1 is greedy search (default 4)",
     )
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
+
+
+def add_sentence_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options for lines of several sentences."""
+    parser.add_argument(
+        "--sentences",
+        action="store_true",
+        default=None,
+        help="translate the sentences of a line one by one, and join them as they stood",
+    )
+    parser.add_argument(
+        "--source-language",
+        metavar="CODE",
+        help="en, de, ...: whose abbreviations don't end sentences (default: the model's)",
+    )
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

@@ -140,7 +140,8 @@ def check_lengths(
         return
     where = f"data.{split}"
     for number, pair in enumerate(read_pairs(config, split), start=1):
-        tokens = max(map(len, tokenizer.encode(list(pair)))) + 1
+        source, target = tokenizer.encode([pair.source]), tokenizer.encode_target([pair.target])
+        tokens = max(map(len, source + target)) + 1
         if max_tokens < tokens <= longest:
             longest, where = tokens, locate(config, split, number)
             break

@@ -15,16 +15,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.errors import UserError
 
-Split: TypeAlias = Literal["train", "valid", "test"]
+Split: TypeAlias = str
+"""`train`, `valid`, `test`, or `valid_sets.NAME`: its key below `data`."""
 
 _CHUNK_ROWS = 1000
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_RESERVED_NAMES = ("valid", "mean")  # values of training.select
 
 
 class SentencePair(NamedTuple):
@@ -92,6 +95,9 @@ class DataConfig:
     valid: SplitConfig = field(default_factory=SplitConfig)
     """The validation split."""
 
+    valid_sets: dict[str, SplitConfig] = field(default_factory=dict)
+    """More validation sets, by name: each is validated and recorded as `valid` is."""
+
     test: SplitConfig = field(default_factory=SplitConfig)
     """The test split; training never needs it."""
 
@@ -112,6 +118,14 @@ class DataConfig:
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The options of the vocabulary."""
+
+    def __post_init__(self) -> None:
+        for name in self.valid_sets:
+            if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+                raise UserError(
+                    f"data.valid_sets.{name}: choose a name of letters, digits, _ and - other than"
+                    f" {' and '.join(_RESERVED_NAMES)}"
+                )
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:
@@ -196,8 +210,9 @@ def sha256_of_file(path: Path) -> str:
 
 
 def _place(config: DataConfig, name: Split) -> SplitConfig:
-    places = {"train": config.train, "valid": config.valid, "test": config.test}
-    return places[name]
+    split, _, member = name.partition(".")
+    place: SplitConfig | dict[str, SplitConfig] = getattr(config, split)
+    return place[member] if isinstance(place, dict) else place
 
 
 def _checked_place(config: DataConfig, name: Split) -> SplitConfig:

@@ -9,11 +9,12 @@ that does not agree with its report is made again.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
     SentencePair,
+    Split,
     changes_of_files,
     describe,
     fingerprint,
@@ -32,14 +34,13 @@ from seq2seq.data.corpus import (
     sha256_of_file,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import new_folder, write_file
 
 Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
-TOKENIZER_FILE = "tokenizer.model"
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 VALID_TEXT_FILE = "valid.jsonl"
 REPORT_FILE = "report.json"
@@ -82,6 +83,21 @@ class FilterCounts:
         return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
 
 
+@dataclass(frozen=True)
+class ValidSet:
+    """A further validation set.
+
+    Attributes:
+        pairs: every pair, its text unchanged, to translate and score.
+        corpus: the pairs for the loss, without blank and over-long ones.
+        digest: of the text.
+    """
+
+    pairs: list[SentencePair]
+    corpus: EncodedCorpus
+    digest: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreparedData:
     """A corpus ready for training.
@@ -92,7 +108,8 @@ class PreparedData:
         train: the training pairs that passed every filter.
         valid: the validation pairs for the loss, without blank and over-long ones.
         valid_pairs: every validation pair, its text unchanged, to translate and score.
-        counts: the results of the filters, under ``train`` and ``valid``.
+        valid_sets: the further validation sets, by name.
+        counts: the results of the filters, by split.
         warnings: signs of unsuitable data, one line each.
     """
 
@@ -101,6 +118,7 @@ class PreparedData:
     train: EncodedCorpus
     valid: EncodedCorpus
     valid_pairs: list[SentencePair]
+    valid_sets: dict[str, ValidSet]
     counts: dict[str, FilterCounts]
     warnings: list[str]
 
@@ -119,7 +137,9 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         UserError: if the text can't be used or changes meanwhile, or the cache folder can't be
             written.
     """
-    test_digest = fingerprint(config, "test") if is_configured(config, "test") else None
+    held_out = [f"valid_sets.{name}" for name in config.valid_sets]
+    held_out += ["test"] if is_configured(config, "test") else []
+    digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
     folder = Path(cache).expanduser() / _digest(config)
     prepared = _open(folder)
@@ -138,9 +158,10 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         prepared = _open(folder)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
-    if test_digest is not None:
-        warnings = [*prepared.warnings, *_test_overlap(config, folder, test_digest)]
+    for split, digest in digests.items():
+        warnings = [*prepared.warnings, *_overlap(config, folder, split, digest)]
         prepared = replace(prepared, warnings=warnings)
+    prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
     for warning in prepared.warnings:
@@ -178,6 +199,7 @@ def _open(folder: Path) -> PreparedData | None:
                 SentencePair(*json.loads(line))
                 for line in (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             ],
+            valid_sets={},
             counts={split: FilterCounts(**counts) for split, counts in content["counts"].items()},
             warnings=list(content["warnings"]),
         )
@@ -213,9 +235,7 @@ def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -
 def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
     """Write everything but the report, and return its counts and warnings."""
     report(f"data: preparing {describe(config, 'train')}")
-    valid_pairs = list(read_pairs(config, "valid"))
-    if not valid_pairs:
-        raise UserError(f"{describe(config, 'valid')}: is empty; validation needs pairs")
+    valid_pairs = _valid_pairs(config, "valid")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
     overlap, alignment = TrainTestOverlap("valid", valid_pairs), AlignmentCheck(config)
@@ -224,30 +244,60 @@ def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     train_pairs = overlap.check(read_pairs(config, "train"))
-    length_only = replace(config.filter, max_length_ratio=float("inf"))
     counts = {
         "train": _encode(
             train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, alignment.check
         ),
-        "valid": _encode(valid_pairs, tokenizer, folder / VALID_FILE, length_only, report),
+        "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
     }
     for split, count in counts.items():
-        if not count.kept:
-            raise UserError(f"data.{split}: no pair is left after the filters: {count}")
+        _check_kept(split, count)
     return {
         "counts": {split: asdict(count) for split, count in counts.items()},
         "warnings": [*alignment.warnings(), *overlap.warnings()],
     }
 
 
-def _test_overlap(config: DataConfig, folder: Path, digest: str) -> list[str]:
-    """Warn of test pairs that are training pairs; what was found is kept in the folder."""
-    path = folder / f"test_{digest[:32]}.json"
+def _valid_pairs(config: DataConfig, split: Split) -> list[SentencePair]:
+    pairs = list(read_pairs(config, split))
+    if not pairs:
+        raise UserError(f"{describe(config, split)}: is empty; validation needs pairs")
+    return pairs
+
+
+def _with_valid_sets(
+    prepared: PreparedData, config: DataConfig, digests: Mapping[Split, str], report: Report
+) -> PreparedData:
+    """Add the further validation sets.
+
+    They are encoded at each start and not kept in the cache, so that one can be added to a training
+    that is resumed.
+    """
+    sets, counts = {}, dict(prepared.counts)
+    for name in config.valid_sets:
+        split = f"valid_sets.{name}"
+        pairs = _valid_pairs(config, split)
+        with TemporaryDirectory() as folder:  # once it is mapped, a file needs no name
+            path = Path(folder) / VALID_FILE
+            counts[split] = _encode_valid(config, pairs, prepared.tokenizer, path, report)
+            _check_kept(split, counts[split])
+            sets[name] = ValidSet(pairs, EncodedCorpus(path), digests[split])
+    return replace(prepared, valid_sets=sets, counts=counts)
+
+
+def _check_kept(split: Split, count: FilterCounts) -> None:
+    if not count.kept:
+        raise UserError(f"data.{split}: no pair is left after the filters: {count}")
+
+
+def _overlap(config: DataConfig, folder: Path, split: Split, digest: str) -> list[str]:
+    """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
+    path = folder / f"{split.partition('.')[0]}_{digest[:32]}.json"
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
             return found
-    overlap = TrainTestOverlap("test", read_pairs(config, "test"))
+    overlap = TrainTestOverlap(split, read_pairs(config, split))
     deque(overlap.check(read_pairs(config, "train")), maxlen=0)
     with suppress(UserError):  # the folder may be another user's
         write_file(path, json.dumps(overlap.warnings()).encode())
@@ -274,6 +324,18 @@ def _training_sentences(config: DataConfig) -> Iterator[str]:
         )
 
 
+def _encode_valid(
+    config: DataConfig,
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    path: Path,
+    report: Report,
+) -> FilterCounts:
+    """Write the validation pairs that are not blank or over-long."""
+    limits = replace(config.filter, max_length_ratio=float("inf"))
+    return _encode(pairs, tokenizer, path, limits, report)
+
+
 def _encode(
     pairs: Iterable[SentencePair],
     tokenizer: Tokenizer,
@@ -285,10 +347,12 @@ def _encode(
     """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
     stream = iter(pairs)
-    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
+    with EncodedCorpusWriter(
+        path, max(tokenizer.source_vocab_size, tokenizer.vocab_size)
+    ) as writer:
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
-            targets = tokenizer.encode([pair.target for pair in chunk])
+            targets = tokenizer.encode_target([pair.target for pair in chunk])
             # (chunk,), the end symbol counted
             source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
             target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1

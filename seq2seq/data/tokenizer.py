@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
@@ -30,11 +31,13 @@ LONGEST_TRAINING_LINE = 4192
 MAX_PIECES = 1_000_000
 """The largest vocabulary that is read; parsing takes memory before anything can be checked."""
 
-_MAX_PIECE = 1000
+MAX_PIECE = 1000
 """Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
 makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 
-_CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+TOKENIZER_FILE = "tokenizer.model"
+
+CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
@@ -66,9 +69,9 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-        if self.vocab_size <= len(_CONTROL_PIECES):
+        if self.vocab_size <= len(CONTROL_PIECES):
             raise UserError(
-                f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(_CONTROL_PIECES)}"
+                f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(CONTROL_PIECES)}"
             )
         if self.vocab_size > MAX_PIECES:
             raise UserError(
@@ -91,29 +94,26 @@ class TokenizerConfig:
 
 
 class Tokenizer:
-    """Converts text to token ids and back.
+    """Converts text to token ids and back; source and target share one vocabulary.
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
     sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
     """
 
+    max_source_tokens: int | None = None
+    """The longest source that the model was made for, `</s>` counted; None for any length."""
+
     def __init__(self, model_bytes: bytes) -> None:
         """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
-        if not model_bytes:
-            raise ValueError("it is empty")
-        _check_sizes(model_bytes)
         self.model_bytes = model_bytes
-        self._processor = processor = SentencePieceProcessor(model_proto=model_bytes)
-        for token_id, piece in _CONTROL_PIECES.items():
+        self._processor = processor = read_processor(model_bytes)
+        for token_id, piece in CONTROL_PIECES.items():
             # An ordinary piece of that name would match typed text.
             special = processor.is_unknown if token_id == UNKNOWN_ID else processor.is_control
             if processor.id_to_piece(token_id) != piece or not special(token_id):
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
-        # A piece that is not UTF-8 is an error here rather than in a translation.
-        written = [*self.pieces(list(range(self.vocab_size))), processor.decode([UNKNOWN_ID])]
-        if max(map(len, written)) > _MAX_PIECE:
-            raise ValueError(f"it has a piece of more than {_MAX_PIECE:,} characters")
+        self.source_vocab_size = self.vocab_size
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -189,10 +189,10 @@ class Tokenizer:
                 unk_id=UNKNOWN_ID,
                 bos_id=START_ID,
                 eos_id=END_ID,
-                pad_piece=_CONTROL_PIECES[PADDING_ID],
-                unk_piece=_CONTROL_PIECES[UNKNOWN_ID],
-                bos_piece=_CONTROL_PIECES[START_ID],
-                eos_piece=_CONTROL_PIECES[END_ID],
+                pad_piece=CONTROL_PIECES[PADDING_ID],
+                unk_piece=CONTROL_PIECES[UNKNOWN_ID],
+                bos_piece=CONTROL_PIECES[START_ID],
+                eos_piece=CONTROL_PIECES[END_ID],
                 minloglevel=_SILENT,
             )
         except RuntimeError as error:
@@ -205,16 +205,16 @@ class Tokenizer:
         Raises:
             TypeError: if a text is not a string.
         """
-        for text in texts:
-            if not isinstance(text, str):  # SentencePiece would read bytes
-                raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
-        threads = os.cpu_count() or 1 if len(texts) > 64 else 1
-        try:
-            ids: list[list[int]] = self._processor.encode(texts, out_type=int, num_threads=threads)
-        except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
-            whole = [_without_lone_surrogates(text) for text in texts]
-            ids = self._processor.encode(whole, out_type=int, num_threads=threads)
+        ids: list[list[int]] = encode_with(self._processor, texts, int)
         return ids
+
+    def encode_target(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text as a translation, without start and end symbols.
+
+        Raises:
+            TypeError: if a text is not a string.
+        """
+        return self.encode(texts)
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the text of each list of ids, without padding, start and end symbols.
@@ -228,6 +228,49 @@ class Tokenizer:
         """Return the piece of each id, control symbols included."""
         return [self._processor.id_to_piece(token_id) for token_id in token_ids]
 
+    def source_pieces(self, token_ids: list[int]) -> list[str]:
+        """Return the piece of each id of a source."""
+        return self.pieces(token_ids)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files of a model folder that hold the tokenizer."""
+        return {TOKENIZER_FILE: self.model_bytes}
+
+
+def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
+    """Parse a serialized SentencePiece model whose pieces are of bounded length.
+
+    Raises:
+        ValueError: if it is empty, cut short, or has a piece that is too long.
+        RuntimeError: if it can't be parsed.
+    """
+    if not model_bytes:
+        raise ValueError("it is empty")
+    _check_sizes(model_bytes)
+    processor = SentencePieceProcessor(model_proto=model_bytes)
+    # A piece that is not UTF-8 is an error here rather than in a translation.
+    written = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    if max(map(len, [*written, processor.decode([processor.unk_id()])])) > MAX_PIECE:
+        raise ValueError(f"it has a piece of more than {MAX_PIECE:,} characters")
+    return processor
+
+
+def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
+    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD.
+
+    Raises:
+        TypeError: if a text is not a string.
+    """
+    for text in texts:
+        if not isinstance(text, str):  # SentencePiece would read bytes
+            raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
+    threads = os.cpu_count() or 1 if len(texts) > 64 else 1
+    try:
+        return processor.encode(texts, out_type=out_type, num_threads=threads)
+    except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
+        whole = [_without_lone_surrogates(text) for text in texts]
+        return processor.encode(whole, out_type=out_type, num_threads=threads)
+
 
 def _check_sizes(model_bytes: bytes) -> None:
     """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
@@ -238,8 +281,8 @@ def _check_sizes(model_bytes: bytes) -> None:
             for inner, table in _fields(content):
                 # The length of an index, the index, what is written for each match.
                 written = table[4 + int.from_bytes(table[:4], "little") :]
-                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % _MAX_PIECE, written):
-                    raise ValueError(f"it writes more than {_MAX_PIECE:,} bytes for a character")
+                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % MAX_PIECE, written):
+                    raise ValueError(f"it writes more than {MAX_PIECE:,} bytes for a character")
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:

@@ -22,7 +22,7 @@ class Health:
     output_truncated: int = 0
     """Lines whose output was cut off at the maximum length."""
     source_split: int = 0
-    """Lines longer than the model accepts, translated in segments."""
+    """Lines translated in more than one segment."""
     source_truncated: int = 0
     """Lines with a sentence longer than the model accepts, whose end was left out."""
     unknown: int = 0

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
+from seq2seq.decoding.ensemble import mean_log_probabilities
 from seq2seq.decoding.search import impossible_error, output_log_probabilities
 from seq2seq.device import send
 from seq2seq.model import Transformer
@@ -37,7 +39,7 @@ class TargetScore:
 
 @torch.inference_mode()
 def score_targets(
-    model: Transformer,
+    models: Sequence[Transformer],
     sources: Sequence[list[int]],
     targets: Sequence[list[int]],
     *,
@@ -46,7 +48,7 @@ def score_targets(
     """Score a batch of pairs in one forward pass; log-probabilities are at least float32.
 
     Args:
-        model: in evaluation mode.
+        models: in evaluation mode; a token's probability is the mean of theirs.
         sources: token ids, each ending with `</s>`.
         targets: token ids, each ending with `</s>`.
         chunk_elements: elements of the logits in memory at a time; by default 32 MB of float32.
@@ -55,24 +57,41 @@ def score_targets(
         The score of each pair.
 
     Raises:
-        UserError: if the model predicts NaN, or gives a translation the probability zero.
+        UserError: if a model predicts NaN, or a translation has the probability zero.
     """
-    device = next(model.parameters()).device
+    device = next(models[0].parameters()).device
     source = send(pad([np.array(ids) for ids in sources]), device)  # (B, S)
     target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets])  # (B, T)
-    target_output = pad([np.array(ids) for ids in targets])  # (B, T)
-    counted = (target_output != PADDING_ID).flatten().nonzero().squeeze(1)  # (tokens,)
-    states = model.decoder_states(source, send(target_input, device))  # (B, T, D)
-    states = states.flatten(0, 1).index_select(0, send(counted, device))  # (tokens, D)
-    target_ids = send(target_output.flatten()[counted], device)  # (tokens,)
-    rows = max(1, chunk_elements // model.vocab_size)
-    gathered = []
-    for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):
-        log_probabilities = output_log_probabilities(model.project(chunk))  # (rows, V)
-        gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
-    of_sentences = torch.split(torch.cat(gathered).cpu(), [len(ids) for ids in targets])
+    target_output = pad([np.array(ids) for ids in targets]).flatten()  # (B * T,)
+    # Selected on the host, since a GPU would have to be asked for their number.
+    rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
+    target_ids = send(target_output[rows], device)  # (tokens,)
+    inputs = (source, send(target_input, device), send(rows, device), target_ids)
+    tokens = mean_log_probabilities(
+        [_token_log_probabilities(model, *inputs, chunk_elements) for model in models]
+    )
+    of_sentences = torch.split(tokens.cpu(), [len(ids) for ids in targets])
     scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
     for score in scores:
         if not math.isfinite(score.log_probability):
             raise impossible_error(score.log_probability)
     return scores
+
+
+def _token_log_probabilities(
+    model: Transformer,
+    source: Tensor,
+    target_input: Tensor,
+    target_rows: Tensor,
+    target_ids: Tensor,
+    chunk_elements: int,
+) -> Tensor:
+    """Compute the log-probability of each target token, padding left out: (tokens,), float64."""
+    states = model.decoder_states(source, target_input)  # (B, T, D)
+    states = states.flatten(0, 1).index_select(0, target_rows)  # (tokens, D)
+    rows = max(1, chunk_elements // model.vocab_size)
+    gathered = []
+    for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):
+        log_probabilities = output_log_probabilities(model.project(chunk))  # (rows, V)
+        gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
+    return torch.cat(gathered)

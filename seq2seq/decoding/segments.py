@@ -1,25 +1,12 @@
-"""Segments: the model's inputs, each a line or, if the line is too long, a part of it."""
+"""Segments: the model's inputs, each a line, a sentence of it or, if it is too long, a part."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.decoding.sentences import split_sentences
 from seq2seq.errors import UserError
-
-# A sentence ends with a full stop or the like, closing quotes and brackets, and a space; in scripts
-# without spaces the full stop is enough. The possessive quantifiers (`++`) keep the time linear in
-# the length of any line.
-_SENTENCE = re.compile(
-    r"""
-    (?!\Z)
-    (?: [^.!?…。！？]++ | [.!?…]++ (?! ["'”’»)\]]* (?: \s | \Z )) )*+
-    (?: [.!?…]++ ["'”’»)\]]*+ | [。！？]++ [」』）]*+ | \Z )
-    \s*
-    """,
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True)
@@ -31,7 +18,7 @@ class Segment:
     max_length: int
     """The maximum length of its translation in tokens, `</s>` not counted."""
     separator: str = ""
-    """A space or nothing, between its translation and that of the next segment."""
+    """The white space between it and the next segment of the line."""
     truncated: bool = False
     """Whether it is a sentence longer than the model accepts, whose end was left out."""
     unknown: int = 0
@@ -49,6 +36,8 @@ def make_segments(
     *,
     max_tokens: int,
     max_output: Callable[[int], int],
+    by_sentence: bool = False,
+    language: str = "",
     first_line: int = 1,
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
@@ -59,6 +48,9 @@ def make_segments(
         tokenizer: the model's tokenizer.
         max_tokens: the most tokens of a segment, `</s>` not counted.
         max_output: the maximum length of a translation, given the number of source tokens.
+        by_sentence: make a segment of each sentence, rather than only split lines that are too
+            long.
+        language: the code of the lines' language, for `split_sentences`.
         first_line: the number of the first line, for messages.
 
     Returns:
@@ -73,21 +65,21 @@ def make_segments(
         lines,
         tokenizer.encode(list(lines)),
         prefixes,
-        tokenizer.encode(list(prefixes)),
+        tokenizer.encode_target(list(prefixes)),
         strict=True,
     )
     segments_of_lines: list[list[Segment]] = []
     for number, (line, line_ids, prefix, prefix_ids) in enumerate(encoded, first_line):
         texts = [(line, line_ids)]
-        if len(line_ids) > max_tokens:
-            texts = split_line(line, tokenizer, max_tokens)
+        if line.strip() and (by_sentence or len(line_ids) > max_tokens):
+            texts = split_line(line, tokenizer, max_tokens, language, by_sentence=by_sentence)
         segments: list[Segment] = []
         for text, token_ids in texts:
             is_first = not segments
             segment = Segment(
                 source_ids=[*token_ids[:max_tokens], END_ID],
                 max_length=max_output(min(len(token_ids), max_tokens)),
-                separator=" " if text[-1:].isspace() else "",
+                separator=_white_space_after(text),
                 truncated=len(token_ids) > max_tokens,
                 unknown=token_ids.count(UNKNOWN_ID),
                 prefix=prefix if is_first else "",
@@ -103,25 +95,56 @@ def make_segments(
     return segments_of_lines
 
 
-def split_line(line: str, tokenizer: Tokenizer, max_tokens: int) -> list[tuple[str, list[int]]]:
+def split_line(
+    line: str,
+    tokenizer: Tokenizer,
+    max_tokens: int,
+    language: str = "",
+    *,
+    by_sentence: bool = False,
+) -> list[tuple[str, list[int]]]:
     """Split a line at sentence ends into as few texts of at most `max_tokens` as possible.
 
-    A sentence longer than that stays whole.
+    A sentence longer than that is split wherever a sentence could end; what is still longer stays
+    whole.
+
+    Args:
+        line: the line, not empty.
+        tokenizer: the model's tokenizer.
+        max_tokens: the most tokens of a text, `</s>` not counted.
+        language: the code of the line's language, for `split_sentences`.
+        by_sentence: put no two sentences into one text.
 
     Returns:
         The texts, whose concatenation is the line, each with its token ids.
     """
-    sentences = _SENTENCE.findall(line)
+    sentences = split_sentences(line, language)
+    parts = [
+        split_sentences(sentence, at_every_stop=True) if len(ids) > max_tokens else [sentence]
+        for sentence, ids in zip(sentences, tokenizer.encode(sentences), strict=True)
+    ]
+    if not by_sentence:
+        parts = [list(chain.from_iterable(parts))]
+    texts = [text for some in parts for text in _join_while_they_fit(some, tokenizer, max_tokens)]
+    return list(zip(texts, tokenizer.encode(texts), strict=True))
+
+
+def _join_while_they_fit(parts: list[str], tokenizer: Tokenizer, max_tokens: int) -> list[str]:
     groups: list[list[str]] = []
     room = 0
-    for sentence, token_ids in zip(sentences, tokenizer.encode(sentences), strict=True):
-        if len(token_ids) > room:
+    for part, token_ids in zip(parts, tokenizer.encode(parts), strict=True):
+        if not groups or len(token_ids) > room:
             groups.append([])
             room = max_tokens
-        groups[-1].append(sentence)
+        groups[-1].append(part)
         room -= len(token_ids)
-    texts = ["".join(group) for group in groups]
-    return list(zip(texts, tokenizer.encode(texts), strict=True))
+    return ["".join(group) for group in groups]
+
+
+def _white_space_after(text: str) -> str:
+    """Return the white space at the end of a text, with a space for each end of a line in it."""
+    space = text[len(text.rstrip()) :]
+    return "".join(" " if character.splitlines() == [""] else character for character in space)
 
 
 def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:

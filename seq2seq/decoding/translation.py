@@ -1,5 +1,6 @@
 """The translation of a line: its candidates, joined from those of its segments."""
 
+import unicodedata
 from dataclasses import dataclass
 
 from seq2seq.decoding.segments import Segment
@@ -25,7 +26,7 @@ class Translation:
     candidates: list[Candidate]
     """The best first, or samples in the order in which they were drawn; empty for a blank line."""
     source_segments: int = 1
-    """Number of segments; more than one if the line was too long for the model."""
+    """Number of segments: its sentences, or its parts if it was too long for the model."""
     source_truncated: bool = False
     """Whether a sentence of the line was too long for the model, and its end was left out."""
     unknown: int = 0
@@ -60,13 +61,27 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
     separators = [s.separator for s, found in zip(segments, candidates, strict=True) if found]
     joined = []
     for row in zip(*(found for found in candidates if found), strict=False):
-        texts = [candidate.text + end for candidate, end in zip(row, separators, strict=True)]
+        texts = [candidate.text for candidate in row]
         joined.append(
             Candidate(
-                "".join(texts).rstrip(),
+                _join_texts(texts, separators),
                 sum(candidate.score for candidate in row),
                 [piece for candidate in row for piece in candidate.pieces],
                 any(candidate.truncated for candidate in row),
             )
         )
     return joined
+
+
+def _join_texts(texts: list[str], separators: list[str]) -> str:
+    """Join texts by the white space of their sources, and by a space if they need one."""
+    line = ""
+    for text, separator in zip(texts, separators, strict=True):
+        if line and not line[-1].isspace() and not _is_wide(line[-1]) and not _is_wide(text[:1]):
+            line += " "  # there was none between sentences of Chinese or Japanese
+        line += text + separator
+    return line.rstrip()
+
+
+def _is_wide(character: str) -> bool:
+    return bool(character) and unicodedata.east_asian_width(character) in "WF"

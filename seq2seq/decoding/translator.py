@@ -1,9 +1,10 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.ensemble import Decoder, Ensemble, check_different, check_ensemble
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
@@ -28,6 +30,8 @@ from seq2seq.kernels.translation import TranslationKernels, use_translation_kern
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
+_LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -37,7 +41,8 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, or max_source_tokens below 2.
+        UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+            source_language is not a code.
     """
 
     device: str = "auto"
@@ -52,6 +57,11 @@ class TranslationOptions:
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    sentences: bool = False
+    """Translate the sentences of a line one by one, and join them as they stood."""
+    source_language: str | None = None
+    """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
+    sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
 
@@ -60,6 +70,11 @@ class TranslationOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: must be at least {least}")
+        language = self.source_language
+        if language is not None and not _LANGUAGE_CODE.fullmatch(language):
+            raise UserError(
+                f"source_language={language}: must be the code of a language, such as en or de"
+            )
 
 
 class Translator:
@@ -69,53 +84,81 @@ class Translator:
     optimized for this machine: training the original further changes no translation.
 
     Args:
-        trained: a model and its tokenizer.
+        trained: a model and its tokenizer; several are an ensemble, which predicts each token by
+            the mean of their probabilities.
         options: the options; those of `TranslationOptions()` by default.
         kernels: the fast forms to use; all by default.
 
     Raises:
-        UserError: if the device or the precision is not available here.
+        UserError: if the device or the precision is not available here, or the models of an
+            ensemble differ in their tokenizers or languages.
     """
 
     def __init__(
         self,
-        trained: TrainedModel,
+        trained: TrainedModel | Sequence[TrainedModel],
         options: TranslationOptions | None = None,
         kernels: TranslationKernels | None = None,
     ) -> None:
         self.options = options = options or TranslationOptions()
         self.device = choose_device(options.device)
         dtype = choose_precision(options.precision, self.device, for_translation=True)
-        # A copy in that precision, because autocast would cast every matrix again at every step.
+        together = [trained] if isinstance(trained, TrainedModel) else trained
+        check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
+        # Copies in that precision, because autocast would cast every matrix again at every step.
         stored = torch.float32 if dtype is torch.int8 else dtype
-        self.model = copy.deepcopy(trained.model).to(self.device, stored).requires_grad_(False)
-        self.model.eval()
+        self.models = [
+            copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
+            for one in together
+        ]
         kernels = kernels or TranslationKernels()
-        self.decoder = use_translation_kernels(self.model, dtype, kernels)
+        decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
+        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
-        self.tokenizer = trained.tokenizer
+        self.tokenizer = together[0].tokenizer
+        self.source_language = options.source_language or together[0].source_language
         self.workers = options.workers or (
             torch.get_num_threads() if self.device.type == "cpu" else 1
         )
         # In tokens, `</s>` not counted.
-        self._longest_source = options.max_source_tokens - 1
+        longest = self.tokenizer.max_source_tokens or options.max_source_tokens
+        self._longest_source = min(longest, options.max_source_tokens) - 1
         self._longest_target = self._longest_source + options.search.max_extra_tokens
-        config = self.model.config
-        if config.positions is Positions.learned:
-            # The table bounds the source with its `</s>` and the target with its start symbol.
-            positions = max(2, config.max_learned_positions)
-            self._longest_source = min(self._longest_source, positions - 1)
-            self._longest_target = min(self._longest_target, positions - 1)
+        for model in self.models:
+            if model.config.positions is Positions.learned:
+                # The table bounds the source with its `</s>` and the target with its start symbol.
+                positions = max(2, model.config.max_learned_positions)
+                self._longest_source = min(self._longest_source, positions - 1)
+                self._longest_target = min(self._longest_target, positions - 1)
 
     @classmethod
-    def load(cls, run: str | Path, options: TranslationOptions | None = None) -> "Translator":
-        """Open a run folder or a model folder.
+    def load(
+        cls, run: str | Path | Sequence[str | Path], options: TranslationOptions | None = None
+    ) -> "Translator":
+        """Open a run folder or a model folder; several are an ensemble.
 
         Raises:
-            UserError: if there is no model, the model is damaged, or the device or the precision is
-                not available here.
+            UserError: if there is no model, a model is damaged or named twice, models can't
+                translate together, or the device or the precision is not available here.
         """
-        return cls(load_model(find_model(Path(run))), options)
+        runs = [run] if isinstance(run, str | Path) else run
+        folders = [find_model(Path(one)) for one in runs]
+        check_different(folders)
+        models = [load_model(folder) for folder in folders]
+        check_ensemble(models, folders)
+        return cls(models, options)
+
+    def with_nbest(self, nbest: int) -> "Translator":
+        """Return a translator with the same model, not copied, that finds `nbest` candidates.
+
+        Raises:
+            UserError: if nbest is below 1, or above the beam size.
+        """
+        if nbest == self.options.search.nbest:
+            return self
+        other = copy.copy(self)
+        other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
+        return other
 
     def translate(
         self,
@@ -144,6 +187,8 @@ class Translator:
             self.tokenizer,
             max_tokens=self._longest_source,
             max_output=self._max_output,
+            by_sentence=self.options.sentences,
+            language=self.source_language,
             first_line=first_line,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
@@ -196,8 +241,12 @@ class Translator:
             raise UserError(
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
-        source_ids = self._encode_whole(sources, "source", self._longest_source)
-        target_ids = self._encode_whole(targets, "translation", self._longest_target)
+        source_ids = _check_lengths(
+            self.tokenizer.encode(list(sources)), "source", self._longest_source
+        )
+        target_ids = _check_lengths(
+            self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
+        )
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
         return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
@@ -208,9 +257,13 @@ class Translator:
         A bf16 translator uses its rounded weights, and an int8 translator multiplies in eight bits.
 
         Raises:
-            UserError: if a text is blank, or longer than the model accepts, or a weight is NaN.
+            UserError: if a text is blank, or longer than the model accepts, a weight is NaN, or the
+                translator is an ensemble.
         """
-        source_ids, target_ids = self.tokenizer.encode([source, target])
+        if len(self.models) > 1:
+            raise UserError("attention is that of one model, not of an ensemble: give one model")
+        source_ids = self.tokenizer.encode([source])[0]
+        target_ids = self.tokenizer.encode_target([target])[0]
         for side, ids, longest in (
             ("source", source_ids, self._longest_source),
             ("target", target_ids, self._longest_target),
@@ -220,7 +273,7 @@ class Translator:
             if len(ids) > longest:
                 raise UserError(f"the {side} has {len(ids)} tokens, at most {longest} are possible")
         with self._exclusive():
-            model = self.model
+            model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
@@ -266,9 +319,7 @@ class Translator:
         sources = [segment.source_ids for segment in segments]
         max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
         source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
-        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
-        memory = self.model.encode(source, source_mask)  # (B, S, D)
-        step, state = self.decoder.step, self.decoder.start(memory, source_mask)
+        step, state = self.decoder.step, self.decoder.begin(source)
         rules: dict[str, Any] = {
             "start_id": START_ID,
             "end_id": END_ID,
@@ -299,22 +350,22 @@ class Translator:
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)
-        return score_targets(self.model, sources, targets)
-
-    def _encode_whole(self, lines: Sequence[str], name: str, longest: int) -> list[list[int]]:
-        """Encode each line, with `</s>`; refuse lines of more than `longest` tokens."""
-        encoded = self.tokenizer.encode(list(lines))
-        for number, ids in enumerate(encoded, start=1):
-            if len(ids) > longest:
-                raise UserError(
-                    f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                    " scored; leave the pair out, or split it"
-                )
-        return [[*ids, END_ID] for ids in encoded]
+        return score_targets(self.models, sources, targets)
 
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+
+
+def _check_lengths(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
+    """Add `</s>` to each line; refuse lines of more than `longest` tokens."""
+    for number, ids in enumerate(encoded, start=1):
+        if len(ids) > longest:
+            raise UserError(
+                f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
+                " scored; leave the pair out, or split it"
+            )
+    return [[*ids, END_ID] for ids in encoded]
 
 
 def _check_lists(**texts: object) -> None:

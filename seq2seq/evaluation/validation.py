@@ -1,8 +1,8 @@
-"""Evaluation of a model on the validation set: loss, perplexity, BLEU."""
+"""Evaluation of a model on the validation sets: loss, perplexity, BLEU."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional as F
@@ -25,6 +25,8 @@ class Validation:
     """Cross-entropy in nats per target token, `</s>` counted, without label smoothing."""
     bleu: float
     """sacreBLEU's BLEU of the translations against the untouched references."""
+    others: dict[str, "Validation"] = field(default_factory=dict)
+    """The results of further validation sets, by name."""
 
     @property
     def perplexity(self) -> float:
@@ -32,12 +34,25 @@ class Validation:
         return math.exp(min(self.loss, 700.0))
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics under the names by which they are recorded."""
-        return {
+        """Return the metrics under the names by which they are recorded.
+
+        They are `valid/loss`, `valid/perplexity` and `valid/bleu`; with further sets also, for
+        example, `valid/NAME/bleu` of each, and `valid/mean/bleu`, the mean over all sets.
+        """
+        metrics = {
             "valid/loss": self.loss,
             "valid/perplexity": self.perplexity,
             "valid/bleu": self.bleu,
         }
+        for name, other in self.others.items():
+            metrics |= {
+                key.replace("valid/", f"valid/{name}/"): value
+                for key, value in other.metrics().items()
+            }
+        if self.others:
+            bleus = [self.bleu, *(other.bleu for other in self.others.values())]
+            metrics["valid/mean/bleu"] = sum(bleus) / len(bleus)
+        return metrics
 
 
 def validate(

@@ -11,6 +11,7 @@ from seq2seq.data.tokenizer import END_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer
+from seq2seq.model.config import Activation, Start
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions
 from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.checkpoint import TrainedModel
@@ -28,15 +29,31 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     """
     try:
         from ctranslate2.specs import TransformerSpec
+        from ctranslate2.specs.common_spec import Activation as Written
     except ImportError:
         raise UserError("this export needs CTranslate2: pip install 'seq2seq[export]'") from None
     model, config = trained.model, trained.model.config
     check_expressible(config, "CTranslate2")
-    spec = TransformerSpec.from_config(config.num_layers, config.num_heads, pre_norm=False)
+    written = {
+        Activation.relu: Written.RELU,
+        Activation.swish: Written.SWISH,
+        Activation.gelu: Written.GELU,
+        Activation.quick_gelu: Written.GELUSigmoid,
+    }
+    spec = TransformerSpec.from_config(
+        (config.num_layers, config.decoder_depth),
+        config.num_heads,
+        pre_norm=False,
+        activation=written[config.activation],
+    )
+    spec.decoder.start_from_zero_embedding = config.start is Start.zero
     spec.config.add_attribute("layer_norm_epsilon", config.layer_norm_epsilon)
     _write_weights(spec, model)
-    pieces = trained.tokenizer.pieces(list(range(model.vocab_size)))
-    spec.register_source_vocabulary(pieces)
+    tokenizer = trained.tokenizer
+    pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+    spec.register_source_vocabulary(
+        tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
+    )
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token = pieces[UNKNOWN_ID]
     spec.config.eos_token = pieces[END_ID]
@@ -50,9 +67,14 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
 
 
 def _write_weights(spec: Any, model: Transformer) -> None:
-    matrix = _array(model.embedding.weight)
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = matrix
-    spec.decoder.projection.weight = matrix
+    # One array for one matrix, which is saved once.
+    uses = (model.embedding.weight, model.target_embedding.weight, model.output_matrix)
+    arrays = {matrix: _array(matrix) for matrix in uses}
+    spec.encoder.embeddings[0].weight = arrays[uses[0]]
+    spec.decoder.embeddings.weight = arrays[uses[1]]
+    spec.decoder.projection.weight = arrays[uses[2]]
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
     if isinstance(model.positions, LearnedPositions):
         positions: Tensor = model.positions.weight
     else:

@@ -8,12 +8,27 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID
+from seq2seq.data.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
+from seq2seq.data.tokenizer import (
+    CONTROL_PIECES,
+    END_ID,
+    PADDING_ID,
+    START_ID,
+    UNKNOWN_ID,
+    Tokenizer,
+)
 from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS, check_expressible
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Positions
-from seq2seq.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention
+from seq2seq.export.marian_names import (
+    EMBEDDINGS,
+    NEVER,
+    OUTPUT_BIAS,
+    features_of_marian,
+    layer_places,
+    permute,
+)
+from seq2seq.model import Transformer
+from seq2seq.model.config import Positions, Start
 from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.checkpoint import TrainedModel
 
@@ -27,87 +42,104 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     Raises:
         UserError: if Marian can't express the model, or the folder can't be written.
     """
-    config, pieces = trained.model.config, trained.tokenizer.pieces
+    config, tokenizer = trained.model.config, trained.tokenizer
     check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
             f"Marian has sinusoidal positions only: a model with {config.positions.value} positions"
             " can't be exported"
         )
-    all_pieces = pieces(list(range(trained.tokenizer.vocab_size)))
-    tokenizer = {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": trained.source_language,
-        "target_lang": trained.target_language,
-        "unk_token": pieces([UNKNOWN_ID])[0],
-        "eos_token": pieces([END_ID])[0],
-        "pad_token": pieces([PADDING_ID])[0],
-    }
     write_folder(
         folder,
         {
             "model.safetensors": safetensors.torch.save(marian_weights(trained.model)),
-            "config.json": _json(_marian_config(config, trained.model.vocab_size)),
+            "config.json": _json(_marian_config(trained)),
             "generation_config.json": _json(_generation()),
-            "tokenizer_config.json": _json(tokenizer),
-            "vocab.json": _json({piece: i for i, piece in enumerate(all_pieces)}),
-            "source.spm": trained.tokenizer.model_bytes,
-            "target.spm": trained.tokenizer.model_bytes,
+            "tokenizer_config.json": _json(_tokenizer_settings(trained)),
+            **_tokenizer_files(tokenizer),
         },
     )
 
 
-def marian_weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the weights under Marian's names.
-
-    Marian's positions are all sines, then all cosines, where the paper's alternate, at the same
-    angles. So the elements of every state are permuted. The epsilon of Marian's norms is always
-    1e-5; for a model with 1e-6, logits differ by less than 1e-4.
-    """
-    d_model = model.config.d_model
-    order = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
-    weights = {
-        "model.shared.weight": model.embedding.weight[:, order],
-        "final_logits_bias": model.embedding.weight.new_zeros(1, model.vocab_size),
+def _tokenizer_settings(trained: TrainedModel) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": trained.source_language,
+        "target_lang": trained.target_language,
+        "unk_token": CONTROL_PIECES[UNKNOWN_ID],
+        "eos_token": CONTROL_PIECES[END_ID],
+        "pad_token": CONTROL_PIECES[PADDING_ID],
+        "separate_vocabs": _has_own_target_table(trained.tokenizer),
     }
 
-    def linear(name: str, weight: Tensor, bias: Tensor | None) -> None:
-        weights[f"{name}.weight"] = weight
-        weights[f"{name}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
 
-    def reads_state(name: str, layer: nn.Linear) -> None:  # permute the columns
-        linear(name, layer.weight[:, order], layer.bias)
+def _has_own_target_table(tokenizer: Tokenizer) -> bool:
+    return isinstance(tokenizer, PairTokenizer) and tokenizer.config.separate_vocabularies
 
-    def writes_state(name: str, layer: nn.Linear | nn.LayerNorm) -> None:  # permute the rows
-        linear(name, layer.weight[order], None if layer.bias is None else layer.bias[order])
 
-    def attention(name: str, layer: MultiHeadAttention) -> None:
-        reads_state(f"{name}.q_proj", layer.w_q)
-        reads_state(f"{name}.k_proj", layer.w_k)
-        reads_state(f"{name}.v_proj", layer.w_v)
-        writes_state(f"{name}.out_proj", layer.w_o)
+def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    if isinstance(tokenizer, PairTokenizer):
+        models = tokenizer.files()
+        files = {"source.spm": models[SOURCE_MODEL], "target.spm": models[TARGET_MODEL]}
+    else:
+        files = {"source.spm": tokenizer.model_bytes, "target.spm": tokenizer.model_bytes}
+    tables = {"vocab.json": tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))}
+    if _has_own_target_table(tokenizer):
+        tables["target_vocab.json"] = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+    for name, pieces in tables.items():
+        files[name] = _json({piece: i for i, piece in enumerate(pieces)})
+    return files
 
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for index, layer in enumerate(stack.layers):
-            assert isinstance(layer, EncoderLayer | DecoderLayer)
-            name = f"model.{side}.layers.{index}"
-            attention(f"{name}.self_attn", layer.self_attention)
-            writes_state(f"{name}.self_attn_layer_norm", layer.self_attention_norm)
-            if isinstance(layer, DecoderLayer):
-                attention(f"{name}.encoder_attn", layer.cross_attention)
-                writes_state(f"{name}.encoder_attn_layer_norm", layer.cross_attention_norm)
-            reads_state(f"{name}.fc1", layer.feed_forward.inner)
-            writes_state(f"{name}.fc2", layer.feed_forward.outer)
-            writes_state(f"{name}.final_layer_norm", layer.feed_forward_norm)
+
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights under Marian's names, with the features of all states in its order.
+
+    The epsilon of Marian's norms is always 1e-5; for a model with 1e-6, logits differ by less than
+    1e-4.
+    """
+    config = model.config
+    order = features_of_marian(config.d_model)
+    weights = _vocabulary_weights(model, order)
+    for place in layer_places(config):
+        module = model.get_submodule(place.name)
+        assert isinstance(module, nn.Linear | nn.LayerNorm)
+        bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
+        weights[f"{place.marian}.weight"] = permute(module.weight, place, order)
+        weights[f"{place.marian}.bias"] = permute(bias, place, order)
     return {name: value.detach().clone().contiguous() for name, value in weights.items()}
 
 
-def _marian_config(config: TransformerConfig, vocab_size: int) -> dict[str, Any]:
+def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
+    """The matrices of the vocabulary and the output's bias.
+
+    Marian has no start from zero, so that the row of `<s>` becomes zero; its logit, too, then would
+    be zero, where it should never be chosen.
+    """
+    config = model.config
+    bias = torch.zeros(model.vocab_size, dtype=model.output_matrix.dtype)
+    if model.output_bias is not None:
+        bias += model.output_bias.detach()
+    target = model.target_embedding.weight.detach()[:, order]
+    if config.start is Start.zero:
+        target[START_ID] = 0.0
+        bias[START_ID] = NEVER
+    weights = {OUTPUT_BIAS: bias.unsqueeze(0)}
+    if config.shared_embedding and config.tied_output:
+        return {EMBEDDINGS["shared"]: target, **weights}
+    weights[EMBEDDINGS["source"]] = model.embedding.weight[:, order]
+    weights[EMBEDDINGS["target"]] = target
+    if not config.tied_output:
+        weights[EMBEDDINGS["output"]] = model.output_matrix[:, order]
+    return weights
+
+
+def _marian_config(trained: TrainedModel) -> dict[str, Any]:
+    config, tokenizer = trained.model.config, trained.tokenizer
     sizes = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
         for name, value in (
-            ("layers", config.num_layers),
+            ("layers", config.num_layers if side == "encoder" else config.decoder_depth),
             ("attention_heads", config.num_heads),
             ("ffn_dim", config.d_ff),
         )
@@ -115,18 +147,18 @@ def _marian_config(config: TransformerConfig, vocab_size: int) -> dict[str, Any]
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "vocab_size": vocab_size,
-        "decoder_vocab_size": vocab_size,
+        "vocab_size": tokenizer.source_vocab_size,
+        "decoder_vocab_size": tokenizer.vocab_size,
         "d_model": config.d_model,
         **sizes,
-        "activation_function": "relu",
+        "activation_function": config.activation.value,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.relu_dropout,
         "scale_embedding": True,
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-        "max_position_embeddings": MAX_POSITIONS,
+        "share_encoder_decoder_embeddings": config.shared_embedding,
+        "tie_word_embeddings": config.tied_output,
+        "max_position_embeddings": tokenizer.max_source_tokens or MAX_POSITIONS,
         "pad_token_id": PADDING_ID,
         "bos_token_id": START_ID,
         "eos_token_id": END_ID,

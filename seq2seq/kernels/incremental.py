@@ -59,14 +59,14 @@ class FastIncrementalDecoder(IncrementalDecoder):
 
     Args:
         model: in evaluation mode, whose attentions are `PackedAttention`.
-        pack: packs the shared matrix for the projection to the vocabulary.
+        pack: packs the matrix of the projection to the vocabulary.
     """
 
     layer_cache = PositionsFirstCache
 
     def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.projection = PackedProduct([model.embedding], pack)
+        self.projection = PackedProduct([model.output_matrix], [model.output_bias], pack)
 
     def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
         """See `IncrementalDecoder.start`."""

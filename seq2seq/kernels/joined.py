@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.data.batching import Batch
@@ -94,18 +94,23 @@ def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
     encoder: Any = Parts(batch.sources, batch.sources, masks)
     cross: Any = Parts(batch.targets, batch.sources, masks)
     causal: Any = Parts(batch.targets, batch.targets, [None] * len(masks), causal=True)
-    x = _embed(model, batch.source, batch.source_positions, batch.sources)
+    x = _embed(model, model.embedding, batch.source, batch.source_positions, batch.sources)
     memory = model.encoder(x, encoder)
-    x = _embed(model, batch.target_input, batch.target_positions, batch.targets)
+    embedding, positions = model.target_embedding, batch.target_positions
+    x = _embed(model, embedding, batch.target_input, positions, batch.targets)
     states: Tensor = model.decoder(x, memory, causal, cross)
     return states
 
 
 def _embed(
-    model: Transformer, token_ids: Tensor, positions: Tensor, shapes: list[torch.Size]
+    model: Transformer,
+    embedding: nn.Embedding,
+    token_ids: Tensor,
+    positions: Tensor,
+    shapes: list[torch.Size],
 ) -> Tensor:
     """Compute `Transformer.embed` of tokens (N,) at any positions (N,): (1, N, D)."""
-    x = model.embedding(token_ids).unsqueeze(0) * math.sqrt(model.config.d_model)
+    x = embedding(token_ids).unsqueeze(0) * math.sqrt(model.config.d_model)
     vectors = model.positions(x[:, : max(length for _, length in shapes)])
     embedded: Tensor = model.dropout(x + vectors.index_select(0, positions))
     return embedded

@@ -19,6 +19,7 @@ def projected_loss(
     smoothing: float,
     padding_id: int,
     rows: Tensor | None = None,
+    bias: Tensor | None = None,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
@@ -29,11 +30,12 @@ def projected_loss(
 
     Args:
         states: (B, T, D), the decoder's output.
-        weight: (V, D), the shared matrix.
+        weight: (V, D), the matrix that projects to the vocabulary.
         target_output: (B, T).
         smoothing: eps in the paper.
         padding_id: the target id to ignore.
         rows: the indices into B * T that are not padding, if known; a GPU is waited for otherwise.
+        bias: (V,), added to the logits.
         chunk_elements: elements of the logits in memory at a time.
 
     Returns:
@@ -48,7 +50,7 @@ def projected_loss(
     if torch.is_autocast_enabled(states.device.type):
         kept = kept.to(torch.get_autocast_dtype(states.device.type))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        kept, weight, targets, smoothing, max(1, chunk_elements // weight.size(0))
+        kept, weight, bias, targets, smoothing, max(1, chunk_elements // weight.size(0))
     )
     return loss
 
@@ -61,6 +63,7 @@ class _ProjectedLoss(Function):
         ctx: FunctionCtx,
         states: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
         chunk_rows: int,
@@ -72,9 +75,12 @@ class _ProjectedLoss(Function):
         states_gradient = torch.empty_like(states)
         weight_gradient = torch.zeros(weight.shape, dtype=exact, device=weight.device)
         low = weight.to(states.dtype)
+        low_bias = None if bias is None else bias.to(states.dtype)
+        bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=exact)
         for first in range(0, len(states), chunk_rows):
             rows = slice(first, first + chunk_rows)
-            log_probabilities = F.linear(states[rows], low).log_softmax(dim=-1, dtype=exact)
+            logits = F.linear(states[rows], low, low_bias)
+            log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
             target = targets[rows].unsqueeze(1)
             gold = log_probabilities.gather(1, target)
             cross_entropy -= gold.sum()
@@ -83,16 +89,30 @@ class _ProjectedLoss(Function):
                 # softmax - target distribution
                 gradient = log_probabilities.exp_().sub_(other)
                 gold_gradient = gradient.new_full(target.shape, -(1.0 - smoothing - other))
-                gradient = gradient.scatter_add_(1, target, gold_gradient).to(states.dtype)
+                gradient = gradient.scatter_add_(1, target, gold_gradient)
+                if bias_gradient is not None:
+                    bias_gradient += gradient.sum(dim=0)
+                gradient = gradient.to(states.dtype)
                 states_gradient[rows] = gradient @ low
                 weight_gradient += gradient.t() @ states[rows]
-        ctx.save_for_backward(states_gradient, weight_gradient)
+        ctx.save_for_backward(
+            states_gradient,
+            weight_gradient,
+            bias_gradient,  # type: ignore[arg-type]
+        )
         ctx.mark_non_differentiable(cross_entropy)
         return smoothed, cross_entropy
 
     @staticmethod
     def backward(
         ctx: FunctionCtx, scale: Tensor, _: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
-        states_gradient, weight_gradient = ctx.saved_tensors  # type: ignore[attr-defined]
-        return states_gradient * scale, weight_gradient * scale, None, None, None
+    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        states, weight, bias = ctx.saved_tensors  # type: ignore[attr-defined]
+        return (
+            states * scale,
+            weight * scale,
+            None if bias is None else bias * scale,
+            None,
+            None,
+            None,
+        )

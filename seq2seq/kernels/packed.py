@@ -6,7 +6,7 @@ took 5.0 ms, with packed matrices 3.1 ms (`model=small`, float32).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -58,14 +58,26 @@ def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
 
 
 class PackedProduct:
-    """The product with several matrices, stacked by rows and packed at the first use."""
+    """The product with several matrices, stacked by rows and packed at the first use.
 
-    def __init__(self, linears: Sequence[nn.Linear | nn.Embedding], pack: Pack) -> None:
-        self.weights = [linear.weight for linear in linears]
-        biases = [linear.bias for linear in linears if isinstance(linear, nn.Linear)]
+    Args:
+        weights: the matrices.
+        biases: one for each matrix, or None for all of them.
+        pack: packs the stack.
+    """
+
+    def __init__(
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], pack: Pack
+    ) -> None:
+        self.weights = weights
         self.biases = [bias for bias in biases if bias is not None]
         self.pack = pack
         self.product: Product | None = None
+
+    @classmethod
+    def of(cls, linears: Sequence[nn.Linear], pack: Pack) -> Self:
+        """Make the product with the matrices of several linear layers."""
+        return cls([linear.weight for linear in linears], [x.bias for x in linears], pack)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply: (..., K) -> (..., rows of all matrices)."""
@@ -86,7 +98,7 @@ class PackedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = plain.in_features, plain.out_features
         self.weight, self.bias = plain.weight, plain.bias
-        self.product = PackedProduct([plain], pack)
+        self.product = PackedProduct.of([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
         """X (..., in_features) -> (..., out_features)."""
@@ -110,9 +122,9 @@ class PackedAttention(MultiHeadAttention):
         self.attend = attend
         linears = (plain.w_q, plain.w_k, plain.w_v)
         self.sizes = [linear.out_features for linear in linears]
-        self.q = PackedProduct(linears[:1], pack)
-        self.kv = PackedProduct(linears[1:], pack)
-        self.qkv = PackedProduct(linears, pack)
+        self.q = PackedProduct.of(linears[:1], pack)
+        self.kv = PackedProduct.of(linears[1:], pack)
+        self.qkv = PackedProduct.of(linears, pack)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.forward`."""

@@ -1,8 +1,9 @@
 """The hyperparameters of the model; the defaults are the paper's base model."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import Any
 
 from seq2seq.errors import UserError
 
@@ -30,12 +31,38 @@ class Start(Enum):
     """A vector of zeros, as in tensor2tensor."""
 
 
+class Activation(Enum):
+    """The function between the two products of a feed-forward network."""
+
+    relu = "relu"
+    """max(0, x), as equation 2 writes it."""
+    swish = "swish"
+    """x sigmoid(x)."""
+    gelu = "gelu"
+    """x Phi(x), with the distribution function of the normal distribution."""
+    quick_gelu = "quick_gelu"
+    """x sigmoid(1.702 x), Marian's own approximation of it."""
+
+
+_SAVED_IF_CHOSEN = (
+    "num_decoder_layers",
+    "activation",
+    "shared_embedding",
+    "tied_output",
+    "output_bias",
+)
+"""Fields that are saved only where they differ from the paper's, as they do in imported models: a
+model of the paper has the same `config.json` as before there was a choice."""
+
+
 @dataclass(kw_only=True)
 class TransformerConfig:
     """The hyperparameters of Table 3, and the details on which the paper and its code differ."""
 
     num_layers: int = 6
     """Layers of the encoder, and of the decoder (N in the paper)."""
+    num_decoder_layers: int | None = None
+    """Layers of the decoder, if not N; the paper's stacks are equally deep."""
     d_model: int = 512
     """Width of the embeddings and of every sublayer's output."""
     d_ff: int = 2048
@@ -52,14 +79,27 @@ class TransformerConfig:
     """Dropout on the attention weights; not in the paper."""
     relu_dropout: float = 0.0
     """Dropout after the ReLU; not in the paper."""
+    activation: Activation = Activation.relu
+    """The function in the feed-forward sublayer (equation 2)."""
     attention_bias: bool = False
     """Biases on the attention projections; section 3.2.2 has none, tensor2tensor had them."""
     layer_norm_epsilon: float = 1e-6
     """Added to the variance inside the root; tensor2tensor's value, since the paper gives none."""
     positions: Positions = Positions.sinusoidal
     start: Start = Start.symbol
+    shared_embedding: bool = True
+    """Whether one matrix embeds source and target (3.4)."""
+    tied_output: bool = True
+    """Whether the matrix that embeds the target also projects to the vocabulary (3.4)."""
+    output_bias: bool = False
+    """Whether the logits have a bias; neither the paper's nor tensor2tensor's have."""
     max_learned_positions: int = 512
     """Longest sequence, in tokens, that `positions: learned` can represent."""
+
+    @property
+    def decoder_depth(self) -> int:
+        """Layers of the decoder, given or N."""
+        return self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
 
     @property
     def key_width(self) -> int:
@@ -71,6 +111,22 @@ class TransformerConfig:
         """d_v, given or derived."""
         return self.d_v if self.d_v is not None else self.d_model // self.num_heads
 
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as values of JSON, as a model folder saves them."""
+        paper = TransformerConfig()
+        saved = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in _SAVED_IF_CHOSEN or value != getattr(paper, name)
+        }
+        return {name: getattr(value, "value", value) for name, value in saved.items()}
+
+    @classmethod
+    def unsaved(cls) -> dict[str, Any]:
+        """Return what `settings` leaves out where it is the paper's."""
+        fields = asdict(cls())
+        return {name: getattr(fields[name], "value", fields[name]) for name in _SAVED_IF_CHOSEN}
+
     def __post_init__(self) -> None:
         """Check the sizes and the rates.
 
@@ -80,14 +136,14 @@ class TransformerConfig:
                 layer_norm_epsilon is not positive and finite.
         """
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
-        for name in (*sizes, "d_k", "d_v"):
+        for name in (*sizes, "num_decoder_layers", "d_k", "d_v"):
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
-        if self.num_layers > MAX_LAYERS:
-            raise UserError(
-                f"model.num_layers={self.num_layers}: too many layers, at most {MAX_LAYERS}"
-            )
+        for name in ("num_layers", "num_decoder_layers"):
+            layers = getattr(self, name)
+            if layers is not None and layers > MAX_LAYERS:
+                raise UserError(f"model.{name}={layers}: too many layers, at most {MAX_LAYERS}")
         if self.d_model % 2:
             raise UserError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:

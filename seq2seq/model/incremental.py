@@ -89,6 +89,11 @@ class IncrementalDecoder:
         self.model = model
         self.layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
 
+    def begin(self, source: Tensor) -> DecoderCache:
+        """Encode padded sources (B, S), and start a search for their translations."""
+        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
+        return self.start(self.model.encode(source, source_mask), source_mask)
+
     def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
         """Project memory (B, S, D) to each layer's keys and values, once for a whole search."""
         layers = [
@@ -107,7 +112,7 @@ class IncrementalDecoder:
         Returns:
             Logits, (N, V).
         """
-        x = self.model.embed(token_ids.unsqueeze(1), cache.length)  # (N, 1, D)
+        x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             attended = self.self_attention(layer.self_attention, x, layer_cache)
             x = layer.self_attention_norm(x + attended)

@@ -14,7 +14,12 @@ from seq2seq.model.transformer import Transformer
 
 
 def empty_transformer(
-    config: TransformerConfig, *, vocab_size: int, padding_id: int = 0, start_id: int = 0
+    config: TransformerConfig,
+    *,
+    vocab_size: int,
+    padding_id: int = 0,
+    start_id: int = 0,
+    source_vocab_size: int | None = None,
 ) -> Transformer:
     """A model on the meta device, in float32: it takes no memory and no random numbers.
 
@@ -24,7 +29,11 @@ def empty_transformer(
     try:
         with torch.device("meta"), _NothingDrawn():
             model = Transformer(
-                config, vocab_size=vocab_size, padding_id=padding_id, start_id=start_id
+                config,
+                vocab_size=vocab_size,
+                padding_id=padding_id,
+                start_id=start_id,
+                source_vocab_size=source_vocab_size,
             )
     except (RuntimeError, TypeError, OverflowError):
         raise UserError(
@@ -34,15 +43,22 @@ def empty_transformer(
     return model.float()  # whatever the caller's default is
 
 
-def count_parameters(config: TransformerConfig, vocab_size: int) -> int:
+def count_parameters(
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> int:
     """Count the parameters of a model without making it: one layer's times the number of layers.
 
     Raises:
         UserError: if a matrix has more elements than PyTorch can count.
     """
-    model = empty_transformer(replace(config, num_layers=1), vocab_size=vocab_size)
-    layer = _elements(model.encoder) + _elements(model.decoder)
-    return _elements(model) + (config.num_layers - 1) * layer
+    model = empty_transformer(
+        replace(config, num_layers=1, num_decoder_layers=1),
+        vocab_size=vocab_size,
+        source_vocab_size=source_vocab_size,
+    )
+    more_in_encoder = (config.num_layers - 1) * _elements(model.encoder)
+    more_in_decoder = (config.decoder_depth - 1) * _elements(model.decoder)
+    return _elements(model) + more_in_encoder + more_in_decoder
 
 
 def _elements(module: nn.Module) -> int:

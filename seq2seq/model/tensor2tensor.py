@@ -23,7 +23,7 @@ def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
 class ZeroStartEmbedding(nn.Embedding):
     """An embedding that maps the start symbol to a vector of zeros."""
 
-    def __init__(self, vocab_size: int, d_model: int, start_id: int) -> None:
+    def __init__(self, start_id: int, vocab_size: int, d_model: int) -> None:
         super().__init__(vocab_size, d_model)
         self.start_id = start_id
 

@@ -14,6 +14,7 @@ Masks are True where a position may be attended to.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions, Start, TransformerConfig
+from seq2seq.model.marian import ACTIVATIONS
 from seq2seq.model.tensor2tensor import ZeroStartEmbedding, concatenated_sinusoids
 
 # 3.2 Attention
@@ -110,11 +112,12 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(config.d_model, config.d_ff)
         self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
         self.dropout = nn.Dropout(config.relu_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """X (B, T, D) -> (B, T, D), each position by itself."""
-        output: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
+        output: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
         return output
 
 
@@ -250,7 +253,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
 
     def forward(
         self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
@@ -266,30 +269,56 @@ class Transformer(nn.Module):
 
     Args:
         config: the hyperparameters; their defaults are the paper's base model.
-        vocab_size: rows of the shared embedding matrix.
+        vocab_size: rows of the shared embedding matrix; those of the target's if it is not shared.
         padding_id: the token id of padding.
         start_id: the token id before the first target token ("outputs shifted right").
+        source_vocab_size: rows of the source's embedding matrix if it is not shared.
     """
 
     def __init__(
-        self, config: TransformerConfig, *, vocab_size: int, padding_id: int, start_id: int
+        self,
+        config: TransformerConfig,
+        *,
+        vocab_size: int,
+        padding_id: int,
+        start_id: int,
+        source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
         self.padding_id = padding_id
         self.start_id = start_id
-        # One matrix embeds source and target and projects to the vocabulary (section 3.4).
-        if config.start is Start.zero:
-            self.embedding: nn.Embedding = ZeroStartEmbedding(vocab_size, config.d_model, start_id)
-        else:
-            self.embedding = nn.Embedding(vocab_size, config.d_model)
+        zero = config.start is Start.zero
+        make_embedding = partial(ZeroStartEmbedding, start_id) if zero else nn.Embedding
+        # One matrix embeds source and target and projects to the vocabulary (section 3.4). Imported
+        # models may have a second one for the target, and a third one for the projection.
+        source_rows = vocab_size if config.shared_embedding else source_vocab_size or vocab_size
+        self.embedding = make_embedding(source_rows, config.d_model)
+        self.own_target_embedding = self.own_output_matrix = self.output_bias = None
+        if not config.shared_embedding:
+            self.own_target_embedding = make_embedding(vocab_size, config.d_model)
+        if not config.tied_output:
+            self.own_output_matrix = nn.Parameter(torch.empty(vocab_size, config.d_model))
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.empty(vocab_size))
         learned = config.positions is Positions.learned
         self.positions = LearnedPositions(config) if learned else PositionalEncoding(config)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.reset_parameters()
+
+    @property
+    def target_embedding(self) -> nn.Embedding:
+        """The matrix that embeds the target: in the paper, the one that embeds the source."""
+        return self.embedding if self.own_target_embedding is None else self.own_target_embedding
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """The matrix (V, D) before the softmax: in the paper, the one that embeds the target."""
+        own = self.own_output_matrix
+        return self.target_embedding.weight if own is None else own
 
     def reset_parameters(self) -> None:
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
@@ -303,27 +332,35 @@ class Transformer(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         deviation = 1.0 / math.sqrt(self.config.d_model)
-        nn.init.normal_(self.embedding.weight, std=deviation)
+        matrices = (self.embedding.weight, self.target_embedding.weight, self.output_matrix)
+        for matrix in dict.fromkeys(matrices):  # each once, in this order
+            nn.init.normal_(matrix, std=deviation)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
         if isinstance(self.positions, LearnedPositions):
             nn.init.normal_(self.positions.weight, std=deviation)
 
-    def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+    def embed(
+        self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+    ) -> Tensor:
         """Dropout(embedding * sqrt(d_model) + position) (sections 3.4, 3.5 and 5.4).
 
         Args:
             token_ids: (B, T), at consecutive positions.
             first_position: the position of the first token; above 0 in incremental decoding.
+            is_target: whether they are of the target, which may have a matrix of its own.
 
         Returns:
             (B, T, D).
         """
-        x = self.embedding(token_ids) * math.sqrt(self.config.d_model)
+        embedding = self.target_embedding if is_target else self.embedding
+        x = embedding(token_ids) * math.sqrt(self.config.d_model)
         embedded: Tensor = self.dropout(x + self.positions(x, first_position))
         return embedded
 
     def project(self, states: Tensor) -> Tensor:
         """Project states (..., D) to logits (..., V) with the embedding matrix (section 3.4)."""
-        return F.linear(states, self.embedding.weight)
+        return F.linear(states, self.output_matrix, self.output_bias)
 
     def source_mask(self, source: Tensor) -> Tensor:
         """Mask the padding of source token ids (B, S) -> (B, 1, 1, S)."""
@@ -348,7 +385,8 @@ class Transformer(nn.Module):
             The states of the last layer, (B, T, D).
         """
         target_mask = causal_mask(target_input.size(1), target_input.device)
-        states: Tensor = self.decoder(self.embed(target_input), memory, target_mask, source_mask)
+        x = self.embed(target_input, is_target=True)
+        states: Tensor = self.decoder(x, memory, target_mask, source_mask)
         return states
 
     def decoder_states(self, source: Tensor, target_input: Tensor) -> Tensor:

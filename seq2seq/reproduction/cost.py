@@ -52,6 +52,6 @@ def step_flops(
     encoder_layer = 2 * d_model * width + feed_forward + width * source_length
     decoder_layer = 3 * d_model * width + feed_forward + width * (target_length + source_length)
     memory = d_model * width  # keys and values of the memory, in each decoder layer
-    source = config.num_layers * (encoder_layer + memory)
-    target = config.num_layers * decoder_layer + d_model * vocab_size
+    source = config.num_layers * encoder_layer + config.decoder_depth * memory
+    target = config.decoder_depth * decoder_layer + d_model * vocab_size
     return 3 * 2 * (source_tokens * source + target_tokens * target)

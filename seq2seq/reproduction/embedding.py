@@ -48,8 +48,9 @@ def _position_vectors(model: Transformer) -> Tensor:
 def _scale(model: Transformer, stack: int = 0) -> float:
     """Measure the factor from differences of embedding rows to those of the embedded tokens."""
     seen = trace(model, training=False)[stack]
+    embedding = (model.embedding, model.target_embedding)[stack]
     with torch.no_grad():
-        rows = model.embedding.weight[seen.token_ids[:, 1:]]
+        rows = embedding.weight[seen.token_ids[:, 1:]]
         rows, embedded = rows[0] - rows[1], (seen.embedded[0] - seen.embedded[1])[1:]
         return float((rows * embedded).sum() / (rows * rows).sum())
 
@@ -95,8 +96,9 @@ def shared_matrix(subject: Subject) -> Finding:
     model = subject.model
     stacks = {id(p) for stack in (model.encoder, model.decoder) for p in stack.parameters()}
     outside = {p.data_ptr(): p for p in model.parameters() if id(p) not in stacks}
-    shape = (model.vocab_size, model.config.d_model)
-    moved = [_moved_by(model, p) for p in outside.values() if p.shape == shape]
+    d_model = model.config.d_model
+    shapes = {(n, d_model) for n in (model.vocab_size, model.embedding.num_embeddings)}
+    moved = [_moved_by(model, p) for p in outside.values() if p.shape in shapes]
     bias = any(_makes_bias(model, parameter) for parameter in outside.values())
     shared = moved == [["source", "target", "logits"]]
     if shared and not bias:
@@ -151,9 +153,9 @@ def decoder_start(subject: Subject) -> Finding:
     """Subtract the encoding of position 0 from the embedded start symbol, and examine a batch."""
     model = subject.model
     with mode(model, training=False):
-        embedded = model.embed(torch.tensor([[model.start_id]]))[0, 0]
+        embedded = model.embed(torch.tensor([[model.start_id]]), is_target=True)[0, 0]
         start = embedded - _position_vectors(model)[0]
-        row = _scale(model) * model.embedding.weight[model.start_id]
+        row = _scale(model, 1) * model.target_embedding.weight[model.start_id]
         zero = torch.allclose(start, torch.zeros_like(start), atol=1e-4)
         symbol = torch.allclose(start, row, atol=1e-4)
     shifted = _is_shifted(model.start_id)

@@ -86,4 +86,5 @@ def trace(model: Transformer, *, training: bool) -> tuple[Trace, Trace]:
 
 def random_tokens(model: Transformer) -> Tensor:
     """Draw random words, (B, T)."""
-    return torch.randint(FIRST_WORD, model.vocab_size, (_SENTENCES, LENGTH))
+    rows = min(model.vocab_size, model.embedding.num_embeddings)
+    return torch.randint(FIRST_WORD, rows, (_SENTENCES, LENGTH))

@@ -1,9 +1,10 @@
 """Models and training states on disk: save, load, find the newest good one, average (6.1).
 
-A model is a folder that stands alone: weights (safetensors), `config.json`, `tokenizer.model`
-and a manifest with each file's sha256. A checkpoint is a model folder with Adam's moments and the
-training's progress beside it. Nothing in either is ever executed. The configuration is read first,
-then the tokenizer: they determine the names, shapes and types that the tensors must have.
+A model is a folder that stands alone: weights (safetensors), `config.json`, `tokenizer.model` (or a
+SentencePiece model for each side and a table of pieces, in imported models) and a manifest with
+each file's sha256. A checkpoint is a model folder with Adam's moments and the training's progress
+beside it. Nothing in either is ever executed. The configuration is read first, then the tokenizer:
+they determine the names, shapes and types that the tensors must have.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
+from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
+from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters, empty_transformer
@@ -47,10 +50,11 @@ from seq2seq.storage.tensors import safetensors_pieces
 FORMAT = 2
 """The format to write; format 1, which had other names for the tensors, is still read."""
 
-_WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
+_WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
-MODEL_FILES = (_WEIGHTS, _CONFIG, _TOKENIZER)
+MODEL_FILES = (_WEIGHTS, _CONFIG, TOKENIZER_FILE)
+_PAIR_FILES = PairConfig(separate_vocabularies=True).files
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 _MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
@@ -64,6 +68,8 @@ class _SavedConfig(NamedTuple):
     source_language: str
     target_language: str
     model: TransformerConfig
+    pair: PairConfig | None
+    """Options of the tokenizer, if each side has one."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,41 @@ class TrainedModel:
     target_language: str
 
 
-def new_transformer(config: TransformerConfig, vocab_size: int) -> Transformer:
+def new_transformer(
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> Transformer:
     """Make a model for this project's token ids.
 
     Raises:
         UserError: if its weights are larger than this machine's memory.
     """
-    _check_memory(config, vocab_size)
-    return Transformer(config, vocab_size=vocab_size, padding_id=PADDING_ID, start_id=START_ID)
+    _check_memory(config, vocab_size, source_vocab_size)
+    return Transformer(
+        config,
+        vocab_size=vocab_size,
+        padding_id=PADDING_ID,
+        start_id=START_ID,
+        source_vocab_size=source_vocab_size,
+    )
+
+
+def unloaded_transformer(config: TransformerConfig, tokenizer: Tokenizer) -> Transformer:
+    """Make a model on the meta device, for weights that take the place of its parameters.
+
+    Raises:
+        UserError: if its weights are larger than this machine's memory.
+    """
+    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+    if config.shared_embedding and sizes[0] != sizes[1]:
+        raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
+    _check_memory(config, *sizes)
+    return empty_transformer(
+        config,
+        vocab_size=sizes[0],
+        padding_id=PADDING_ID,
+        start_id=START_ID,
+        source_vocab_size=sizes[1],
+    )
 
 
 def save_model(folder: Path, trained: TrainedModel) -> None:
@@ -189,7 +222,7 @@ def progress_file(folder: Path) -> Path:
     """
     listed = listed_files(folder)
     # A damaged name must not pass for a checkpoint that is not validated yet.
-    if unknown := listed - {*MODEL_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+    if unknown := listed - {*MODEL_FILES, *_PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
         raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
@@ -284,7 +317,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
     for folder in others:
         other = load_model(folder)
-        if other.tokenizer.model_bytes != mean.tokenizer.model_bytes:
+        if other.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: nothing to average")
         if _without_dropout(other.model.config) != _without_dropout(mean.model.config):
             raise UserError(f"{folder}: another model than {last}: nothing to average")
@@ -300,16 +333,18 @@ def _without_dropout(config: TransformerConfig) -> TransformerConfig:
 
 
 def _model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "source_language": trained.source_language,
         "target_language": trained.target_language,
-        "model": asdict(trained.model.config),
+        "model": trained.model.config.settings(),
     }
+    if isinstance(trained.tokenizer, PairTokenizer):
+        config["tokenizer"] = asdict(trained.tokenizer.config)
     return {
         _WEIGHTS: safetensors_pieces(trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
-        _TOKENIZER: trained.tokenizer.model_bytes,
+        **trained.tokenizer.files(),
     }
 
 
@@ -326,33 +361,48 @@ def _read_config(folder: Path) -> _SavedConfig:
     if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
         raise UserError(f"{path}: not a configuration of this program")
     example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
+    tokenizer = saved.pop("tokenizer", None)
     check_schema(path, saved | {"model": {}}, example)
-    config = parse_settings(path, saved["model"], TransformerConfig)
-    return _SavedConfig(saved["format"], saved["source_language"], saved["target_language"], config)
+    settings = TransformerConfig.unsaved() | saved["model"]
+    return _SavedConfig(
+        saved["format"],
+        saved["source_language"],
+        saved["target_language"],
+        parse_settings(path, settings, TransformerConfig),
+        None if tokenizer is None else _parse_pair(path, tokenizer),
+    )
+
+
+def _parse_pair(path: Path, saved: object) -> PairConfig:
+    check_schema(path, {} if isinstance(saved, dict) else saved, {}, "tokenizer")
+    assert isinstance(saved, dict)
+    return parse_settings(path, saved, PairConfig)
 
 
 def _read_description(folder: Path) -> TrainedModel:
     """Read configuration and tokenizer; the model is on the meta device, without weights."""
     saved = _read_config(folder)
-    tokenizer = Tokenizer.from_bytes(
-        _read(folder, _TOKENIZER, _MAX_TOKENIZER_BYTES), str(folder / _TOKENIZER)
-    )
+    tokenizer = _read_tokenizer(folder, saved)
     try:
-        _check_memory(saved.model, tokenizer.vocab_size)
-        # The file's own tensors take the place of its parameters.
-        model = empty_transformer(
-            saved.model,
-            vocab_size=tokenizer.vocab_size,
-            padding_id=PADDING_ID,
-            start_id=START_ID,
-        )
+        model = unloaded_transformer(saved.model, tokenizer)
     except UserError as error:
         raise UserError(f"{folder / _CONFIG}: {error}") from None
     return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
 
 
-def _check_memory(config: TransformerConfig, vocab_size: int) -> None:
-    parameters = count_parameters(config, vocab_size)
+def _read_tokenizer(folder: Path, saved: _SavedConfig) -> Tokenizer:
+    read = partial(_read, folder, limit=_MAX_TOKENIZER_BYTES)
+    if saved.pair is None:
+        return Tokenizer.from_bytes(read(TOKENIZER_FILE), str(folder / TOKENIZER_FILE))
+    files = {name: read(name) for name in saved.pair.files}
+    languages = (saved.source_language, saved.target_language)
+    return PairTokenizer.read(files, saved.pair, languages, folder)
+
+
+def _check_memory(
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> None:
+    parameters = count_parameters(config, vocab_size, source_vocab_size)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if parameters * torch.float32.itemsize > memory:
         raise UserError(

@@ -113,8 +113,8 @@ def parse_tensors(
     """
     import safetensors.torch
 
-    header = _read_header(path, content, _max_header_bytes(expected))
-    found = {name: _describe(path, name, entry) for name, entry in header.items()}
+    header = read_header(path, content, _max_header_bytes(expected))
+    found = {name: describe_tensor(path, name, entry) for name, entry in header.items()}
     wanted = {name: f"{DTYPES[str(t.dtype)]} {list(t.shape)}" for name, t in expected.items()}
     odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if odd:
@@ -179,7 +179,12 @@ def _max_header_bytes(expected: Mapping[str, "Tensor"]) -> int:
     return 1024 + sum(256 + len(name) for name in expected)
 
 
-def _read_header(path: Path, content: bytes, max_length: int) -> dict[str, object]:
+def read_header(path: Path, content: bytes, max_length: int) -> dict[str, object]:
+    """Read the header of a safetensors file: an entry for each name.
+
+    Raises:
+        UserError: if it is not a safetensors file, or its header is longer than `max_length`.
+    """
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
     if len(content) < LENGTH_BYTES or length > len(content) - LENGTH_BYTES:
         raise UserError(f"{path}: not a safetensors file: its header is longer than the file")
@@ -195,7 +200,12 @@ def _read_header(path: Path, content: bytes, max_length: int) -> dict[str, objec
     return header
 
 
-def _describe(path: Path, name: str, entry: object) -> str:
+def describe_tensor(path: Path, name: str, entry: object) -> str:
+    """Return type and shape of an entry, such as `F32 [2, 3]`.
+
+    Raises:
+        UserError: if it is not the entry of a tensor.
+    """
     if isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}:
         return f"{entry['dtype']} {entry['shape']}"
     raise UserError(

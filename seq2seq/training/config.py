@@ -1,6 +1,7 @@
 """The options of a training (section 5)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from seq2seq.data.batching import Batching, BatchStatistics
@@ -32,6 +33,9 @@ class TrainingConfig:
     """Minutes, validation included, after which training ends."""
     patience: int | None = None
     """Validations without a better BLEU after which training ends."""
+    select: str = "valid"
+    """The validation set whose BLEU selects the best model: `valid`, a name in data.valid_sets, or
+    `mean`, the mean over all sets."""
     warmup_steps: int = 4000
     """Updates over which the learning rate rises."""
     learning_rate_scale: float = 1.0
@@ -70,6 +74,10 @@ class TrainingConfig:
             "micro_batches": self.micro_batches_on(devices),
             "count_longer_side": int(self.count_longer_side),
         }
+
+    def selecting_bleu(self, metrics: Mapping[str, float]) -> float:
+        """Return the BLEU that selects the best model, of a validation's metrics."""
+        return metrics["valid/bleu" if self.select == "valid" else f"valid/{self.select}/bleu"]
 
     def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
         """Divide a corpus into micro-batches.
@@ -128,7 +136,11 @@ class TrainingConfig:
             if name == "label_smoothing":
                 if not 0.0 <= value < 1.0:
                     raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
-            elif value is not None and not isinstance(value, bool) and not 0 < value < math.inf:
+            elif (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and not (0 < value < math.inf)
+            ):
                 raise UserError(f"training.{name}={value}: must be above 0 and finite")
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
             raise UserError(

@@ -87,10 +87,21 @@ class Display:
 
 def describe_validation(metrics: Mapping[str, float]) -> str:
     """Describe the metrics of a validation."""
-    return (
+    described = (
         f"validation loss {metrics['valid/loss']:.3f}, perplexity"
         f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
     )
+    others = [f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name]
+    return f"{described} ({', '.join(others)})" if others else described
+
+
+def bleu_by_set(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the BLEU of each validation set, by name; the name of the main one is empty."""
+    return {
+        name.removeprefix("valid").removesuffix("bleu").strip("/"): value
+        for name, value in metrics.items()
+        if name.startswith("valid/") and name.endswith("/bleu")
+    }
 
 
 def _describe(metrics: Mapping[str, float]) -> str:

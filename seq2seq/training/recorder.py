@@ -13,7 +13,7 @@ from typing import Protocol
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import read_regular_file, write_file
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.display import Display
+from seq2seq.training.display import Display, bleu_by_set
 from seq2seq.training.progress import Progress
 
 logger = logging.getLogger("seq2seq")
@@ -149,7 +149,7 @@ class RunRecorder:
 
 
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
-    """Draw the losses and the validation BLEU by step."""
+    """Draw the losses, and the BLEU of each validation set, by step."""
     from matplotlib.figure import Figure
 
     def curve(name: str) -> tuple[list[float], list[float]]:
@@ -162,7 +162,12 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
         losses.plot(*curve(name), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
-    bleu.plot(*curve("valid/bleu"), marker="o", markersize=3)
+    sets = {name: None for record in records for name in bleu_by_set(record)}
+    for name in sets:
+        key = f"valid/{name}/bleu" if name else "valid/bleu"
+        bleu.plot(*curve(key), marker="o", markersize=3, label=name or "valid")
+    if len(sets) > 1:
+        bleu.legend()
     bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
     for axes in (losses, bleu):
         axes.grid(alpha=0.3)
@@ -171,8 +176,6 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     """Read the records of a `metrics.jsonl`; skip damaged lines, such as an incomplete one.
-
-    An integer that no training counts to reads as infinity.
 
     An integer that no training counts to reads as infinity.
 

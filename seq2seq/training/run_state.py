@@ -46,12 +46,14 @@ class RunState:
         # The values in `fixed` are compared, so their types need no check.
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]
-        if not isinstance(fixed, dict) or fixed.keys() != self.fixed.keys():
-            raise UserError(f"{path}: unknown or missing keys in fixed")
-        for name, now in self.fixed.items():
-            if fixed[name] != now:
+        if not isinstance(fixed, dict):
+            raise UserError(f"{path}: damaged, no keys and values in fixed")
+        for name in {**self.fixed, **fixed}:
+            # Keys without a value are left out, and so are those of later versions.
+            before, now = fixed.get(name), self.fixed.get(name)
+            if before != now:
                 raise UserError(
-                    f"{path}: was trained with {name}={repr(fixed[name])[:100]}, now {now!r}:"
+                    f"{path}: was trained with {name[:100]}={repr(before)[:100]}, now {now!r}:"
                     " resume with what it was trained with, or start a new run_dir"
                 )
         unrecorded = RunningMetrics(**saved["progress"]["unrecorded"])

@@ -61,11 +61,12 @@ class BatchLoss(nn.Module):
         if self.in_chunks:
             smoothed, cross_entropy = projected_loss(
                 states,
-                self.model.embedding.weight,
+                self.model.output_matrix,
                 batch.target_output,
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
                 rows=rows,
+                bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)
         return label_smoothed_loss(
@@ -143,7 +144,7 @@ class Trainer:
 
         Args:
             recorder: receives metrics and progress; it must not raise.
-            validate: returns the metrics of a validation, `valid/bleu` among them.
+            validate: returns the metrics of a validation, the BLEU of `training.select` among them.
             save: writes a checkpoint of model, optimizer and progress.
             save_validation: adds the progress after a validation to that checkpoint; its argument
                 is whether the model is the best so far.
@@ -188,7 +189,7 @@ class Trainer:
             return
         progress = self.progress
         progress.validation_pending = False
-        is_best = progress.record_bleu(metrics["valid/bleu"])
+        is_best = progress.record_bleu(self.config.selecting_bleu(metrics))
         progress.ended = self.limit_reached()
         self.world.on_main(partial(save_validation, is_best))
         recorder.record_validation(progress, metrics, is_best=is_best)

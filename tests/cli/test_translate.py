@@ -15,6 +15,7 @@ import torch
 
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.decoding.translator import Translator
 from seq2seq.storage.checkpoint import TrainedModel, save_model
 
 
@@ -201,6 +202,18 @@ def test_translations_begin_with_the_prefixes_of_a_file(
     assert (found[0][:4], found[1], found[2][:7]) == ("nine", free[1], "three t")
 
 
+def test_sentences_of_a_line_are_translated_one_by_one(
+    trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    alone = translate(seq2seq, trained, tmp_path, ["one two?", "three four!"])
+    lines = ["one two?  three four!", "", "one two?three four!"]
+    found = translate(seq2seq, trained, tmp_path, lines, "--sentences", "--source-language", "en")
+    assert found[:2] == ["  ".join(alone), ""]
+    result = seq2seq("translate", "--model", trained, "--source-language", "e")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "source_language=e: must be the code of a language" in result.err
+
+
 def test_damaged_bytes_are_counted_and_the_line_is_kept(
     trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
@@ -249,3 +262,24 @@ def test_more_checkpoints_than_there_are_can_t_be_averaged(
     result = seq2seq("average", "--model", trained, "--last", "9")
     assert result.code == 1
     assert "has 3 checkpoints, not 9" in result.err
+
+
+def test_several_models_are_an_ensemble(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], corpus
+) -> None:
+    folders = trained / "best", trained / "checkpoints" / "step_00000400"
+    models = [word for folder in folders for word in ("--model", folder)]
+    translations = Translator.load(folders).translate(source)
+    path = tmp_path / "in"
+    path.write_text("\n".join(source))
+    result = seq2seq("translate", *models, "-i", path, "--scores")
+    assert result.out == "".join(f"{one.score:.6f}\t{one.text}\n" for one in translations)
+    assert result.out != seq2seq("translate", *models[:2], "-i", path, "--scores").out
+
+    output, reference = tmp_path / "out", corpus.folder / "test.target"
+    output.write_text("".join(f"{one.text}\n" for one in translations))
+    scored = seq2seq("score", *models, "-s", path, "-r", reference)
+    assert scored.out == seq2seq("score", "-i", output, "-r", reference).out
+    total = seq2seq("rescore", *models, "-s", path, "-i", output)
+    assert total.out != seq2seq("rescore", *models[:2], "-s", path, "-i", output).out
+    assert total.code == 0

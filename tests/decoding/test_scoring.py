@@ -23,7 +23,7 @@ def test_scores_are_the_sums_of_the_target_s_log_probabilities(
 ) -> None:
     model = make_model(vocab_size=9)
     targets = [[3], [4, 4, 7, 1, 3], [8, 3]]
-    found = score_targets(model, SOURCES, targets, chunk_elements=chunk_elements)
+    found = score_targets([model], SOURCES, targets, chunk_elements=chunk_elements)
     assert [score.tokens for score in found] == [1, 5, 2]
     for source, target, score in zip(SOURCES, targets, found, strict=True):
         logits = model(torch.tensor([source]), torch.tensor([[2, *target[:-1]]]))[0]
@@ -48,14 +48,14 @@ def test_beam_search_scores_are_target_scores_over_the_length_penalty(
         suppressed_ids=(0, 2),
     )
     targets = [[*hypotheses[0].token_ids, 3] for hypotheses in found]
-    for hypotheses, score in zip(found, score_targets(model, SOURCES, targets), strict=True):
+    for hypotheses, score in zip(found, score_targets([model], SOURCES, targets), strict=True):
         penalty = length_penalty(score.tokens, 0.6)
         assert hypotheses[0].score * penalty == pytest.approx(score.log_probability, abs=1e-9)
 
 
 def test_low_precision_takes_log_probabilities_in_float32(make_model: MakeModel) -> None:
     model = make_model(vocab_size=9).bfloat16()
-    (score,) = score_targets(model, [[4, 5, 3]], [[6, 7, 3]])
+    (score,) = score_targets([model], [[4, 5, 3]], [[6, 7, 3]])
     with torch.no_grad():
         logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]]))[0]
     gold = logits.float().log_softmax(-1).gather(1, torch.tensor([[6], [7], [3]]))
@@ -75,4 +75,4 @@ def test_nan_is_an_error(make_model: MakeModel) -> None:
     with torch.no_grad():
         model.embedding.weight.fill_(math.nan)
     with pytest.raises(UserError, match="NaN"):
-        score_targets(model, [[4, 3]], [[5, 3]])
+        score_targets([model], [[4, 3]], [[5, 3]])

@@ -1,7 +1,5 @@
 """The split of a line that is too long, and its segments."""
 
-import time
-
 import pytest
 
 from seq2seq.data.tokenizer import END_ID, Tokenizer
@@ -25,7 +23,7 @@ from seq2seq.decoding.segments import Segment, make_segments, split_line
         ),
     ],
 )
-def test_sentences_end_where_readers_see_them_end(
+def test_a_sentence_that_is_too_long_is_split_wherever_one_could_end(
     tokenizer: Tokenizer, line: str, expected: list[str]
 ) -> None:
     texts = [text for text, _ in split_line(line, tokenizer, max_tokens=1)]
@@ -33,18 +31,43 @@ def test_sentences_end_where_readers_see_them_end(
     assert "".join(texts) == line
 
 
-@pytest.mark.parametrize("line", ["." * 100_000 + "a", ".a" * 50_000, "." + '"' * 100_000 + "a"])
-def test_time_grows_with_the_length_alone(tokenizer: Tokenizer, line: str) -> None:
-    started = time.perf_counter()
-    assert len(split_line(line, tokenizer, max_tokens=10)) == 1
-    assert time.perf_counter() - started < 5  # tried at every place, the first took minutes
+def test_by_sentence_each_text_is_a_sentence_and_nothing_is_lost(tokenizer: Tokenizer) -> None:
+    line = "  Dr. Lee came. Nobody (a child. A man.)  likes\tit! \u3000Why?"
+    texts = [text for text, _ in split_line(line, tokenizer, 1000, "en", by_sentence=True)]
+    assert texts == ["  Dr. Lee came. ", "Nobody (a child. A man.)  likes\tit! \u3000", "Why?"]
+    short = [text for text, _ in split_line(line, tokenizer, 12, "en", by_sentence=True)]
+    assert "".join(short) == line
+    assert len(short) > len(texts)
+    assert [text for text, _ in split_line(line, tokenizer, 1000, "en")] == [line]
 
 
-def segments_of(tokenizer: Tokenizer, line: str, max_tokens: int, prefix: str) -> list[Segment]:
+def segments_of(
+    tokenizer: Tokenizer, line: str, max_tokens: int, prefix: str = "", **choices: object
+) -> list[Segment]:
     (segments,) = make_segments(
-        [line], [prefix], tokenizer, max_tokens=max_tokens, max_output=lambda tokens: tokens + 4
+        [line],
+        [prefix],
+        tokenizer,
+        max_tokens=max_tokens,
+        max_output=lambda tokens: tokens + 4,
+        **choices,
     )
     return segments
+
+
+def test_the_white_space_between_sentences_is_kept_without_ends_of_lines(
+    tokenizer: Tokenizer,
+) -> None:
+    line = "A child. \t The sea.\r\n\u2028A man.\u3000The road. "
+    segments = segments_of(tokenizer, line, 1000, by_sentence=True)
+    separators = [segment.separator for segment in segments]
+    assert separators == [" \t ", "   ", "\u3000", " "]
+
+
+@pytest.mark.parametrize("line", ["", " ", "\t \u3000"])
+def test_a_blank_line_is_one_blank_segment(tokenizer: Tokenizer, line: str) -> None:
+    (segment,) = segments_of(tokenizer, line, 1000, by_sentence=True)
+    assert segment.source_ids == [END_ID]
 
 
 def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:

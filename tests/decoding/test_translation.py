@@ -27,6 +27,21 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
     assert translation.source_truncated
 
 
+def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_need_one() -> None:
+    def joined(*texts_and_separators: str) -> str:
+        texts, separators = texts_and_separators[::2], texts_and_separators[1::2]
+        return Translation.from_segments(
+            [segment(separator) for separator in separators],
+            [[Candidate(text, -1.0, [text], False)] for text in texts],
+        ).text
+
+    assert joined("One.", " \t ", "Two.", "  ") == "One. \t Two."
+    assert joined("One.", "", "Two.", "", "Three.", "") == "One. Two. Three."  # from Japanese
+    assert joined("一。", "", "二。", "") == "一。二。"
+    assert joined("一。", " ", "二。", "") == "一。 二。"
+    assert joined("", "", "Two.", "") == "Two."
+
+
 def test_a_line_of_one_segment_has_its_candidates() -> None:
     candidates = [Candidate("two words ", -1.0, ["two", "words"], True)]
     translation = Translation.from_segments([segment(" ")], [candidates])

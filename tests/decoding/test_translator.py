@@ -102,13 +102,13 @@ def test_workers_change_nothing_and_leave_no_trace(
     for workers in (2, 5):
         translator = make_translator(batch_tokens=16, workers=workers)
         used = set()
-        encode = translator.model.encode
+        encode = translator.models[0].encode
 
         def spy(*inputs: Tensor, encode=encode, used=used) -> object:
             used.add(threading.get_ident())
             return encode(*inputs)
 
-        monkeypatch.setattr(translator.model, "encode", spy)
+        monkeypatch.setattr(translator.models[0], "encode", spy)
         assert translator.translate(lines) == expected
         assert len(used) > 1
     assert torch.get_num_threads() == threads
@@ -121,7 +121,7 @@ def test_an_error_in_a_batch_is_raised_and_the_next_call_works(
     translator = make_translator(batch_tokens=16, workers=workers)
     expected = translator.translate(lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translator.model, "encode", lambda *inputs: 1 / 0)
+        patch.setattr(translator.models[0], "encode", lambda *inputs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             translator.translate(lines)
     assert translator.translate(lines) == expected
@@ -146,7 +146,7 @@ def test_low_precision_translates_with_a_copy(
     exact = make_translator().translate(lines)
     low = make_translator(precision=precision)
     stored = {"bf16": torch.bfloat16, "int8": torch.float32}[precision]
-    assert {value.dtype for value in low.model.state_dict().values()} == {stored}
+    assert {value.dtype for value in low.models[0].state_dict().values()} == {stored}
     found = low.translate(lines)
     close = [abs(a.score - b.score) < 0.5 for a, b in zip(found, exact, strict=True)]
     assert sum(close) > 0.8 * len(lines)
@@ -161,13 +161,13 @@ def test_batches_stay_within_their_budget(
 ) -> None:
     translator = make_translator(batch_tokens=64)
     shapes = []
-    encode = translator.model.encode
+    encode = translator.models[0].encode
 
     def spy(source: Tensor, *masks: Tensor) -> object:
         shapes.append(tuple(source.shape))
         return encode(source, *masks)
 
-    monkeypatch.setattr(translator.model, "encode", spy)
+    monkeypatch.setattr(translator.models[0], "encode", spy)
     translator.translate(lines)
     assert any(rows > 1 for rows, _ in shapes)
     assert all(rows == 1 or rows * longest <= 64 for rows, longest in shapes)
@@ -198,13 +198,13 @@ def test_a_line_that_is_too_long_is_truncated_and_marked(
 ) -> None:
     translator = make_translator(batch_tokens=1, max_source_tokens=12)
     given = []
-    encode = translator.model.encode
+    encode = translator.models[0].encode
 
     def spy(source: Tensor, *masks: Tensor) -> object:
         given.append(source[0].tolist())
         return encode(source, *masks)
 
-    monkeypatch.setattr(translator.model, "encode", spy)
+    monkeypatch.setattr(translator.models[0], "encode", spy)
     line = "the long road home likes the sea"
     ids = tokenizer.encode([line])[0]
     fits = tokenizer.decode([ids[:11]])[0]
@@ -230,6 +230,30 @@ def test_a_line_of_many_sentences_is_translated_in_segments(
         assert whole.candidates[k].score == pytest.approx(sum(one.score for one in joined))
         assert whole.candidates[k].pieces == [piece for one in joined for piece in one.pieces]
     assert all(one.source_segments == 1 for one in alone)
+
+
+def test_sentences_are_translated_one_by_one_and_joined_as_they_stood(
+    make_translator: MakeTranslator,
+) -> None:
+    sentences = ["the long road home.", "a child likes it!", "the sea, the sea."]
+    translator = make_translator(nbest=2, sentences=True)
+    whole, *alone = translator.translate(["  ".join(sentences), *sentences])
+    assert whole.source_segments == 3
+    for k in (0, 1):
+        assert whole.candidates[k].text == "  ".join(one.candidates[k].text for one in alone)
+    assert make_translator().translate(["  ".join(sentences)])[0].source_segments == 1
+
+
+def test_the_language_of_the_sources_is_the_model_s_unless_given(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "de", "")
+    for language, segments in ((None, 1), ("en", 2), ("de_AT", 1)):
+        options = TranslationOptions(device="cpu", sentences=True, source_language=language)
+        (found,) = Translator(trained, options).translate(["am 3. mai"])
+        assert found.source_segments == segments
+    with pytest.raises(UserError, match="source_language=german!: must be the code"):
+        TranslationOptions(source_language="german!")
 
 
 def test_calls_from_several_threads_give_what_one_gives(
@@ -544,7 +568,7 @@ def test_a_child_process_translates_while_a_thread_of_its_parent_does(
 def test_attention_that_is_not_a_number_is_an_error(make_translator: MakeTranslator) -> None:
     translator = make_translator()
     with torch.no_grad():
-        for parameter in translator.model.parameters():
+        for parameter in translator.models[0].parameters():
             parameter.fill_(1e38)
     with pytest.raises(UserError, match="NaN"):
         translator.attention("a man", "the sea")

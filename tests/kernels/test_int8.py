@@ -117,6 +117,7 @@ def test_products_that_are_wrong_or_missing_are_refused(product: type[Saturating
         quantized_product(torch.ones(2, 64), None, product)
 
 
+@pytest.mark.integration
 def test_an_older_processor_computes_as_exactly(levels: int) -> None:
     """oneDNN can be restricted to the instructions of an older processor."""
     tests = [f"{__file__}::test_integers_come_out_exactly"]

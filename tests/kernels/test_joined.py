@@ -39,6 +39,7 @@ def make_batches() -> list[Batch]:
         {},
         {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
         {"d_k": 3, "d_v": 5, "positions": Positions.concatenated},
+        {"shared_embedding": False, "tied_output": False, "output_bias": True},
     ],
     ids=str,
 )
@@ -56,9 +57,13 @@ def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
     replace_modules(fast, MultiHeadAttention, FusedAttention)
     joined = join(make_batches()).to(torch.device("cpu"))
     assert joined.padded == [True, False, False]
-    states = joined_states(fast, joined)
     found, _ = projected_loss(
-        states, fast.embedding.weight, joined.target_output, rows=joined.target_rows, **rules
+        joined_states(fast, joined),
+        fast.output_matrix,
+        joined.target_output,
+        rows=joined.target_rows,
+        bias=fast.output_bias,
+        **rules,
     )
     found.backward()
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)

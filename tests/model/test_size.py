@@ -45,6 +45,7 @@ def test_it_draws_nothing_and_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> 
     assert {parameter.dtype for parameter in empty.parameters()} == {torch.float32}
 
 
+@pytest.mark.integration
 def test_commands_work_where_the_folder_of_pytorch_s_compiler_is_taken(tmp_path: Path) -> None:
     code = """
 import getpass, os, sys, tempfile

@@ -68,6 +68,11 @@ def with_model(kind: type[Transformer]) -> Subject:
     return replace(subject(), model=model)
 
 
+def named(value: object) -> str:
+    """Name a case of a test; a detail's own text shows an address, which no two processes share."""
+    return value.name if isinstance(value, Detail) else str(value)
+
+
 def differing(examined: Subject) -> list[Detail]:
     return [detail for detail in ARCHITECTURE if detail(examined).differs]
 
@@ -321,7 +326,7 @@ def test_targets_that_are_not_shifted_differ(monkeypatch: pytest.MonkeyPatch) ->
         (layers.norm_epsilon, {"layer_norm_epsilon": 1e-5}),
         (embedding.positions, {"positions": Positions.learned}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_another_setting_differs(detail: Detail, setting: dict[str, Any]) -> None:
     assert differing(subject(replace(SMALL, **setting))) == [detail]
@@ -536,7 +541,7 @@ def test_another_learning_rate_differs(setting: dict[str, Any]) -> None:
         (recipe.averaging, {"average_checkpoints": 1}),
         (recipe.averaging, {"checkpoint_minutes": 5.0}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_another_recipe_differs(detail: Detail, setting: dict[str, Any]) -> None:
     assert not detail(subject()).differs
@@ -563,7 +568,7 @@ def test_the_last_checkpoint_in_place_of_the_mean_differs(
         (decoding.beam, {"alpha": 1.0}),
         (decoding.longest_output, {"max_extra_tokens": 20}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_another_search_differs(detail: Detail, setting: dict[str, Any]) -> None:
     assert detail(subject(search=SearchConfig(**setting))).differs

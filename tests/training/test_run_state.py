@@ -99,6 +99,7 @@ def test_a_state_of_the_first_format_is_the_same_state() -> None:
         ("data", "6045", "was trained with data='6045', now '31f2'"),
         ("micro_batches", 2, "was trained with micro_batches=2, now 1"),
         ("d_k", 64, "was trained with d_k=64, now None"),
+        ("select", "mean", "was trained with select='mean', now None"),
     ],
 )
 def test_a_changed_fixed_setting_is_refused_by_name(name: str, value: object, message: str) -> None:
@@ -120,8 +121,8 @@ def test_changed_settings_are_listed() -> None:
     ("damage", "message"),
     [
         (lambda saved: saved | {"format": 3}, "written in format 3"),
-        (lambda saved: saved | {"fixed": []}, "keys in fixed"),
-        (lambda saved: saved | {"fixed": {}}, "keys in fixed"),
+        (lambda saved: saved | {"fixed": []}, "keys and values in fixed"),
+        (lambda saved: saved | {"fixed": {}}, "trained with data=None, now '31f2'"),
         (lambda saved: saved | {"more": 1}, "'more'"),
         (lambda saved: saved | {"progress": 1}, "progress is 1"),
         (lambda saved: saved | {"progress": saved["progress"] | {"step": -1}}, "step is -1"),

@@ -1,0 +1,96 @@
+"""`seq2seq import`: make a model folder of a model that was trained with Marian."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.storage.checkpoint import TrainedModel
+
+_EXAMPLES = """\
+FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
+source.spm, target.spm and vocab.json. Nothing in it is executed.
+
+examples:
+  seq2seq import opus-mt-en-mg -o runs/en-mg
+  seq2seq translate --model runs/en-mg < test.en > test.out.mg
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `seq2seq import`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("folder", metavar="FOLDER", help="the folder of the other program's model")
+    parser.add_argument("-o", "--output", required=True, metavar="MODEL", help="a new folder")
+    parser.add_argument(
+        "--punctuation",
+        choices=("auto", "moses", "none"),
+        default="auto",
+        help="typographic punctuation before translating: moses replaces it, auto does so if the"
+        " model knows less than half of it (default auto)",
+    )
+    parser.add_argument(
+        "--positions",
+        choices=("transformers", "marian"),
+        help="the sinusoids of transformers (default), or those with which Marian trained the"
+        " model, which differ from them slightly",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import a model and say what it is.
+
+    Raises:
+        UserError: if the output exists, a file is missing or damaged, or this program can't express
+            the model.
+    """
+    from seq2seq.data.punctuation import Punctuation
+    from seq2seq.errors import UserError
+    from seq2seq.importing.marian import import_marian
+    from seq2seq.model.config import Positions
+    from seq2seq.storage.checkpoint import save_model
+
+    folder, output = Path(arguments.folder), Path(arguments.output)
+    if output.exists():
+        raise UserError(f"{output}: already exists; choose another folder")
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: no such folder; fetch one with hf download NAME --local-dir FOLDER"
+        )
+    asked = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
+    marian = arguments.positions == "marian"
+    trained = import_marian(
+        folder,
+        punctuation=asked,
+        positions=Positions.concatenated if marian else Positions.sinusoidal,
+    )
+    save_model(output, trained)
+    print(_describe(trained))
+    print(f"next: seq2seq translate --model {output} < INPUT > OUTPUT")
+    return 0
+
+
+def _describe(trained: "TrainedModel") -> str:
+    from seq2seq.data.pair_tokenizer import PairTokenizer
+    from seq2seq.data.punctuation import Punctuation
+    from seq2seq.importing.marian import unknown_punctuation
+
+    config, tokenizer = trained.model.config, trained.tokenizer
+    assert isinstance(tokenizer, PairTokenizer)
+    languages = " -> ".join(filter(None, (trained.source_language, trained.target_language)))
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    lines = [
+        f"marian: {config.num_layers}+{config.decoder_depth} layers, d_model {config.d_model},"
+        f" {config.activation.value}, {tokenizer.vocab_size:,} pieces, {parameters:,} parameters"
+        + (f", {languages}" if languages else "")
+    ]
+    if tokenizer.controls:
+        shown = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
+        more = ", ..." if len(tokenizer.controls) > 10 else ""
+        lines.append(f"target languages: {shown}{more}; choose one with translate --to")
+    unknown = " ".join(unknown_punctuation(tokenizer))
+    if tokenizer.config.punctuation is Punctuation.moses:
+        lines.append("punctuation: normalized as Moses does before translating")
+    elif unknown:
+        lines.append(f"punctuation: {unknown} are unknown to it, and stay (--punctuation moses)")
+    return "\n".join(lines)

@@ -1,0 +1,193 @@
+"""`seq2seq serve`: a server of translations."""
+
+import argparse
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seq2seq.cli.translation_options import (
+    add_beam_options,
+    add_device_options,
+    translation_options,
+)
+
+if TYPE_CHECKING:
+    from seq2seq.serving.limits import Limits
+    from seq2seq.serving.service import Model
+
+_EXAMPLES = """\
+examples:
+  seq2seq serve --model runs/captions
+  curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
+"""
+_DEFAULT_HOST = "127.0.0.1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `seq2seq serve`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--model",
+        required=True,
+        action="append",
+        metavar="RUN",
+        help="run or model folder; may be repeated, for other languages",
+    )
+    parser.add_argument(
+        "--languages",
+        action="append",
+        metavar="SOURCE-TARGET",
+        help="languages of the models, such as en-de, one for each --model (default: the models')",
+    )
+    parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
+    parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
+    add_beam_options(parser)
+    add_device_options(parser)
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--char-limit", type=int, metavar="N", help="characters of a request (default 5000)"
+    )
+    limits.add_argument(
+        "--batch-limit", type=int, metavar="N", help="texts of a request (default 100)"
+    )
+    limits.add_argument(
+        "--queue-tokens",
+        type=int,
+        metavar="N",
+        help="tokens that may wait, of all clients together (default 100000)",
+    )
+    limits.add_argument(
+        "--timeout", type=int, metavar="S", help="seconds for an answer (default 60)"
+    )
+    limits.add_argument(
+        "--grace", type=int, default=30, metavar="S", help="seconds to finish after SIGTERM"
+    )
+    limits.add_argument(
+        "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
+    )
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
+    )
+    access.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a host name that requests may give; may be repeated",
+    )
+    access.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="an origin whose pages may send requests, * for all; may be repeated",
+    )
+    access.add_argument("--no-page", action="store_true", help="show no page, only answer programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve translations until a signal ends it.
+
+    Raises:
+        UsageError: if --languages does not fit the models.
+        UserError: if a model or the file of keys can't be read, the address is taken, a value is
+            out of range, or what the server needs is not installed.
+    """
+    from seq2seq.errors import UserError
+
+    try:
+        from seq2seq.serving.app import make_app
+        from seq2seq.serving.server import listen
+        from seq2seq.serving.server import run as serve
+    except ModuleNotFoundError as error:
+        raise UserError(f"the server needs {error.name}: pip install 'seq2seq[serve]'") from None
+    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.serving.guard import is_loopback
+    from seq2seq.serving.metrics import Metrics
+    from seq2seq.serving.service import Service
+
+    limits = _limits(arguments)
+    keys = _read_keys(arguments.api_key_file)
+    opened = listen(arguments.host, arguments.port)
+    models = _load(arguments)
+    retain_freed_memory()
+    metrics = Metrics()
+    service = Service(models, limits, metrics)
+    local = is_loopback(arguments.host)
+    hosts = {name.lower() for name in (arguments.host, *arguments.allow_host)}
+    if local:
+        hosts |= {"localhost", "127.0.0.1", "[::1]"}
+    app = make_app(
+        service,
+        limits,
+        metrics,
+        keys=keys,
+        hosts=hosts if local or arguments.allow_host else None,
+        origins=arguments.allow_origin,
+        page=not arguments.no_page,
+    )
+    name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    pairs = ", ".join(f"{source} -> {target}" for source, target in service.models)
+    print(
+        f"seq2seq: http://{name}:{opened.getsockname()[1]} translates {pairs} (LibreTranslate's"
+        " interface); stop with Ctrl-C",
+        file=sys.stderr,
+    )
+    if not local and not keys:
+        print(
+            "seq2seq: whoever reaches this address can use it: --api-key-file, or a proxy that"
+            " asks for a password, restricts that",
+            file=sys.stderr,
+        )
+    serve(app, opened, grace=arguments.grace)
+    service.close()
+    print("seq2seq: stopped", file=sys.stderr)
+    return 0
+
+
+def _limits(arguments: argparse.Namespace) -> "Limits":
+    from seq2seq.serving.limits import Limits
+
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(Limits)}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _load(arguments: argparse.Namespace) -> "list[Model]":
+    """Load the models, each with its languages."""
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.errors import UsageError
+    from seq2seq.serving.service import Model
+    from seq2seq.storage.checkpoint import find_model, load_model
+
+    pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
+    if len(pairs) != len(arguments.model):
+        raise UsageError(
+            f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
+        )
+    models = []
+    options = translation_options(arguments)
+    for run, pair in zip(arguments.model, pairs, strict=True):
+        trained = load_model(find_model(Path(run)))
+        languages = (trained.source_language, trained.target_language)
+        if pair is not None:
+            source, _, target = pair.partition("-")
+            if not source or not target:
+                raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
+            languages = (source, target)
+        models.append(Model(run, languages, Translator(trained, options)))
+    return models
+
+
+def _read_keys(path: str | None) -> list[str]:
+    """Read the keys of a file, one per line."""
+    from seq2seq.data.lines import read_text_lines
+    from seq2seq.errors import UserError
+
+    if path is None:
+        return []
+    keys = [line.strip() for line in read_text_lines(path) if line.strip()]
+    if not keys:
+        raise UserError(f"{path}: no key in it: write one per line")
+    return keys

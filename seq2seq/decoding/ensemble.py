@@ -1,0 +1,118 @@
+"""Several models as one decoder: each step's distribution is the mean of their probabilities."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from seq2seq.decoding.search import SearchState, output_log_probabilities
+from seq2seq.errors import UserError
+from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
+from seq2seq.storage.checkpoint import TrainedModel
+
+
+class Decoder(Protocol):
+    """What a search needs of one model, or of several."""
+
+    def begin(self, source: Tensor, /) -> SearchState:
+        """Encode padded sources (B, S), and start a search for their translations."""
+
+    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
+        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
+
+
+@dataclass
+class EnsembleState:
+    """The state of a search between two steps: those of all decoders."""
+
+    caches: list[DecoderCache]
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `DecoderCache.reorder`."""
+        for cache in self.caches:
+            cache.reorder(parents)
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """See `DecoderCache.keep`."""
+        for cache in self.caches:
+            cache.keep(sentences, rows)
+
+
+class Ensemble:
+    """Predicts the next token with several models; searched as an `IncrementalDecoder` is.
+
+    Args:
+        decoders: of models with the same vocabulary; their sizes may differ.
+    """
+
+    def __init__(self, decoders: Sequence[IncrementalDecoder]) -> None:
+        self.decoders = decoders
+
+    def begin(self, source: Tensor) -> EnsembleState:
+        """See `IncrementalDecoder.begin`."""
+        return EnsembleState([decoder.begin(source) for decoder in self.decoders])
+
+    def step(self, token_ids: Tensor, state: EnsembleState) -> Tensor:
+        """Read the newest token of each hypothesis (N,) and predict the next one.
+
+        Returns:
+            The logarithm of the models' mean probabilities, (N, V), at least float32.
+        """
+        pairs = zip(self.decoders, state.caches, strict=True)
+        return mean_log_probabilities(
+            [output_log_probabilities(decoder.step(token_ids, cache)) for decoder, cache in pairs]
+        )
+
+
+def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
+    """Compute the logarithm of the mean of probabilities, given their logarithms.
+
+    It is exact for a single tensor, and no probability underflows.
+    """
+    total = reduce(torch.logaddexp, log_probabilities)
+    return total - math.log(len(log_probabilities))
+
+
+def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:
+    """Check that models can translate together.
+
+    Args:
+        models: the models of an ensemble, or a single one.
+        names: what messages call them.
+
+    Raises:
+        ValueError: if there are none.
+        UserError: if one differs from the first in its tokenizer or its languages.
+    """
+    if not models:
+        raise ValueError("there is no model: give at least one")
+    first = models[0]
+    languages = (first.source_language, first.target_language)
+    for model, name in zip(models[1:], names[1:], strict=True):
+        if model.tokenizer.model_bytes != first.tokenizer.model_bytes:
+            raise UserError(
+                f"{name}: another tokenizer than {names[0]}: an ensemble needs models of one"
+                " vocabulary, such as trainings on the same text with different seeds"
+            )
+        if (model.source_language, model.target_language) != languages:
+            raise UserError(
+                f"{name}: translates from {model.source_language} to {model.target_language},"
+                f" {names[0]} from {' to '.join(languages)}: they can't translate together"
+            )
+
+
+def check_different(folders: Sequence[Path]) -> None:
+    """Check that no model is named twice: an ensemble of a model with itself is that model.
+
+    Raises:
+        UserError: if two folders are the same.
+    """
+    places = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, places, strict=True):
+        if places.count(place) > 1:
+            raise UserError(f"{folder}: the same model is given twice: give each model once")

@@ -1,0 +1,213 @@
+"""Sentences: where one ends and the next begins.
+
+A full stop, question mark or the like ends a sentence if a space follows, or at once in scripts
+without spaces, unless what stands around it says otherwise: an abbreviation or an initial before
+it, a lower-case letter after it, brackets around it. Quotations in “ ” or « » are split, for their
+sentences stand by themselves; those in 「 」 that are part of a sentence are not, because its verb
+follows them.
+"""
+
+import re
+from collections.abc import Iterator
+
+from seq2seq.decoding.abbreviations import Abbreviations, abbreviations_of
+
+_NARROW = ".!?…؟۔।॥։።။។"
+_WIDE = "。！？｡⁇⁈⁉"
+_BRACKETS = {"(": ")", "[": "]", "（": "）", "［": "］", "「": "」", "『": "』", "【": "】"}
+_QUOTES = "「『"
+_WIDE_CLOSERS = "」』）】〉》〕］"
+_JAPANESE = r"\u3040-\u30ff\u3400-\u9fff"
+_NOTE = r"\[\d{1,3}\]"  # a reference to one
+_SMILEY = r"\s[:;]-?[)(DP](?=\s|\Z)"
+# Possessive quantifiers (`++`) keep the time linear in the length of any line.
+_EVENT = re.compile(
+    rf"""
+    (?P<bracket> [{re.escape("".join(_BRACKETS))}] )
+    | (?P<wide>
+        (?: [{_WIDE}] | ．(?![0-9０-９]) ) [!?{_WIDE}]*+
+        | (?<=[{_JAPANESE}]) [!?]++ (?=[{_JAPANESE}])
+      )
+      (?: [{_WIDE_CLOSERS}”’"'»)\]] | {_NOTE} | （[笑泣汗]） )*+ \s*+
+    | (?P<narrow> [{_NARROW}]++ (?: \s [{_NARROW}]++ (?=[\s"'”»)\]] | \Z) )*+ )
+      (?: ["'”’»›“‘«)\]\}}*{_WIDE_CLOSERS}] | \s »(?=[\s.,;:)] | \Z) | {_NOTE} | {_SMILEY} )*+
+      (?: \s++ | \Z )
+    | [{_NARROW}]++  # ends nothing; taken whole, or each of its stops would be tried again
+    """,
+    re.VERBOSE,
+)
+_OPENERS = r"""\s"'“”‘’„‚«»‹›(\[{¿¡*_—–•·「『（-"""
+# A sentence seldom begins so, but the rest of one whose quotation has just ended does.
+_CONTINUATION = re.compile(
+    r"(?!ところ|とても|とにかく|ともかく|とうとう|でも|では|だから|だが|だめ|もし|もう|もっと|もちろん|はい"
+    r"|はじめ|はっきり|にもかかわらず|のち|がっかり|やが)"
+    r"(?:と|って|など|なんて|[、，,]|が|を|の|は|に|だ|で|も|へ|や|か(?!れ|の))"
+)
+_QUOTING = re.compile(r"(?!ところ|とても|とにかく|ともかく|とうとう)(?:と|って|など|[、，,])")
+_WORD_BEFORE = re.compile(r"(?:(?<!\w)[^\W\d_]\.\s?)*[\w.\-’']+\Z")
+_AFTER = re.compile(rf"[{_OPENERS}]{{0,12}}(?P<word>\w{{0,30}})(?P<stop>\.?)")
+_DOTTED = re.compile(r"(?=.*\.)(?:[^\W\d_]{1,3}[.-]{1,2})+[^\W\d_]{1,3}")
+_ITEM = re.compile(r"(?:[a-z]|\d{1,2})[.)]\s")  # of a list: "1. ", "b) "
+_NUMBER = re.compile(r"[図表式]?\d{1,3}")
+_ROMAN = re.compile(r"[IVXLC]+")
+_WINDOW = 60  # characters before a full stop that are looked at
+
+
+def split_sentences(line: str, language: str = "", *, at_every_stop: bool = False) -> list[str]:
+    """Split a line into sentences, each with the white space that follows it.
+
+    Args:
+        line: any text; a line without capitals is split before lower-case letters too.
+        language: the code of its language, for abbreviations and ordinals; by default the line is
+            split as English is. Scripts without spaces need none.
+        at_every_stop: split wherever a sentence could end, also in brackets and after
+            abbreviations.
+
+    Returns:
+        The sentences, whose concatenation is the line; none if the line is empty.
+    """
+    splitter = _Splitter(line, abbreviations_of(language))
+    ends = splitter.possible_ends() if at_every_stop else splitter.ends()
+    sentences, start = [], 0
+    for end in ends:
+        sentences.append(line[start:end])
+        start = end
+    return [*sentences, line[start:]] if start < len(line) else sentences
+
+
+class _Splitter:
+    """One line, read from left to right."""
+
+    def __init__(self, line: str, words: Abbreviations) -> None:
+        self.line, self.words = line, words
+        self.cased = any(character.isupper() for character in line)
+        self.closing = _pair_brackets(line)
+
+    def possible_ends(self) -> Iterator[int]:
+        """Yield every place at which a sentence could end."""
+        for found in _EVENT.finditer(self.line):
+            if found["wide"] or found["narrow"]:
+                yield found.end()
+
+    def ends(self) -> Iterator[int]:
+        """Yield the places at which a sentence ends, white space included."""
+        first = self._first_character(0)  # of the sentence
+        bracket_end = -1  # of the outermost brackets that are a part of the sentence
+        for found in _EVENT.finditer(self.line):
+            place = found.start()
+            if found["bracket"]:
+                if place > bracket_end and self._is_part(place, first):
+                    bracket_end = self.closing[place]
+                continue
+            if not (found["wide"] or found["narrow"]):
+                continue
+            if place < bracket_end and not self._ends_with_quotation(found, bracket_end):
+                continue
+            if self._ends_here(found, first):
+                yield found.end()
+                first = self._first_character(found.end())
+
+    def _first_character(self, start: int) -> int:
+        while start < len(self.line) and self.line[start] in " \u3000\t\"'“„«":
+            start += 1
+        return start
+
+    def _is_part(self, opening: int, first: int) -> bool:
+        """Whether brackets are a part of their sentence, rather than sentences of their own."""
+        if opening not in self.closing:
+            return False
+        if opening > first:
+            return True
+        closing = self.closing[opening]
+        after = self.line[closing + 1 : closing + 13].lstrip()
+        if self.line[opening] in _QUOTES:
+            stands_alone = not after or self.line[closing - 1] in _WIDE
+            return not stands_alone or bool(_CONTINUATION.match(after))
+        return self.line[closing - 1] not in _NARROW + _WIDE
+
+    def _ends_with_quotation(self, found: re.Match[str], bracket_end: int) -> bool:
+        """Whether a sentence may end with the quotation that is a part of it."""
+        closes = self.line[bracket_end] in "」』" and found.end() > bracket_end
+        return closes and self.line[found.end() : found.end() + 1] not in tuple(_QUOTES)
+
+    def _ends_here(self, found: re.Match[str], first: int) -> bool:
+        after = _AFTER.match(self.line, found.end())
+        assert after is not None
+        if found.end() == len(self.line):
+            return True
+        if found["wide"]:
+            return self._wide_stop_ends(found, first)
+        word = after["word"]
+        if _ITEM.match(self.line, first) and _ITEM.match(self.line, found.end()):
+            return True
+        # "iPhone" begins sentences, "and" does not.
+        if self.cased and word[:1].islower() and not any(c.isupper() for c in word):
+            return False
+        if found["narrow"] != ".":
+            return True
+        if found[0].rstrip() != ".":
+            return True  # a quotation or brackets end with it
+        return self._word_ends(first, found.start(), after)
+
+    def _wide_stop_ends(self, found: re.Match[str], first: int) -> bool:
+        """Whether a stop in a script without spaces ends a sentence: not in "行け！と叫んだ"."""
+        whole = found[0].rstrip()
+        if found["wide"] == "．" and _is_number(self.line[first : found.start()][:9]):
+            return False  # "１．箱を開ける。"
+        if whole != found[0] or (whole == found["wide"] and whole[0] in "。｡．"):
+            return True
+        continuation = _QUOTING if whole == found["wide"] else _CONTINUATION
+        return not continuation.match(self.line, found.end())
+
+    def _word_ends(self, first: int, stop: int, after: re.Match[str]) -> bool:
+        """Whether the word before a full stop ends its sentence."""
+        following, is_abbreviated = after["word"], bool(after["stop"])
+        starts = following.lower() in self.words.starters and not (
+            len(following) == 1 and is_abbreviated
+        )
+        window = self.line[max(0, stop - _WINDOW) : stop]
+        *_, before, token = ["", *window.split()] if window[-1:].strip() else ["", "", ""]
+        if not token or any(sign in token for sign in "/@=%"):
+            return True
+        match = _WORD_BEFORE.search(window)
+        word = re.sub(r"\.\s", ".", match[0]).strip("'’-") if match else ""
+        if first + len(word) >= stop and _is_number(word):
+            return False  # "1. Open the box."
+        number_follows = following[:1].isdigit() or bool(_ROMAN.fullmatch(following))
+        last = re.split("[.'’]", word)[-1]
+        if last.lower() in self.words.before_number and number_follows and not starts:
+            return False
+        if _is_number(word) and before.rstrip(".").lower() in self.words.before_number:
+            return True
+        if word in self.words.never or word.lower() in self.words.never:
+            return False
+        if word.lower() in self.words.lists_end:
+            return not number_follows
+        is_initial = len(word) == 1 and word.isalpha()
+        if is_initial and word.islower() and before[-1:].isdigit() and not is_abbreviated:
+            return True  # "5 h.", but "753 v. Chr."
+        if is_initial or _DOTTED.fullmatch(word) or word in self.words.may_end:
+            return starts
+        if self.words.ordinals and _is_number(word):
+            return starts
+        return True
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word may count or order: 12, XIV, or the letter of a list."""
+    word = word.strip()
+    is_letter = len(word) == 1 and word.isalpha()
+    return is_letter or bool(_NUMBER.fullmatch(word) or _ROMAN.fullmatch(word))
+
+
+def _pair_brackets(line: str) -> dict[int, int]:
+    """Find the closing bracket of each opening one that has one."""
+    closers = set(_BRACKETS.values())
+    pairs: dict[int, int] = {}
+    waiting: dict[str, list[int]] = {closer: [] for closer in closers}
+    for place, character in enumerate(line):
+        if character in _BRACKETS:
+            waiting[_BRACKETS[character]].append(place)
+        elif character in closers and waiting[character]:
+            pairs[waiting[character].pop()] = place
+    return pairs

@@ -1,0 +1,1 @@
+"""A server of translations: LibreTranslate's interface over trained models."""

@@ -1,0 +1,263 @@
+"""Several models against the mean of their probabilities, computed by hand."""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.ensemble import Ensemble, mean_log_probabilities
+from seq2seq.decoding.sampling import SamplingConfig
+from seq2seq.decoding.scoring import score_targets
+from seq2seq.decoding.search import length_penalty
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.errors import UserError
+from seq2seq.kernels.int8 import input_levels
+from seq2seq.model import IncrementalDecoder, Transformer
+from seq2seq.model.config import Positions
+from seq2seq.storage.checkpoint import TrainedModel, save_model
+
+MakeModel = Callable[..., Transformer]
+VOCABULARY = 7
+SOURCES = [[4, 5, 6, 3], [6, 3], [5, 5, 4, 3]]
+
+
+@pytest.fixture
+def models(make_model: MakeModel) -> list[Transformer]:
+    """Of one vocabulary and of different sizes."""
+    return [
+        make_model(vocab_size=VOCABULARY, seed=1),
+        make_model(vocab_size=VOCABULARY, seed=2, num_layers=1, d_model=12, num_heads=3),
+        make_model(vocab_size=VOCABULARY, seed=3, d_ff=20),
+    ]
+
+
+@pytest.fixture
+def trained(make_model: MakeModel, tokenizer: Tokenizer) -> list[TrainedModel]:
+    sizes = ({}, {"num_layers": 1, "d_model": 12}, {"d_ff": 20})
+    return [
+        TrainedModel(
+            make_model(vocab_size=tokenizer.vocab_size, seed=seed, **size).float(),
+            tokenizer,
+            "en",
+            "de",
+        )
+        for seed, size in enumerate(sizes)
+    ]
+
+
+@pytest.fixture
+def lines(sentences: list[str]) -> list[str]:
+    """Of many lengths."""
+    return [sentences[7 * i][: 3 * i + 4] for i in range(14)]
+
+
+def translator(models: Sequence[TrainedModel], **choices: object) -> Translator:
+    chosen = {"device": "cpu", "batch_tokens": 64, "workers": 1} | choices
+    search = chosen.pop("search", SearchConfig(max_extra_tokens=4))
+    return Translator(models, TranslationOptions(search=search, **chosen))
+
+
+@torch.no_grad()
+def log_probability(
+    models: Sequence[Transformer], source: Sequence[int], output: Sequence[int]
+) -> float:
+    """Of an output with its end symbol, from the plain models, token by token."""
+    total = 0.0
+    for i, token in enumerate(output):
+        inputs = torch.tensor([source]), torch.tensor([[2, *output[:i]]])
+        probabilities = [model(*inputs)[0, -1].softmax(0)[token].item() for model in models]
+        total += math.log(sum(probabilities) / len(models))
+    return total
+
+
+def test_beam_search_finds_the_best_outputs_by_the_mean_of_the_probabilities(
+    models: list[Transformer],
+) -> None:
+    lengths = [3, 1, 2]
+    width = max(map(len, SOURCES))
+    source = torch.tensor([ids + [0] * (width - len(ids)) for ids in SOURCES])
+    for together in (models[:1], models[:2], models):
+        ensemble = Ensemble([IncrementalDecoder(model) for model in together])
+        found = beam_search(
+            ensemble.step,
+            ensemble.begin(source),
+            torch.tensor(lengths),
+            SearchConfig(beam_size=100, nbest=4),
+            start_id=2,
+            end_id=3,
+            suppressed_ids=(0, 2),
+        )
+        for ids, longest, hypotheses in zip(SOURCES, lengths, found, strict=True):
+            outputs = [
+                (*output, 3)
+                for length in range(longest + 1)
+                for output in itertools.product((1, 4, 5, 6), repeat=length)
+            ]
+            scores = {
+                output[:-1]: log_probability(together, ids, output)
+                / length_penalty(len(output), 0.6)
+                for output in outputs
+            }
+            best = sorted(scores, key=lambda output: -scores[output])[:4]
+            assert [tuple(hypothesis.token_ids) for hypothesis in hypotheses] == best
+            for hypothesis in hypotheses:
+                expected = scores[tuple(hypothesis.token_ids)]
+                assert hypothesis.score == pytest.approx(expected, abs=1e-9)
+
+
+def test_given_targets_are_scored_by_the_mean_of_the_probabilities(
+    models: list[Transformer],
+) -> None:
+    targets = [[3], [4, 4, 6, 1, 3], [5, 3]]
+    for together in (models[:1], models[:2], models):
+        found = score_targets(together, SOURCES, targets)
+        assert [score.log_probability for score in found] == pytest.approx(
+            [log_probability(together, *pair) for pair in zip(SOURCES, targets, strict=True)],
+            abs=1e-9,
+        )
+
+
+def test_samples_have_the_scores_of_the_same_targets(
+    trained: list[TrainedModel], sentences: list[str]
+) -> None:
+    search = SamplingConfig(alpha=0.0, max_extra_tokens=2, nbest=3, seed=5)
+    samples = translator(trained, search=search).translate(sentences[:3])
+    for source, sample in zip(sentences, samples, strict=False):
+        (ids,) = trained[0].tokenizer.encode([source])
+        for candidate in sample.candidates:
+            output = [piece_id(trained[0].tokenizer, piece) for piece in candidate.pieces]
+            expected = log_probability([one.model for one in trained], [*ids, 3], [*output, 3])
+            assert candidate.score == pytest.approx(expected, abs=1e-3)
+    assert len({c.text for sample in samples for c in sample.candidates}) > 4
+
+
+def piece_id(tokenizer: Tokenizer, piece: str) -> int:
+    return tokenizer.pieces(list(range(tokenizer.vocab_size))).index(piece)
+
+
+def test_small_probabilities_do_not_underflow() -> None:
+    small = [torch.tensor([-2000.0, -1.0]), torch.tensor([-3000.0, -math.inf])]
+    expected = torch.tensor([-2000.0, -1.0]) - math.log(2)
+    torch.testing.assert_close(mean_log_probabilities(small), expected)
+    assert mean_log_probabilities([small[1], small[1]])[1] == -math.inf
+
+
+def test_a_model_and_its_copy_translate_as_the_model_alone(
+    trained: list[TrainedModel], lines: list[str]
+) -> None:
+    alone = translator(trained[:1]).translate(lines)
+    twice = translator([trained[0], copy.deepcopy(trained[0])]).translate(lines)
+    assert [one.text for one in twice] == [one.text for one in alone]
+    assert [one.score for one in twice] == pytest.approx([one.score for one in alone], abs=1e-5)
+
+
+def test_the_order_of_the_models_does_not_matter(
+    trained: list[TrainedModel], lines: list[str]
+) -> None:
+    expected = translator(trained).translate(lines)
+    alone = translator(trained[:1]).translate(lines)
+    assert sum(a.text != b.text for a, b in zip(alone, expected, strict=True)) > 5
+    for order in ((2, 1, 0), (1, 0, 2)):
+        found = translator([trained[i] for i in order]).translate(lines)
+        assert [one.text for one in found] == [one.text for one in expected]
+        scores = [one.score for one in expected]
+        assert [one.score for one in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_the_text_does_not_depend_on_the_batch_or_the_workers(
+    trained: list[TrainedModel], lines: list[str]
+) -> None:
+    expected = translator(trained, batch_tokens=1).translate(lines)
+    for choices in ({"batch_tokens": 16, "workers": 3}, {"batch_tokens": 512}):
+        found = translator(trained, **choices).translate(lines)
+        assert [one.text for one in found] == [one.text for one in expected]
+        scores = [one.score for one in expected]
+        assert [one.score for one in found] == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_low_precision_keeps_the_scores_close(
+    trained: list[TrainedModel], lines: list[str], precision: str
+) -> None:
+    if precision == "int8":
+        try:
+            input_levels()
+        except UserError:
+            pytest.skip("no eight-bit products here")
+    pairs = lines, lines[::-1]
+    exact = translator(trained).log_probabilities(*pairs)
+    low = translator(trained, precision=precision)
+    found = low.log_probabilities(*pairs)
+    differences = [
+        abs(a.log_probability - b.log_probability) for a, b in zip(exact, found, strict=True)
+    ]
+    assert 0 < max(differences) < 0.02 * max(-score.log_probability for score in exact)
+    texts = [one.text for one in translator(trained).translate(lines)]
+    same = [a == b.text for a, b in zip(texts, low.translate(lines), strict=True)]
+    assert sum(same) > len(lines) / 2
+
+
+def test_the_shortest_table_of_positions_bounds_an_ensemble(
+    trained: list[TrainedModel], make_model: MakeModel, tokenizer: Tokenizer
+) -> None:
+    model = make_model(
+        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
+    )
+    learned = TrainedModel(model.float(), tokenizer, "en", "de")
+    for together in ([learned, trained[0]], [trained[0], learned]):
+        (translation,) = translator(together).translate(["the long road home " * 9])
+        assert translation.source_truncated
+        assert len(translation.candidates[0].pieces) < 20
+
+
+def test_one_model_that_predicts_nan_is_an_error(trained: list[TrainedModel]) -> None:
+    with torch.no_grad():
+        trained[1].model.embedding.weight.fill_(math.nan)
+    with pytest.raises(UserError, match="NaN"):
+        translator(trained).translate(["a man"])
+    with pytest.raises(UserError, match="NaN"):
+        translator(trained).log_probabilities(["a man"], ["a man"])
+
+
+def test_models_that_can_not_translate_together_are_named(
+    trained: list[TrainedModel], make_model: MakeModel, sentences: list[str], tmp_path: Path
+) -> None:
+    other = Tokenizer.train(sentences[:50], TokenizerConfig(vocab_size=60))
+    model = trained[0].model
+    folders = [tmp_path / name for name in ("first", "second", "tokenizer", "direction")]
+    for folder, one in zip(
+        folders,
+        (
+            *trained[:2],
+            TrainedModel(model, other, "en", "de"),
+            TrainedModel(model, trained[0].tokenizer, "de", "en"),
+        ),
+        strict=True,
+    ):
+        save_model(folder, one)
+    first, second, tokenizer, direction = folders
+    assert len(Translator.load([first, str(second)]).models) == 2
+    with pytest.raises(UserError, match=f"{tokenizer}: another tokenizer than {first}: "):
+        Translator.load([first, second, tokenizer])
+    with pytest.raises(UserError, match=f"{direction}: translates from de to en, {first} from en"):
+        Translator.load([first, direction])
+    link = tmp_path / "link"
+    link.symlink_to(first)
+    with pytest.raises(UserError, match=f"{first}: the same model is given twice"):
+        Translator.load([first, second, link])
+    with pytest.raises(UserError, match="model 2: another tokenizer than model 1"):
+        Translator([trained[0], TrainedModel(model, other, "en", "de")])
+    with pytest.raises(ValueError, match="give at least one"):
+        Translator.load([])
+
+
+def test_attention_is_that_of_one_model(trained: list[TrainedModel]) -> None:
+    assert translator(trained[:1]).attention("a man", "the sea").cross.ndim == 4
+    with pytest.raises(UserError, match="not of an ensemble"):
+        translator(trained).attention("a man", "the sea")

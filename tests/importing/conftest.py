@@ -1,0 +1,131 @@
+"""Folders as `transformers` writes them, with random weights and vocabularies of any order."""
+
+import io
+import json
+import random
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+
+REAL = Path(__file__).parents[3] / "shared" / "data" / "opus-mt"
+
+
+class MarianFolder(NamedTuple):
+    """A folder and the model that was saved in it, in float64."""
+
+    path: Path
+    model: Any
+
+
+def train_spm(sentences: list[str], size: int) -> bytes:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@pytest.fixture(scope="session")
+def spm_models(sentences: list[str]) -> tuple[bytes, bytes]:
+    """SentencePiece models of two languages, as Marian's users train them."""
+    everyday = Path(__file__).parents[2] / "data" / "everyday"
+    german = sorted(set("äöüß „so“ – “it” ‘is’ Größe".split())) * 3
+    return train_spm(sentences, 60), train_spm([s[::-1] for s in sentences] + german, 70)
+
+
+def table(models: tuple[bytes, ...], extra: tuple[str, ...], seed: int) -> dict[str, int]:
+    """The union of the pieces with ids in any order, three ordinary pieces missing."""
+    pieces = {"</s>", "<unk>", "<pad>", *extra}
+    for model in models:
+        processor = SentencePieceProcessor(model_proto=model)
+        pieces |= {processor.id_to_piece(i) for i in range(3, processor.get_piece_size())}
+    shuffled = sorted(pieces - {"▁a", "e", "▁t"})
+    random.Random(seed).shuffle(shuffled)
+    return {piece: i for i, piece in enumerate(shuffled)}
+
+
+MakeFolder = Callable[..., MarianFolder]
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
+    """Save a random `MarianMTModel`; nothing in it is zero that need not be."""
+
+    def make(
+        *,
+        name: str = "marian",
+        separate: bool = False,
+        pieces: tuple[str, ...] = (">>por<<", ">>pob<<"),
+        seed: int = 1,
+        **choices: Any,
+    ) -> MarianFolder:
+        source, target = spm_models
+        if separate:
+            vocabulary, own = table((source,), (), seed), table((target,), (), seed + 1)
+            controls = ("</s>", "<unk>", "<pad>")
+            for one in (vocabulary, own):  # ids that both sides share
+                for place, control in enumerate(controls, start=4):
+                    other = next(p for p, i in one.items() if i == place)
+                    one[other], one[control] = one[control], place
+        else:
+            vocabulary = own = table((source, target), pieces, seed)
+        settings: dict[str, Any] = {
+            "vocab_size": len(vocabulary),
+            "decoder_vocab_size": len(own),
+            "d_model": 16,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 24,
+            "decoder_ffn_dim": 24,
+            "activation_function": "swish",
+            "scale_embedding": True,
+            "pad_token_id": own["<pad>"],
+            "eos_token_id": own["</s>"],
+            "decoder_start_token_id": own["<pad>"],
+            "forced_eos_token_id": None,
+            "max_position_embeddings": 128,
+            "share_encoder_decoder_embeddings": not separate,
+            "attn_implementation": "eager",
+        }
+        config = transformers.MarianConfig(**(settings | choices))
+        torch.manual_seed(seed)
+        model = transformers.MarianMTModel(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.2)
+            model.final_logits_bias.normal_()
+            model.final_logits_bias[0, own["<pad>"]] = 0.0
+            for matrix in {model.get_input_embeddings(), model.model.decoder.embed_tokens}:
+                matrix.weight[own["<pad>"]] = 0.0  # as in every trained model
+        folder = tmp_path / name
+        model.generation_config.update(
+            bad_words_ids=[[own["<pad>"]]], num_beams=1, forced_eos_token_id=None
+        )
+        model.save_pretrained(folder)
+        (folder / "source.spm").write_bytes(source)
+        (folder / "target.spm").write_bytes(target)
+        (folder / "vocab.json").write_text(json.dumps(vocabulary))
+        if separate:
+            (folder / "target_vocab.json").write_text(json.dumps(own))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"source_lang": "en", "target_lang": "pt", "separate_vocabs": separate})
+        )
+        return MarianFolder(folder, model.double())
+
+    return make

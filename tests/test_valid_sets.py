@@ -1,0 +1,200 @@
+"""Several validation sets: each with its own figures, and one of them selects the best model."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from seq2seq.cli.fidelity import compose_config
+from seq2seq.config import Config
+from seq2seq.data.corpus import DataConfig
+from seq2seq.errors import UsageError, UserError
+from seq2seq.evaluation.validation import Validation
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.distributed import World
+from seq2seq.training.recorder import draw_learning_curve
+from seq2seq.training_run import TrainingRun, run_training
+from tests.toy import reversing, toy_config
+
+
+@pytest.fixture(scope="module")
+def plain(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return toy_config(tmp_path_factory.mktemp("corpus"), sentences)
+
+
+@pytest.fixture(scope="module")
+def several(plain: Config, sentences: list[str]) -> Config:
+    """The same training, which is also validated on `news`."""
+    assert plain.cache is not None
+    news = reversing(Path(plain.cache).parent, "news", sentences[10:20])
+    return replace(plain, data=replace(plain.data, valid_sets={"news": news}))
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
+    chosen = replace(config, resume=resume, training=replace(config.training, **training))
+    assert run_training(chosen, folder, "", World()) == 0
+
+
+def validations(folder: Path) -> list[dict[str, float]]:
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if "valid/loss" in record]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *bleus: tuple[float, float]) -> None:
+    """Let validations have these BLEUs, on the main set and on `news`."""
+    scores: Iterator[tuple[float, float]] = iter(bleus)
+
+    def validate(run: TrainingRun, model: object) -> Validation:
+        main, news = next(scores)
+        return Validation(1.0, main, {"news": Validation(1.0, news)})
+
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+
+
+def best_step(folder: Path) -> int:
+    newest = max((folder / "checkpoints").iterdir())
+    progress = json.loads((newest / "validated.json").read_text())["progress"]
+    return int(progress["best_step"])
+
+
+def test_each_set_has_the_figures_that_it_has_as_the_main_set(
+    plain: Config, several: Config, tmp_path: Path
+) -> None:
+    data = replace(plain.data, valid=several.data.valid_sets["news"])
+    train(several, tmp_path / "both")
+    train(plain, tmp_path / "plain")
+    train(replace(plain, data=data), tmp_path / "news")
+    both, main, news = (validations(tmp_path / name) for name in ("both", "plain", "news"))
+    assert len(both) == 4
+    for record, of_main, of_news in zip(both, main, news, strict=True):
+        for name in ("loss", "perplexity", "bleu"):
+            assert record[f"valid/{name}"] == of_main[f"valid/{name}"]
+            assert record[f"valid/news/{name}"] == of_news[f"valid/{name}"]
+        mean = (of_main["valid/bleu"] + of_news["valid/bleu"]) / 2
+        assert record["valid/mean/bleu"] == pytest.approx(mean)
+    models = [tmp_path / name / "best" / "model.safetensors" for name in ("both", "plain")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+@pytest.mark.parametrize(("select", "best"), [("valid", 2), ("news", 3), ("mean", 4)])
+def test_the_chosen_set_selects_the_best_model(
+    several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: str, best: int
+) -> None:
+    mean_of_checkpoints = (0.0, 0.0)
+    scripted(monkeypatch, (1, 1), (9, 0), (0, 9), (6, 6), mean_of_checkpoints)
+    train(several, tmp_path, select=select)
+    assert best_step(tmp_path) == best
+    weights = [tmp_path / name for name in ("best", f"checkpoints/step_{best:08d}")]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in weights)
+    assert first == second
+
+
+def test_a_mean_of_checkpoints_is_kept_by_the_set_that_selects(
+    several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, *[(9, 1)] * 4, (0, 1))
+    train(several, tmp_path, select="news")
+    assert (tmp_path / "averaged").is_dir()
+
+
+def test_a_set_can_be_added_to_a_training_that_is_resumed(
+    plain: Config, several: Config, tmp_path: Path
+) -> None:
+    train(plain, tmp_path / "resumed", max_steps=2)
+    train(several, tmp_path / "resumed", resume=True)
+    train(plain, tmp_path / "whole")
+    models = [
+        tmp_path / name / "checkpoints" / "step_00000004" / "model.safetensors"
+        for name in ("resumed", "whole")
+    ]
+    assert models[0].read_bytes() == models[1].read_bytes()
+    assert ["valid/news/bleu" in record for record in validations(tmp_path / "resumed")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("select", ["news", "mean"])
+def test_a_resumed_training_selects_as_it_did_before(
+    several: Config, sentences: list[str], tmp_path: Path, select: str
+) -> None:
+    train(several, tmp_path, select=select, max_steps=1)
+    with pytest.raises(UserError, match=rf"trained with select='{select}', now None"):
+        train(several, tmp_path, resume=True, max_steps=2)
+    other = reversing(tmp_path, "other", sentences[5:15])
+    changed = replace(several, data=replace(several.data, valid_sets={"news": other}))
+    with pytest.raises(UserError, match=r"trained with valid_sets='news [0-9a-f]{16}', now"):
+        train(changed, tmp_path, resume=True, select=select, max_steps=2)
+    train(several, tmp_path, resume=True, select=select, max_steps=2)
+    assert len(validations(tmp_path)) == 2
+
+
+def test_a_training_pair_in_a_set_is_warned_about(
+    several: Config, sentences: list[str], tmp_path: Path
+) -> None:
+    seen = reversing(tmp_path, "seen", [*sentences[10:20], sentences[30]])
+    config = replace(several, data=replace(several.data, valid_sets={"seen": seen}))
+    for _ in range(2):  # made, and read from the cache
+        assert TrainingRun(config, tmp_path, World()).data.warnings == [
+            "1 of 11 different valid_sets.seen pairs are training pairs too: scores on"
+            " valid_sets.seen will be too high"
+        ]
+
+
+def test_the_learning_curve_has_a_line_for_each_set(tmp_path: Path) -> None:
+    records = [
+        {"step": step, "valid/loss": 1.0, "valid/bleu": 2.0, "valid/news/bleu": 3.0}
+        for step in (1, 2)
+    ]
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        draw_learning_curve(records, tmp_path / "curve.svg")
+    assert ">news<" in (tmp_path / "curve.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.valid_sets.news.sorce=a", "did you mean data.valid_sets.news.source"),
+        ("data.valid_set.news.source=a", "did you mean data.valid_sets.NAME.source"),
+        ("data.valid_sets.news=a", "give data.valid_sets.NAME.KEY=VALUE"),
+        ("data.valid_sets.source=a", "give data.valid_sets.NAME.KEY=VALUE"),
+        ("data.valid_sets..source=a", "give data.valid_sets.NAME.KEY=VALUE"),
+        ("data.valid_sets.a/b.source=a", "give data.valid_sets.NAME.KEY=VALUE"),
+        ("data.valid_sets=3", "Cannot assign int"),
+        ("data.valid_sets.mean.source=a", "other than valid and mean"),
+        ("training.select=news", "no such validation set; choose valid, or add"),
+    ],
+)
+def test_a_wrong_override_is_refused(override: str, message: str) -> None:
+    with pytest.raises((UsageError, UserError), match=message) as error:
+        compose_config([override])
+    assert "\n" not in str(error.value)
+
+
+def test_an_override_names_a_set_whose_files_stand_as_typed() -> None:
+    words = ["data.valid_sets.news.source=12", "data.valid_sets.news.target=a, b.de"]
+    found = compose_config([*words, "training.select=news"]).data.valid_sets
+    assert (found["news"].source, found["news"].target) == ("12", "a, b.de")
+
+
+def test_a_set_without_text_is_refused_by_its_key(several: Config, tmp_path: Path) -> None:
+    half = replace(several.data.valid_sets["news"], target=None)
+    data: DataConfig = replace(several.data, valid_sets={"news": half})
+    with pytest.raises(UserError, match=r"give data\.valid_sets\.news\.target=FILE"):
+        TrainingRun(replace(several, data=data), tmp_path, World())
+    (tmp_path / "empty").touch()
+    (tmp_path / "nothing").touch()
+    empty = replace(half, source=str(tmp_path / "empty"), target=str(tmp_path / "nothing"))
+    data = replace(several.data, valid_sets={"news": empty})
+    with pytest.raises(UserError, match="is empty; validation needs pairs"):
+        TrainingRun(replace(several, data=data), tmp_path, World())
+
+
+def test_a_selection_without_its_set_is_refused() -> None:
+    with pytest.raises(UserError, match=r"training\.select=mean"):
+        Config(training=TrainingConfig(select="mean"))

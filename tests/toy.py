@@ -1,0 +1,49 @@
+"""A toy corpus and the configuration of a training on it that takes a second."""
+
+from pathlib import Path
+
+from seq2seq.config import Config
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.model import TransformerConfig
+from seq2seq.training.config import TrainingConfig
+
+
+def two_files(folder: Path, name: str, sources: list[str], targets: list[str]) -> dict[str, str]:
+    """Write both sides of a corpus, and return their paths by side."""
+    paths = {side: folder / f"{name}.{side}" for side in ("source", "target")}
+    for path, lines in zip(paths.values(), (sources, targets), strict=True):
+        path.write_text("".join(line + "\n" for line in lines))
+    return {side: str(path) for side, path in paths.items()}
+
+
+def reversing(folder: Path, name: str, sources: list[str]) -> SplitConfig:
+    """Write a corpus whose targets are the sources, read backwards."""
+    return SplitConfig(**two_files(folder, name, sources, [line[::-1] for line in sources]))
+
+
+def toy_config(folder: Path, sentences: list[str]) -> Config:
+    """Return a training of four steps on `sentences`, with a checkpoint after each of them."""
+    return Config(
+        data=DataConfig(
+            train=reversing(folder, "train", sentences[20:]),
+            valid=reversing(folder, "valid", sentences[:10]),
+            tokenizer=TokenizerConfig(vocab_size=60),
+        ),
+        model=TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.3),
+        training=TrainingConfig(
+            source_tokens=200,
+            target_tokens=200,
+            micro_batch_tokens=200,
+            max_steps=4,
+            warmup_steps=4,
+            checkpoint_steps=1,
+            checkpoint_minutes=None,
+            average_checkpoints=2,
+        ),
+        search=SearchConfig(beam_size=2, max_extra_tokens=3),
+        cache=str(folder / "cache"),
+        device="cpu",
+        precision="fp32",
+    )
