@@ -37,6 +37,10 @@ class Config:
     """The folder of the run; made from data, model and date if not given."""
     resume: bool = False
     """Resume the run in run_dir."""
+    init_from: str | None = None
+    """Run or model folder to start from: its weights, tokenizer and sizes are taken over."""
+    init_sha256: str | None = None
+    """Sum of that model's manifest; recorded by the training, and checked if given."""
     cache: str | None = None
     """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
     seed: int = 1
@@ -53,8 +57,11 @@ class Config:
 
         Raises:
             UserError: if the seed is negative or needs more than 63 bits, heartbeat_timeout is not
-                positive and finite, or training.select names no validation set.
+                positive and finite, training.select names no validation set, or init_sha256 stands
+                without init_from.
         """
+        if self.init_sha256 is not None and self.init_from is None:
+            raise UserError("init_sha256 is the sum of a model: give init_from=MODEL")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be at least 0 and below 2^63")
         if not 0 < self.heartbeat_timeout < math.inf:

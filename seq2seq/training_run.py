@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from seq2seq.data.checks import check_lengths
 from seq2seq.data.corpus import SentencePair
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
 from seq2seq.errors import UserError
@@ -22,6 +23,7 @@ from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
+from seq2seq.parent import DROPOUTS, load_parent
 from seq2seq.run_folder import reserved
 from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
@@ -41,8 +43,8 @@ from seq2seq.storage.checkpoint import (
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
-from seq2seq.training.optimizer import risky_start
-from seq2seq.training.recorder import NullRecorder, RunRecorder
+from seq2seq.training.optimizer import risky_start, start_moments
+from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
 from seq2seq.training.run_state import RunState, Setting
 from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.trainer import DivergenceError, Trainer
@@ -50,7 +52,6 @@ from seq2seq.training.trainer import DivergenceError, Trainer
 logger = logging.getLogger("seq2seq")
 
 _FINISHED, _AVERAGED = "finished.json", "averaged"
-_DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -88,6 +89,8 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         run.describe()
         # A failure so far leaves no folder behind.
         world.on_main(lambda: run.open_folder(yaml, log_file))
+        if before is None:
+            run.enter_parent()
         run.fit()
         if run.trainer.signal is not None:
             logger.info(
@@ -114,7 +117,8 @@ class TrainingRun:
         self.world = world
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
-        self.data = _prepare(config, world)
+        self.parent = None if config.init_from is None else load_parent(config, folder)
+        self.data = _prepare(config, world, None if self.parent is None else self.parent.tokenizer)
         if config.model.positions is Positions.learned:
             limit = config.model.max_learned_positions
             check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
@@ -126,6 +130,8 @@ class TrainingRun:
         """The checkpoint that was restored or saved last."""
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
+        if self.parent is not None:
+            model.load_state_dict(self.parent.model.state_dict())
         self.trainer = Trainer(
             model,
             config.training.batching(self.data.train, seed=config.seed, devices=world.size),
@@ -135,12 +141,14 @@ class TrainingRun:
             seed=config.seed,
             world=world,
         )
+        if self.parent is not None:
+            start_moments(self.trainer.optimizer)
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
         config = self.config
         model = config.model.settings()
-        changeable: dict[str, Setting] = {name: model.pop(name) for name in _DROPOUTS}
+        changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
         changeable |= {
             "warmup_steps": config.training.warmup_steps,
             "learning_rate_scale": config.training.learning_rate_scale,
@@ -242,6 +250,19 @@ class TrainingRun:
         log_file.write_to(self.folder / "train.log")
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)
+
+    def enter_parent(self) -> None:
+        """Make the model of `init_from`, if there is one, the first candidate for the best model.
+
+        It is saved as step 0, and the training begins with its validation.
+
+        Raises:
+            UserError: if the folder can't be written.
+        """
+        if self.parent is None:
+            return
+        self.trainer.progress.validation_pending = True
+        self.world.on_main(self.save)
 
     def fit(self) -> None:
         """Train, with everything recorded in the folder.
@@ -347,19 +368,31 @@ class TrainingRun:
             else:
                 remove_folder(self.folder / _AVERAGED)  # of an earlier end, if any
                 logger.info(f"{result}, below the best: not kept")
+        if self.parent is not None:
+            self._log_gain()
         finished = {"step": progress.step, "ended": progress.ended}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+    def _log_gain(self) -> None:
+        """Log the validations of the parent and of the best model."""
+        with suppress(UserError):  # metrics that can't be written end no training
+            records = {
+                r["step"]: r for r in read_metrics(self.folder / METRICS) if "valid/loss" in r
+            }
+            for name, step in (("before", 0), ("best", self.trainer.progress.best_step)):
+                if step in records:
+                    logger.info(f"{name} (step {step}): {describe_validation(records[step])}")
 
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)
         return TrainedModel(model, self.data.tokenizer, *languages)
 
 
-def _prepare(config: Config, world: World) -> PreparedData:
+def _prepare(config: Config, world: World, tokenizer: Tokenizer | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
     cache = _user_cache() if config.cache is None else Path(config.cache)
-    data = world.main_first(lambda: prepare(config.data, cache, logger.info))
+    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     return data

@@ -183,4 +183,13 @@ def test_the_papers_recipes(
 
 def test_the_files_are_all_in_known_groups() -> None:
     groups = {path.parent.name for path in Path(config_path()).rglob("*.yaml")}
-    assert groups == {"conf", "data", "model", "schedule", "variant", "table3", "paper"}
+    assert groups == {
+        "conf",
+        "data",
+        "model",
+        "schedule",
+        "variant",
+        "table3",
+        "paper",
+        "experiment",
+    }

@@ -1,8 +1,9 @@
 """`seq2seq serve`: a server of translations."""
 
 import argparse
+import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
     add_beam_options(parser)
+    parser.add_argument(
+        "--no-sentences",
+        dest="sentences",
+        action="store_false",
+        help="give the model each line as a whole, not sentence by sentence",
+    )
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
@@ -61,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=int, metavar="S", help="seconds for an answer (default 60)"
     )
     limits.add_argument(
-        "--grace", type=int, default=30, metavar="S", help="seconds to finish after SIGTERM"
+        "--grace", type=int, metavar="S", help="seconds to finish after SIGTERM (default 30)"
     )
     limits.add_argument(
         "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
@@ -91,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it.
 
     Raises:
-        UsageError: if --languages does not fit the models.
+        UsageError: if --languages does not fit the models, or a host or an origin is malformed.
         UserError: if a model or the file of keys can't be read, the address is taken, a value is
             out of range, or what the server needs is not installed.
     """
@@ -102,49 +109,68 @@ def run(arguments: argparse.Namespace) -> int:
         from seq2seq.serving.server import listen
         from seq2seq.serving.server import run as serve
     except ModuleNotFoundError as error:
-        raise UserError(f"the server needs {error.name}: pip install 'seq2seq[serve]'") from None
+        package = (error.name or "").partition(".")[0]
+        raise UserError(f"the server needs {package}: pip install 'seq2seq[serve]'") from None
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.serving.guard import is_loopback
     from seq2seq.serving.metrics import Metrics
     from seq2seq.serving.service import Service
 
+    _check_access(arguments)
     limits = _limits(arguments)
     keys = _read_keys(arguments.api_key_file)
-    opened = listen(arguments.host, arguments.port)
-    models = _load(arguments)
-    retain_freed_memory()
-    metrics = Metrics()
-    service = Service(models, limits, metrics)
-    local = is_loopback(arguments.host)
-    hosts = {name.lower() for name in (arguments.host, *arguments.allow_host)}
-    if local:
-        hosts |= {"localhost", "127.0.0.1", "[::1]"}
-    app = make_app(
-        service,
-        limits,
-        metrics,
-        keys=keys,
-        hosts=hosts if local or arguments.allow_host else None,
-        origins=arguments.allow_origin,
-        page=not arguments.no_page,
-    )
-    name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    pairs = ", ".join(f"{source} -> {target}" for source, target in service.models)
-    print(
-        f"seq2seq: http://{name}:{opened.getsockname()[1]} translates {pairs} (LibreTranslate's"
-        " interface); stop with Ctrl-C",
-        file=sys.stderr,
-    )
-    if not local and not keys:
+    with listen(arguments.host, arguments.port) as opened:
+        metrics = Metrics()
+        service = Service(_load(arguments), limits, metrics)
+        retain_freed_memory()
+        local = is_loopback(arguments.host)
+        app = make_app(
+            service,
+            limits,
+            metrics,
+            keys=keys,
+            hosts=_hosts(arguments, local),
+            origins=arguments.allow_origin,
+            page=not arguments.no_page,
+        )
+        name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        pairs = ", ".join(f"{source} -> {target}" for source, target in service.models)
         print(
-            "seq2seq: whoever reaches this address can use it: --api-key-file, or a proxy that"
-            " asks for a password, restricts that",
+            f"seq2seq: http://{name}:{opened.getsockname()[1]} translates {pairs} (LibreTranslate's"
+            " interface); stop with Ctrl-C",
             file=sys.stderr,
         )
-    serve(app, opened, grace=arguments.grace)
+        if not local and not keys:
+            print(
+                "seq2seq: whoever reaches this address can use it: --api-key-file, or a proxy that"
+                " asks for a password, restricts that",
+                file=sys.stderr,
+            )
+        serve(app, opened, grace=limits.grace)
     service.close()
     print("seq2seq: stopped", file=sys.stderr)
     return 0
+
+
+def _hosts(arguments: argparse.Namespace, local: bool) -> set[str] | None:
+    """Return the host names that requests may give; None if they may give any."""
+    if not local and not arguments.allow_host:
+        return None
+    names = {name.lower() for name in (arguments.host, *arguments.allow_host)}
+    return names | {"localhost", "127.0.0.1", "[::1]"} if local else names
+
+
+def _check_access(arguments: argparse.Namespace) -> None:
+    from seq2seq.errors import UsageError
+
+    for origin in arguments.allow_origin:
+        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
+            raise UsageError(
+                f"--allow-origin {origin}: write SCHEME://HOST or SCHEME://HOST:PORT, no path"
+            )
+    for name in arguments.allow_host:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise UsageError(f"--allow-host {name}: write the name alone, no scheme, no port")
 
 
 def _limits(arguments: argparse.Namespace) -> "Limits":
@@ -167,8 +193,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
     models = []
-    options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
+        options = translation_options(arguments)
         trained = load_model(find_model(Path(run)))
         languages = (trained.source_language, trained.target_language)
         if pair is not None:
@@ -176,6 +202,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
+            options = replace(options, source_language=source)
         models.append(Model(run, languages, Translator(trained, options)))
     return models
 

@@ -14,6 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seq2seq.cli.inheritance import inherit
 from seq2seq.cli.overrides import (
     check_command_line,
     config_path,
@@ -24,6 +25,7 @@ from seq2seq.cli.overrides import (
 )
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
+from seq2seq.parent import describe_parent
 from seq2seq.training.distributed import World
 from seq2seq.training_run import run_training
 
@@ -80,6 +82,10 @@ def _run_application(world: World) -> list[int]:
             with world.process_group():
                 config = to_config(chosen)
                 folder = world.on_main(lambda: _run_folder(config))
+                if config.init_from is not None:
+                    parent = world.on_main(lambda: describe_parent(config, folder))
+                    inherit(chosen, parent, HydraConfig.get().overrides.task)
+                    config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
                 exit_codes.append(run_training(config, folder, yaml, world))
         except Exception as error:
@@ -102,6 +108,8 @@ def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExi
 def _run_folder(config: Config) -> Path:
     """Return the given folder, or one named after data, model and date."""
     application = HydraConfig.get()
+    if application.runtime.choices["experiment"] == "finetune" and config.init_from is None:
+        raise UsageError("experiment=finetune goes on from a model: give init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
         # Overrides that differ between runs were typed as a list or a glob, not as they are here.
         swept = [item for item in application.overrides.task if item not in sys.argv]

@@ -1,6 +1,6 @@
 """Checks of a parallel corpus, made while it is read: alignment, and overlap of its splits."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.corpus import DataConfig, SentencePair, Split, locate, read_pairs
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
@@ -18,6 +18,9 @@ _WINDOW_PAIRS = 1000
 _SMALLEST_WINDOW = 200
 _LOWEST_CORRELATION = 0.3
 _ALARMING_SHARE = 0.01
+_ALARMING_UNKNOWN = 0.0001
+_MOST_UNKNOWN = 0.05
+_EXAMPLES = 5
 
 
 @dataclass
@@ -118,6 +121,45 @@ class TrainTestOverlap:
             f"{len(self._shared):,} of {len(self._held_out):,} different {self.split} pairs are"
             f" training pairs too: scores on {self.split} will be too high"
         ]
+
+
+@dataclass
+class UnknownCharacters:
+    """Count the characters of a text that the tokenizer of a trained model does not know."""
+
+    tokenizer: Tokenizer
+    characters: int = 0
+    unknown: int = 0
+    examples: dict[str, None] = field(default_factory=dict)
+    """The first different pieces of such characters."""
+
+    def count(self, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
+        """Count the characters of texts, given with their token ids."""
+        for text, token_ids in zip(texts, encoded, strict=True):
+            self.characters += len(text)
+            if UNKNOWN_ID in token_ids:
+                pieces = self.tokenizer.unknown_pieces(text)
+                self.unknown += sum(map(len, pieces))
+                if len(self.examples) < _EXAMPLES:
+                    self.examples |= dict.fromkeys(pieces)
+
+    def warnings(self) -> list[str]:
+        """Describe the unknown characters in one line, if they matter.
+
+        Raises:
+            UserError: if there are so many that the model can't learn from the text.
+        """
+        share = self.unknown / max(self.characters, 1)
+        examples = ", ".join(list(self.examples)[:_EXAMPLES])
+        found = (
+            f"{share:.2%} of the training text are characters that the model of init_from does not"
+            f" know ({examples})"
+        )
+        if share > _MOST_UNKNOWN:
+            raise UserError(
+                f"{found}: it was made for other text; start from another model, or train a new one"
+            )
+        return [found] if share > _ALARMING_UNKNOWN else []
 
 
 def check_lengths(

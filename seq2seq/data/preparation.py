@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap
+from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
@@ -123,7 +123,9 @@ class PreparedData:
     warnings: list[str]
 
 
-def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
+def prepare(
+    config: DataConfig, cache: Path, report: Report, tokenizer: Tokenizer | None = None
+) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split and the tokenizer's sample, not with the training split.
@@ -132,16 +134,17 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         config: the corpus.
         cache: folder of prepared corpora, each in a folder of its own.
         report: called with each line of progress and each warning.
+        tokenizer: of a trained model; a new one is learned from the training pairs if not given.
 
     Raises:
-        UserError: if the text can't be used or changes meanwhile, or the cache folder can't be
-            written.
+        UserError: if the text can't be used or changes meanwhile, the tokenizer does not know its
+            characters, or the cache folder can't be written.
     """
     held_out = [f"valid_sets.{name}" for name in config.valid_sets]
     held_out += ["test"] if is_configured(config, "test") else []
     digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
-    folder = Path(cache).expanduser() / _digest(config)
+    folder = Path(cache).expanduser() / _digest(config, tokenizer)
     prepared = _open(folder)
     if prepared is not None:
         report(f"data: reusing {folder}")
@@ -149,7 +152,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
         if folder.exists():
             report(f"data: {folder} is damaged and is made again")
         try:
-            _build(config, folder, changes, report)
+            _build(config, folder, changes, report, tokenizer)
         except OSError as error:
             raise UserError(
                 f"{folder}: can't be written: {error.strerror or error};"
@@ -169,7 +172,7 @@ def prepare(config: DataConfig, cache: Path, report: Report) -> PreparedData:
     return prepared
 
 
-def _digest(config: DataConfig) -> str:
+def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
     """Digest the text of both splits and every setting that shapes the result."""
     content = {
         "format": FORMAT_VERSION,
@@ -177,7 +180,9 @@ def _digest(config: DataConfig) -> str:
         "valid": fingerprint(config, "valid"),
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer),
+        "tokenizer": asdict(config.tokenizer)
+        if tokenizer is None
+        else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -214,7 +219,13 @@ def _changes(config: DataConfig) -> Changes:
     return [*changes_of_files(config, "train"), *changes_of_files(config, "valid")]
 
 
-def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -> None:
+def _build(
+    config: DataConfig,
+    folder: Path,
+    changes: Changes,
+    report: Report,
+    tokenizer: Tokenizer | None,
+) -> None:
     """Make the folder, unless another process has made a sound one by the time it is whole.
 
     Raises:
@@ -222,7 +233,7 @@ def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
-        content = _fill(temporary, config, report)
+        content = _fill(temporary, config, report, tokenizer)
         # The folder is named by the text as it was before.
         if _changes(config) != changes:
             raise UserError("the text of the corpus was changed while it was read; start again")
@@ -232,29 +243,41 @@ def _build(config: DataConfig, folder: Path, changes: Changes, report: Report) -
         (temporary / REPORT_FILE).write_text(json.dumps(content, indent=2))
 
 
-def _fill(folder: Path, config: DataConfig, report: Report) -> dict[str, Any]:
+def _fill(
+    folder: Path, config: DataConfig, report: Report, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
     """Write everything but the report, and return its counts and warnings."""
     report(f"data: preparing {describe(config, 'train')}")
     valid_pairs = _valid_pairs(config, "valid")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
     overlap, alignment = TrainTestOverlap("valid", valid_pairs), AlignmentCheck(config)
-    tokenizer = Tokenizer.train(
+    unknown = None if tokenizer is None else UnknownCharacters(tokenizer)
+    tokenizer = tokenizer or Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     train_pairs = overlap.check(read_pairs(config, "train"))
     counts = {
         "train": _encode(
-            train_pairs, tokenizer, folder / TRAIN_FILE, config.filter, report, alignment.check
+            train_pairs,
+            tokenizer,
+            folder / TRAIN_FILE,
+            config.filter,
+            report,
+            alignment.check,
+            unknown,
         ),
         "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
     }
     for split, count in counts.items():
         _check_kept(split, count)
+    warnings = [*alignment.warnings(), *overlap.warnings()]
+    if unknown is not None:
+        warnings += unknown.warnings()
     return {
         "counts": {split: asdict(count) for split, count in counts.items()},
-        "warnings": [*alignment.warnings(), *overlap.warnings()],
+        "warnings": warnings,
     }
 
 
@@ -343,6 +366,7 @@ def _encode(
     limits: FilterConfig,
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+    unknown: UnknownCharacters | None = None,
 ) -> FilterCounts:
     """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
     counts = FilterCounts()
@@ -353,6 +377,9 @@ def _encode(
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode_target([pair.target for pair in chunk])
+            if unknown is not None:
+                unknown.count([pair.source for pair in chunk], sources)
+                unknown.count([pair.target for pair in chunk], targets)
             # (chunk,), the end symbol counted
             source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
             target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1

@@ -236,6 +236,12 @@ class Tokenizer:
         """Return the files of a model folder that hold the tokenizer."""
         return {TOKENIZER_FILE: self.model_bytes}
 
+    def unknown_pieces(self, text: str) -> list[str]:
+        """Return the parts of a text that the vocabulary does not know."""
+        pieces = self._processor.encode(_without_lone_surrogates(text), out_type=str)
+        ids = self._processor.encode(_without_lone_surrogates(text), out_type=int)
+        return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
+
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
     """Parse a serialized SentencePiece model whose pieces are of bounded length.

@@ -300,6 +300,9 @@ class Translator:
             ):
                 batches.append([])
             batches[-1].append(i)
+        if len(batches) < self.workers:  # a few items: some of each length for every worker
+            workers = min(self.workers, len(order))
+            batches = [order[worker::workers] for worker in range(workers)]
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])

@@ -16,9 +16,11 @@ from starlette.types import ASGIApp
 
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import BusyError, TooLargeError
+from seq2seq.serving.files import SUFFIXES, Downloads, Subtitles, decode_file
 from seq2seq.serving.guard import Guard, error_response
 from seq2seq.serving.languages import language_name
 from seq2seq.serving.limits import Limits, RequestError, invalid
+from seq2seq.serving.markup import Document
 from seq2seq.serving.metrics import CONTENT_TYPE, Metrics
 from seq2seq.serving.requests import (
     Fields,
@@ -26,13 +28,16 @@ from seq2seq.serving.requests import (
     count,
     read_fields,
     translation_request,
+    uploaded,
     word,
 )
-from seq2seq.serving.service import Service
-from seq2seq.serving.text import Lines, TranslatedText
+from seq2seq.serving.service import Model, Service
+from seq2seq.serving.text import Lines, Source, TranslatedText
 
 R = TypeVar("R")
 Handler = Callable[[Request], Awaitable[Response]]
+
+DOWNLOADS = "/download_file/"
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -59,9 +64,12 @@ class App:
         page: bool = True,
     ) -> None:
         self._service, self._limits, self._metrics = service, limits, metrics
+        self._downloads = Downloads()
         self._keys = [key.encode() for key in keys]
         routes: dict[str, tuple[Handler, list[str]]] = {
             "/translate": (self.translate, ["POST"]),
+            "/translate_file": (self.translate_file, ["POST"]),
+            f"{DOWNLOADS}{{name}}": (self.download, ["GET"]),
             "/attention": (self.attention, ["POST"]),
             "/detect": (self.detect, ["POST"]),
             "/languages": (self.languages, ["GET", "POST"]),
@@ -71,15 +79,21 @@ class App:
         }
         if page:
             routes |= {path: (handler, ["GET"]) for path, handler in _page_files().items()}
-        self.paths = frozenset(routes)
+        self._paths = frozenset(routes)
         self.starlette = Starlette(
             routes=[
                 Route(path, _answering_errors(handler), methods=methods)
                 for path, (handler, methods) in routes.items()
             ],
-            exception_handlers={HTTPException: _http_error},
+            exception_handlers={HTTPException: _http_error, Exception: _fault},
         )
         self.starlette.router.redirect_slashes = False
+
+    def route(self, path: str) -> str:
+        """Name the route of a path, for counting."""
+        if path.startswith(DOWNLOADS):
+            return DOWNLOADS
+        return path if path in self._paths else "other"
 
     async def translate(self, request: Request) -> Response:
         """`POST /translate`: translate a text, or an array of them."""
@@ -87,16 +101,8 @@ class App:
         fields = await self._fields(request)
         asked = translation_request(fields, self._limits)
         model = self._service.find(asked.source, asked.target, asked.texts)
-        texts = [Lines.of(text) for text in asked.texts]
-        found = iter(
-            await self._finish(
-                request,
-                self._service.translate(
-                    model, [line for text in texts for line in text.lines], asked.alternatives
-                ),
-            )
-        )
-        done = [TranslatedText.of(text, [next(found) for _ in text.lines]) for text in texts]
+        sources = [(Document if asked.html else Lines).of(text) for text in asked.texts]
+        done = await self._translate(request, model, sources, asked.alternatives)
         answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
         if asked.source == "auto":
             answer["detectedLanguage"] = [self._detected(text) for text in asked.texts]
@@ -108,6 +114,26 @@ class App:
         if not asked.is_array:
             answer = {name: value[0] for name, value in answer.items()}
         return JSONResponse(answer)
+
+    async def translate_file(self, request: Request) -> Response:
+        """`POST /translate_file`: translate a file of text or subtitles."""
+        fields = await self._fields(request)
+        file = uploaded(fields, "file")
+        suffix, content = decode_file(file.name, file.content)
+        model = self._service.find(word(fields, "source"), word(fields, "target"), [content])
+        source = Subtitles.of(content) if suffix == ".srt" else Lines.of(content)
+        (done,) = await self._translate(request, model, [source], 0)
+        name = self._downloads.keep(done.text.encode(), suffix)
+        url = request.url.replace(path=f"{DOWNLOADS}{name}", query="")
+        return JSONResponse({"translatedFileUrl": str(url)})
+
+    async def download(self, request: Request) -> Response:
+        """`GET /download_file/NAME`: a translated file."""
+        return Response(
+            self._downloads.find(request.path_params["name"]),
+            media_type="text/plain",
+            headers={"content-disposition": "attachment"},
+        )
 
     async def attention(self, request: Request) -> Response:
         """`POST /attention`: the weights for a source and its translation, or a given target."""
@@ -122,7 +148,8 @@ class App:
             word(fields, "source_language", first[0]), word(fields, "target_language", first[1])
         )
         config = model.translator.models[0].config
-        layers = _choose(fields, "layer", config.num_layers, str(config.num_layers))
+        depth = config.num_layers if kind == "encoder" else config.decoder_depth
+        layers = _choose(fields, "layer", depth, str(depth))
         heads = _choose(fields, "head", config.num_heads, "all")
         maps = await self._finish(
             request, self._service.attention(model, texts[0], texts[1] or None)
@@ -158,11 +185,12 @@ class App:
             {
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
+                "mostAlternatives": min(m.most_alternatives for m in self._service.models.values()),
                 "apiKeys": bool(self._keys),
                 "keyRequired": bool(self._keys),
                 "suggestions": False,
                 "filesTranslation": True,
-                "supportedFilesFormat": [".txt", ".srt"],
+                "supportedFilesFormat": list(SUFFIXES),
                 "language": {
                     "source": {"code": source, "name": language_name(source)},
                     "target": {"code": target, "name": language_name(target)},
@@ -189,6 +217,17 @@ class App:
             if not sum(hmac.compare_digest(given, key) for key in self._keys):
                 raise RequestError(403, "Invalid API key")
         return fields
+
+    async def _translate(
+        self, request: Request, model: Model, sources: Sequence[Source], alternatives: int
+    ) -> list[TranslatedText]:
+        """Translate the lines of some sources, all together."""
+        lines = [line for source in sources for line in source.lines]
+        work = self._service.translate(model, lines, alternatives)
+        found = iter(await self._finish(request, work))
+        return [
+            TranslatedText.of(source, [next(found) for _ in source.lines]) for source in sources
+        ]
 
     def _detected(self, text: str) -> dict[str, Any]:
         language, confidence = self._service.detector.detect(text)
@@ -247,9 +286,9 @@ def make_app(
     return Guard(
         app.starlette,
         metrics,
-        route=lambda path: path if path in app.paths else "other",
-        hosts=hosts,
-        origins=origins,
+        app.route,
+        hosts,
+        origins,
     )
 
 
@@ -295,6 +334,11 @@ async def _http_error(_: Request, error: Exception) -> Response:
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    """Answer a request that a fault of this program ended; the error itself is raised again."""
+    return error_response(RequestError(500, "a fault of this program"))
 
 
 def _choose(fields: Fields, name: str, most: int, default: str) -> list[int]:

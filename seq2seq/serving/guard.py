@@ -76,12 +76,9 @@ class Guard:
             return
         route = self._route(scope["path"])
         headers = Headers(scope=scope)
-        started = False
 
         async def send_guarded(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 self._add_headers(MutableHeaders(scope=message), headers.get("origin"))
                 self._metrics.requests.add(route=route, status=str(message["status"]))
             await send(message)
@@ -99,9 +96,6 @@ class Guard:
                 f"seq2seq: a fault of this program: {type(error).__name__} in {place.name},"
                 f" {place.filename}:{place.lineno}"
             )
-            if not started:
-                fault = error_response(RequestError(500, "a fault of this program"))
-                await fault(scope, receive, send_guarded)
 
     def _check(self, method: str, headers: Headers) -> Response | None:
         """Return the answer to a request that is not let through."""

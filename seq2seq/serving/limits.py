@@ -10,7 +10,7 @@ class Limits:
     """The limits of a server.
 
     Raises:
-        UserError: if a number is below 1, or `cache` below 0.
+        UserError: if a number is below 1, or `grace` or `cache` below 0.
     """
 
     char_limit: int = 5000
@@ -23,6 +23,8 @@ class Limits:
     """Most source tokens of a batch."""
     timeout: int = 60
     """Seconds for a request from its last byte to its answer."""
+    grace: int = 30
+    """Seconds to finish, at the end, what has come before."""
     cache: int = 1000
     """Lines whose translations are kept, to be given again."""
     body_bytes: int = 2**20
@@ -37,6 +39,7 @@ class Limits:
             ("queue_tokens", 1),
             ("batch_tokens", 1),
             ("timeout", 1),
+            ("grace", 0),
             ("cache", 0),
         ):
             if getattr(self, name) < least:

@@ -4,13 +4,13 @@ The encodings are JSON, a form, a multipart form, and the query string beside an
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
@@ -38,6 +38,14 @@ class TranslationRequest:
     html: bool = False
     alternatives: int = 0
     details: bool = False
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded file."""
+
+    name: str
+    content: bytes
 
 
 async def read_fields(request: Request, limits: Limits) -> Fields:
@@ -119,10 +127,17 @@ async def _parse_multipart(headers: Headers, body: bytes) -> dict[str, Any]:
         raise invalid(error.message) from None
     except (KeyError, ValueError):  # no boundary, or a charset that isn't known
         raise invalid("the form is not multipart/form-data in UTF-8") from None
-    return _group(form.multi_items())
+    fields: list[tuple[str, str | Upload]] = []
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            fields.append((name, value))
+        else:
+            fields.append((name, Upload(value.filename or "", await value.read())))
+    await form.close()
+    return _group(fields)
 
 
-def _group(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _group(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Make a list of the values of a repeated field."""
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -245,13 +260,13 @@ def flag(fields: Fields, name: str) -> bool:
     return value
 
 
-def uploaded(fields: Fields, name: str) -> tuple[str, bytes]:
-    """Return the file name and the content of an uploaded file.
+def uploaded(fields: Fields, name: str) -> Upload:
+    """Return a field that must be an uploaded file.
 
     Raises:
-        RequestError: if there is none.
+        RequestError: if it is not.
     """
     file = fields.get(name)
-    if not isinstance(file, UploadFile):
+    if not isinstance(file, Upload):
         raise invalid(f"missing {name} parameter")
-    return file.filename or "", file.file.read()
+    return file

@@ -18,6 +18,7 @@ MAX_CONNECTIONS = 500
 _IDLE_SECONDS = 10.0
 _LEAST_BYTES = 64 * 1024  # that a client must read in that time
 _BACKLOG = 1024
+_LAST_PORT = 65535
 
 
 class BoundedProtocol(H11Protocol):
@@ -79,12 +80,14 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         UserError: if the address is unknown, taken or not allowed.
     """
+    if not 0 <= port <= _LAST_PORT:
+        raise UserError(f"--port {port}: must be from 0 to {_LAST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         opened = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host} --port {port}: {error}; choose another one") from None
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,15 +101,13 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
+def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+    """Make the server of an application, to be run on a socket.
 
     Args:
         app: the application.
-        opened: a socket that listens.
-        grace: the most seconds to finish.
+        grace: the most seconds to finish what has come before the end.
     """
-    _raise_file_limit()
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -123,13 +124,26 @@ def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
         backlog=_BACKLOG,
         loop="asyncio",
     )
+    return uvicorn.Server(config)
+
+
+def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
+
+    Args:
+        app: the application.
+        opened: a socket that listens.
+        grace: the most seconds to finish.
+    """
+    _raise_file_limit()
+    server = make_server(app, grace=grace)
 
     def ignore(*_: Any) -> None:
         """Do nothing: uvicorn has ended by then, and sends itself the signal again."""
 
     previous = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        uvicorn.Server(config).run(sockets=[opened])
+        server.run(sockets=[opened])
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,10 +1,21 @@
 """Texts of several lines: split for the translator, and put together from its translations."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from seq2seq.decoding.translation import Translation
 from seq2seq.serving.service import suspicions
+
+
+class Source(Protocol):
+    """Something with lines to translate, and more around them."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines to translate."""
+
+    def join(self, translated: list[str]) -> str:
+        """Put translated lines in the place of these."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +47,13 @@ class TranslatedText:
     details: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, source: Lines, translations: list[Translation]) -> "TranslatedText":
+    def of(cls, source: Source, translations: list[Translation]) -> "TranslatedText":
         """Join the translations of a text's lines.
 
-        Its alternatives are made of the second candidates of all lines, of the third ones, and so
+        The alternatives are made of the second candidates of all lines, of the third ones, and so
         on; a line that has fewer gives its last. Equal ones are left out.
         """
-        most = max(len(translation.candidates) for translation in translations)
+        most = max((len(translation.candidates) for translation in translations), default=0)
         texts = []
         for rank in range(max(most, 1)):
             line_texts = [

@@ -7,6 +7,7 @@ beside it. Nothing in either is ever executed. The configuration is read first, 
 they determine the names, shapes and types that the tensors must have.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -33,6 +34,7 @@ from seq2seq.storage.atomic import (
     listed_files,
     present_name,
     read_folder,
+    read_regular_file,
     remove_folder,
     remove_leftovers,
     write_folder,
@@ -151,7 +153,7 @@ def load_model(folder: Path) -> TrainedModel:
 
 
 def _load(folder: Path) -> TrainedModel:
-    trained = _read_description(folder)
+    trained = read_description(folder)
     trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
     trained.model.eval()
     return trained
@@ -163,6 +165,15 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
+
+
+def manifest_sum(folder: Path) -> str:
+    """Return the sha256 of a model folder's manifest, and so of all that it lists.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
 
 
 def find_model(run: Path) -> Path:
@@ -268,7 +279,7 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
         remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
-            model = _read_description(folder).model
+            model = read_description(folder).model
             _read(folder, _WEIGHTS, max_bytes(_expected_weights(folder, model)))
             _read(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
             for name in {_PROGRESS, progress_file(folder).name}:
@@ -379,8 +390,12 @@ def _parse_pair(path: Path, saved: object) -> PairConfig:
     return parse_settings(path, saved, PairConfig)
 
 
-def _read_description(folder: Path) -> TrainedModel:
-    """Read configuration and tokenizer; the model is on the meta device, without weights."""
+def read_description(folder: Path) -> TrainedModel:
+    """Read configuration and tokenizer; the model is on the meta device, without weights.
+
+    Raises:
+        UserError: if a file is missing or damaged, or the model is too large for this machine.
+    """
     saved = _read_config(folder)
     tokenizer = _read_tokenizer(folder, saved)
     try:

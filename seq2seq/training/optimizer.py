@@ -1,5 +1,6 @@
 """Adam and its learning rate (section 5.3)."""
 
+import torch
 from torch import nn
 from torch.optim import Adam
 
@@ -39,3 +40,14 @@ def make_adam(model: nn.Module) -> Adam:
     The rate is set before each update from `learning_rate`.
     """
     return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
+def start_moments(adam: Adam) -> None:
+    """Set the moments to zero, as the first update would, so that they can be saved before it."""
+    for group in adam.param_groups:
+        for parameter in group["params"]:
+            adam.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }

@@ -18,6 +18,7 @@ from seq2seq.training.progress import Progress
 
 logger = logging.getLogger("seq2seq")
 
+METRICS = "metrics.jsonl"
 _MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 _MAX_DIGITS = 18
@@ -80,7 +81,7 @@ class RunRecorder:
             # TensorBoard imports what it doesn't need, some of it deprecated.
             warnings.simplefilter("ignore")
             from torch.utils.tensorboard import SummaryWriter
-        self.path = run / "metrics.jsonl"
+        self.path = run / METRICS
         self.picture = run / "learning_curve.png"
         self.records: list[dict[str, float]] = []
         self.failed: set[str] = set()

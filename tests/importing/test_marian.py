@@ -102,7 +102,9 @@ def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> 
     assert trained.model.config.start is Start.symbol
     assert trained.tokenizer.vocab_size == len(vocabulary)
     with torch.no_grad():
-        trained.model.output_bias[START_ID] += 100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
+        trained.model.output_bias[START_ID] += (
+            100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
+        )
     assert_same_logits(trained, made, 1e-9)
 
 

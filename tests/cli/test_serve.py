@@ -1,0 +1,102 @@
+"""`seq2seq serve`: its options, what it says, and how it refuses to begin."""
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from tests.serving.live import serve_by_command
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
+    folder = tmp_path_factory.mktemp("serve") / "model"
+    transformer = new_transformer(config, tokenizer.vocab_size)
+    save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
+    return folder
+
+
+# Words ({model} and {text} are paths), exit code, and what the line must say.
+CALLS = [
+    ("", 2, "--model"),
+    ("--model {model} --port x", 2, "--port: invalid int value"),
+    ("--model {model} --port -1", 1, "--port -1"),
+    ("--model {model} --port 70000", 1, "--port 70000: must be from 0 to 65535"),
+    ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
+    ("--model {model} --host 192.0.2.1", 1, "--host 192.0.2.1"),
+    ("--model {model} --char-limit 0", 1, "char_limit=0: must be at least 1"),
+    ("--model {model} --batch-limit 0", 1, "batch_limit=0: must be at least 1"),
+    ("--model {model} --queue-tokens -5", 1, "queue_tokens=-5: must be at least 1"),
+    ("--model {model} --timeout 0", 1, "timeout=0: must be at least 1"),
+    ("--model {model} --grace -1", 1, "grace=-1: must be at least 0"),
+    ("--model {model} --cache -1", 1, "cache=-1: must be at least 0"),
+    ("--model {model} --beam 0", 1, "beam_size=0"),
+    ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
+    ("--model {model} --languages -de", 2, "--languages"),
+    ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),
+    ("--model {model} --model {model}", 1, "both translate en -> de"),
+    ("--model {model} --api-key-file {text}", 1, "no key in it"),
+    ("--model {model} --api-key-file {text}.none", 1, "no such file"),
+    ("--model {text}.none", 1, "none"),
+    ("--model {model} --allow-origin friend.example", 2, "--allow-origin friend.example"),
+    ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
+    ("--model {model} --allow-host https://x", 2, "--allow-host https://x"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "message"), CALLS)
+def test_a_bad_call_is_refused_in_one_line(
+    words: str, code: int, message: str, model: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("\n")
+    port = () if "--port" in words else ("--port", "0")
+    result = seq2seq("serve", *words.format(model=model, text=text).split(), *port)
+    assert result.code == code
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_port_in_use_is_refused(model: Path, seq2seq: Callable) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = seq2seq("serve", "--model", model, "--port", str(taken.getsockname()[1]))
+    assert result.code == 1
+    assert "Address already in use; choose another one" in result.err
+
+
+def test_without_the_extra_it_says_what_to_install(model: Path) -> None:
+    code = "import sys; sys.modules['starlette'] = None; from seq2seq.cli.main import main"
+    call = f"sys.exit(main(['serve', '--model', {str(model)!r}]))"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {call}"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "seq2seq: the server needs starlette: pip install 'seq2seq[serve]'\n"
+
+
+def test_languages_keys_hosts_and_the_page_are_options(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("one\n\n two \n")
+    words = ("--model", str(model), "--languages", "en-de", "--languages", "fr-pt-BR")
+    access = ("--api-key-file", str(keys), "--allow-host", "mine.example", "--no-page")
+    with serve_by_command(model, *words, *access) as (_, served):
+        sources = [row["code"] for row in served.ask("GET", "/languages").json]
+        assert sources == ["en", "fr", "de", "pt-BR"]
+        assert served.translate("a").status == 403
+        assert served.translate("a", api_key="two").status == 200
+        assert served.translate("a", api_key="two", source="fr", target="pt-BR").status == 200
+        assert served.ask("GET", "/").status == 404
+        for host, status in (("mine.example", 200), ("other.example", 421)):
+            assert served.ask("GET", "/health", headers={"host": host}).status == status
+
+
+def test_a_server_that_others_reach_without_a_key_says_so(model: Path) -> None:
+    with serve_by_command(model, "--host", "0.0.0.0") as (process, served):
+        assert re.search("whoever reaches this address can use it", process.stderr.readline())
+        assert served.ask("GET", "/health", headers={"host": "any.example"}).status == 200

@@ -1,0 +1,174 @@
+"""Servers for tests: in a thread of this process, or as `seq2seq serve`."""
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.serving.app import make_app
+from seq2seq.serving.limits import Limits
+from seq2seq.serving.metrics import Metrics
+from seq2seq.serving.server import listen, make_server
+from seq2seq.serving.service import Model, Service
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    port: int
+    service: Any = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Answer:
+        """Send a request and read its answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, **fields: object) -> Answer:
+        """Send fields as JSON."""
+        body = json.dumps(fields).encode()
+        return self.ask("POST", path, body, {"content-type": "application/json"})
+
+    def translate(self, q: str | list[str], **fields: object) -> Answer:
+        """Translate from English to German."""
+        return self.post("/translate", **({"q": q, "source": "en", "target": "de"} | fields))
+
+
+class FakeTokenizer:
+    """A token for each word."""
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        return [[1] * len(line.split()) for line in lines]
+
+
+class FakeTranslator:
+    """Writes in capitals, when it is let; keeps what it was given.
+
+    A line with the word "fault" makes it fail.
+    """
+
+    def __init__(self) -> None:
+        self.options = TranslationOptions(search=SearchConfig(beam_size=4))
+        self.tokenizer = FakeTokenizer()
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.calls: list[list[str]] = []
+
+    def with_nbest(self, nbest: int) -> "FakeTranslator":
+        return self
+
+    def translate(self, lines: list[str]) -> list[Translation]:
+        self.calls.append(list(lines))
+        assert self.may_go.wait(60)
+        if any("fault" in line for line in lines):
+            raise RuntimeError(f"can't do {lines}")
+        return [Translation([Candidate(line.upper(), -1.0, ["x"], False)]) for line in lines]
+
+
+@contextmanager
+def serve_models(models: list[Model], limits: Limits | None = None, **options: Any) -> Iterator:
+    """Serve models in a thread."""
+    limits, metrics = limits or Limits(), Metrics()
+    service = Service(models, limits, metrics)
+    app = make_app(service, limits, metrics, **options)
+    opened = listen("127.0.0.1", 0)
+    server = make_server(app, grace=10)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
+    thread.start()
+    try:
+        yield Served(opened.getsockname()[1], service)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        service.close()
+        assert not thread.is_alive()
+
+
+@contextmanager
+def serve_in_process(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator:
+    """Serve a model folder in a thread."""
+    translator = Translator.load(
+        folder, TranslationOptions(device="cpu", workers=1, sentences=True)
+    )
+    with serve_models([Model("model", ("en", "de"), translator)], limits, **options) as served:
+        yield served
+
+
+@contextmanager
+def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
+    """Serve a translator whose pace the test sets."""
+    fake: Any = FakeTranslator()
+    with serve_models([Model("fake", ("en", "de"), fake)], limits, **options) as served:
+        try:
+            yield served, fake
+        finally:
+            fake.may_go.set()
+
+
+class Command(NamedTuple):
+    """A running `seq2seq serve`."""
+
+    process: subprocess.Popen
+    served: Served
+
+
+@contextmanager
+def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
+    """Run `seq2seq serve` on a free port until the test ends it."""
+    arguments = ["serve", "--model", str(folder), "--port", "0", "--device", "cpu", *words]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seq2seq", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        port = int(line.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
+        yield Command(process, Served(port))
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def wait_until(condition: Any, seconds: float = 20) -> None:
+    """Wait for something that another thread or process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)

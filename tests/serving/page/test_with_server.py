@@ -1,0 +1,59 @@
+"""The page and the real server, with a model of random parameters."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq.cli.main import main
+from tests.serving.live import Served
+from tests.serving.page.conftest import watched
+from tests.serving.page.driver import cells, expect, open_attention, translate
+
+TEXT = "a man sees the sea.\n\nthe woman likes an apple."
+
+
+@pytest.fixture
+def page(browser: Any, server: Served) -> Iterator[Any]:
+    with watched(browser, server.url) as page:
+        page.goto(server.url)
+        yield page
+
+
+def test_the_page_shows_what_the_server_answers(page: Any, server: Served) -> None:
+    translate(page, TEXT)
+    answer = server.translate(TEXT, alternatives=3, details=True).json
+    assert page.locator("#output").evaluate("e => e.textContent") == answer["translatedText"]
+    last = answer["details"][-1]
+    texts = [last["text"], *(other["text"] for other in last["alternatives"])]
+    assert len(texts) == 4
+    assert page.locator("#choices .text").all_text_contents() == texts
+
+
+def test_the_cells_are_those_of_the_command(
+    page: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_attention(page, TEXT)
+    source = TEXT.splitlines()[-1]
+    target = page.locator("#choices .text").first.text_content()
+    for kind, layer, head in (("cross", "2", "2"), ("encoder", "1", "1"), ("decoder", "2", "1")):
+        page.locator(f"[name=kind][value={kind}]").check()
+        page.get_by_label("Layer").select_option(layer)
+        page.get_by_label("Head").select_option(head)
+        command = ["attention", "--model", str(folder), "--source", source, "--target", target]
+        assert main([*command, "--kind", kind, "--layer", layer, "--head", head, "--json"]) == 0
+        ours = json.loads(capsys.readouterr().out)
+        expect(page.locator("#weights tbody tr")).to_have_count(len(ours["rows"]))
+        expect(page.locator("#weights caption")).to_have_text(f"Layer {layer}, head {head}")
+        assert cells(page) == ours["weights"][0][0]
+
+
+def test_the_policy_of_the_server_allows_the_page_alone(server: Served) -> None:
+    for path in ("/", "/page/page.js", "/page/page.css"):
+        policy = server.ask("GET", path).headers["content-security-policy"]
+        assert policy.startswith(
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        )
+        assert "unsafe" not in policy

@@ -1,0 +1,479 @@
+"""The interface: encodings, shapes of answers, errors, limits, and the same text as the command."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from seq2seq.cli.main import main
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.serving.limits import Limits
+from seq2seq.serving.service import Model
+from tests.serving.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture(scope="session")
+def translate(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """The lines that `seq2seq translate` writes for some lines."""
+    tmp_path = tmp_path_factory.mktemp("command")
+
+    def run(lines: list[str], *words: str) -> list[str]:
+        (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
+        files = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+        assert (
+            main(
+                [
+                    "translate",
+                    "--model",
+                    str(folder),
+                    "--device",
+                    "cpu",
+                    "--sentences",
+                    *files,
+                    *words,
+                ]
+            )
+            == 0
+        )
+        return (tmp_path / "out").read_text().split("\n")[:-1]
+
+    return run
+
+
+@pytest.fixture
+def fake() -> Iterator[tuple[Served, Any]]:
+    with serve_fake(Limits(timeout=30)) as found:
+        yield found
+
+
+def multipart(*fields: tuple[str, str], file: tuple[str, bytes] | None = None) -> tuple[bytes, str]:
+    """The body and the type of a form as browsers send it."""
+    parts = [
+        f'--frontier\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in fields
+    ]
+    if file:
+        head = f'content-disposition: form-data; name="file"; filename="{file[0]}"'
+        parts.append(f"--frontier\r\n{head}\r\n\r\n".encode() + file[1] + b"\r\n")
+    return b"".join([*parts, b"--frontier--\r\n"]), "multipart/form-data; boundary=frontier"
+
+
+# The same text, however it is sent
+
+
+def test_the_four_encodings_are_understood(server: Served, translate: Callable) -> None:
+    (expected,) = translate(["a man sees the sea."])
+    pairs = [("q", "a man sees the sea."), ("source", "en"), ("target", "de")]
+    body, kind = multipart(*pairs)
+    answers = [
+        server.translate("a man sees the sea."),
+        server.ask("POST", "/translate", urlencode(pairs).encode(), {"content-type": FORM}),
+        server.ask("POST", "/translate", body, {"content-type": kind}),
+        server.ask("POST", "/translate?" + urlencode(pairs)),
+    ]
+    assert [answer.json for answer in answers] == [{"translatedText": expected}] * 4
+
+
+def test_arrays_are_answered_as_arrays(server: Served, translate: Callable) -> None:
+    lines = ["a man sees the sea.", "", "nobody paints an apple."]
+    expected = {"translatedText": translate(lines)}
+    assert server.translate(lines).json == expected
+    pairs = [*(("q", line) for line in lines), ("source", "en"), ("target", "de")]
+    body, kind = multipart(*pairs)
+    for answer in (
+        server.ask("POST", "/translate", urlencode(pairs).encode(), {"content-type": FORM}),
+        server.ask("POST", "/translate", body, {"content-type": kind}),
+    ):
+        assert answer.json == expected
+    assert server.translate([]).json == {"translatedText": []}
+    assert server.translate(["a man"]).json == {"translatedText": translate(["a man"])}
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_line_ends_and_blank_lines_stay(server: Served, translate: Callable, newline: str) -> None:
+    lines = ["", "a man sees the sea.", "", "", "nobody", ""]
+    found = server.translate(newline.join(lines)).json["translatedText"]
+    assert found == newline.join(translate(lines))
+
+
+def test_every_sentence_of_a_line_is_translated(server: Served, translate: Callable) -> None:
+    found = server.translate("a man sees the sea. nobody paints. Two dogs!").json["translatedText"]
+    assert [found] == translate(["a man sees the sea. nobody paints. Two dogs!"])
+    assert found == " ".join(translate(["a man sees the sea. nobody paints.", "Two dogs!"]))
+
+
+def test_alternatives_are_those_of_the_command(server: Served, translate: Callable) -> None:
+    line = "two small dogs carry an apple."
+    nbest = [row.split("\t")[1] for row in translate([line], "--nbest", "4")]
+    answer = server.translate(line, alternatives=3).json
+    assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(nbest))
+    many = server.translate([line, line], alternatives=1).json
+    assert [many["translatedText"][1], *many["alternatives"][1]] == nbest[:2]
+
+
+def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Callable) -> None:
+    (row,) = translate(["a man µ"], "--scores")
+    answer = server.translate("\na man µ", details=True, alternatives=1).json
+    (details,) = answer["details"]
+    assert details["source"] == "a man µ"
+    assert f"{details['score']:.6f}\t{details['text']}" == row
+    assert details["unknown"] == 1
+    assert "unknown" in details["suspect"]
+    assert details["cut"] == ("output_truncated" in details["suspect"])
+    assert [other["text"] for other in details["alternatives"]] != []
+    assert details["alternatives"][0]["score"] <= details["score"]
+
+
+def test_fifty_clients_get_what_the_command_writes(
+    folder: Path, translate: Callable, sentences: list[str]
+) -> None:
+    """Each has texts of its own, of random sizes; they share batches, and nothing else."""
+    generator = random.Random(4)
+    requests = [
+        [generator.choice(sentences) for _ in range(generator.choice([1, 1, 2, 7]))]
+        for _ in range(100)
+    ]
+    expected = dict(zip(sentences, translate(sentences), strict=True))
+    translator = Translator.load(
+        folder, TranslationOptions(device="cpu", workers=2, sentences=True)
+    )
+    model = Model("model", ("en", "de"), translator)
+    with (
+        serve_models([model], Limits(cache=0, batch_tokens=200)) as served,
+        ThreadPoolExecutor(50) as clients,
+    ):
+        found = clients.map(lambda lines: served.translate("\n".join(lines)).json, requests)
+        for lines, answer in zip(requests, found, strict=True):
+            assert answer["translatedText"] == "\n".join(expected[line] for line in lines)
+        text = served.ask("GET", "/metrics").content.decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = {s.name: s.value for s in families["seq2seq_batch_lines"].samples if not s.labels}
+    # They did share batches: a line each would be as many batches as lines.
+    assert samples["seq2seq_batch_lines_count"] < samples["seq2seq_batch_lines_sum"] / 2
+
+
+# Other routes
+
+
+def test_languages_settings_and_detection(server: Served) -> None:
+    expected = [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": []},
+    ]
+    assert server.ask("GET", "/languages").json == expected
+    assert server.ask("POST", "/languages").json == expected
+    settings = server.ask("GET", "/frontend/settings").json
+    assert settings["charLimit"] == 5000
+    assert settings["language"]["source"] == {"code": "en", "name": "English"}
+    assert server.post("/detect", q="Ein Hund").json == [{"confidence": 0.0, "language": "en"}]
+    answer = server.translate(["a", "b"], source="auto").json
+    assert answer["detectedLanguage"] == [{"confidence": 0.0, "language": "en"}] * 2
+    assert server.translate("a", source="auto").json["detectedLanguage"]["language"] == "en"
+
+
+def test_several_models_are_served_by_their_languages() -> None:
+    makers: list[Any] = [FakeTranslator(), FakeTranslator(), FakeTranslator()]
+    pairs = [("en", "de"), ("fr", "de"), ("de", "en")]
+    models = [Model(str(pair), pair, fake) for pair, fake in zip(pairs, makers, strict=True)]
+    with serve_models(models) as served:
+        german = "Der Hund läuft durch den Schnee und die Kinder lachen."
+        assert served.translate(german, source="auto", target="en").json == {
+            "translatedText": german.upper(),
+            "detectedLanguage": served.post("/detect", q=german).json[0],
+        }
+        assert [len(fake.calls) for fake in makers] == [0, 0, 1]
+        french = "Le chien court dans la neige et les enfants rient."
+        assert served.post("/detect", q=french).json[0]["language"] == "fr"
+        served.translate(french, source="fr")
+        assert [len(fake.calls) for fake in makers] == [0, 1, 1]
+        answer = served.translate("x", source="en", target="en")
+        assert (answer.status, answer.json) == (400, {"error": "en -> en is not supported"})
+        targets = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
+        assert targets == {"en": ["de"], "fr": ["de"], "de": ["en"]}
+
+
+def test_attention_is_that_of_the_translator(server: Served, folder: Path) -> None:
+    maps = Translator.load(folder).attention("a man sees", "the sea")
+    answer = server.post("/attention", source="a man sees", target="the sea", layer=1, head="2")
+    assert answer.json == maps.record("cross", [1], [2])
+    found = server.post("/attention", source="a man sees", target="the sea", kind="decoder").json
+    assert (found["layers"], found["heads"]) == ([2], [1, 2])
+    assert found["rows"] == found["columns"] == maps.target_input
+    own = server.post("/attention", source="a man sees", layer="all").json
+    assert (len(own["weights"]), len(own["weights"][0][0])) == (2, len(own["rows"]))
+
+
+def test_metrics_are_what_prometheus_reads(server: Served) -> None:
+    before = _metrics(server)
+    server.translate(["a man sees the new sea.", "a man sees the new sea."], alternatives=1)
+    server.translate("a man sees the new sea.", alternatives=1)
+    server.ask("GET", "/secret/of/mine")
+    after = _metrics(server)
+
+    def grown(name: str, **labels: str) -> float:
+        key = (name, tuple(sorted(labels.items())))
+        return after[key] - before.get(key, 0)
+
+    assert grown("seq2seq_requests_total", route="/translate", status="200") == 2
+    assert grown("seq2seq_requests_total", route="other", status="404") == 1
+    assert grown("seq2seq_lines_total", made="new") == 1
+    assert grown("seq2seq_lines_total", made="before") == 1
+    assert grown("seq2seq_request_seconds_count") == 2
+    assert grown("seq2seq_batch_lines_bucket", le="1") == 1
+    assert grown("seq2seq_tokens_total", side="source") > 3
+    text = server.ask("GET", "/metrics").content.decode()
+    assert "sea" not in text
+    assert "secret" not in text
+
+
+def _metrics(server: Served) -> dict:
+    answer = server.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.content.decode())
+        for sample in family.samples
+    }
+
+
+# Errors and limits
+
+BAD = [
+    ({}, "Invalid request: missing q parameter"),
+    ({"q": "a"}, "Invalid request: missing source parameter"),
+    ({"q": "a", "source": "en"}, "Invalid request: missing target parameter"),
+    ({"q": None, "source": "en", "target": "de"}, "Invalid request: missing q parameter"),
+    (
+        {"q": 5, "source": "en", "target": "de"},
+        "Invalid request: q must be a string or an array of strings",
+    ),
+    ({"q": {"a": 1}, "source": "en", "target": "de"}, "q must be a string or an array of strings"),
+    ({"q": ["a", 5], "source": "en", "target": "de"}, "q must be a string or an array of strings"),
+    ({"q": [["a"]], "source": "en", "target": "de"}, "q must be a string or an array of strings"),
+    (
+        {"q": "a" * 5001, "source": "en", "target": "de"},
+        "Invalid request: request (5001) exceeds text limit (5000)",
+    ),
+    (
+        {"q": ["a"] * 101, "source": "en", "target": "de"},
+        "Invalid request: request (101) exceeds batch limit (100)",
+    ),
+    ({"q": "a", "source": 1, "target": "de"}, "source must be a string"),
+    ({"q": "a", "source": "zz", "target": "de"}, "zz is not supported"),
+    ({"q": "a", "target": "zz", "source": "en"}, "zz is not supported"),
+    ({"q": "a", "source": "de", "target": "de"}, "de is not supported"),
+    ({"q": "a", "source": "en\r\nx: y", "target": "de"}, "is not supported"),
+    ({"q": "a", "format": "pdf", "source": "en", "target": "de"}, "format must be text or html"),
+    (
+        {"q": "a", "alternatives": 4, "source": "en", "target": "de"},
+        "alternatives must be at most 3",
+    ),
+    (
+        {"q": "a", "alternatives": 10000, "source": "en", "target": "de"},
+        "alternatives must be at most 3",
+    ),
+    (
+        {"q": "a", "alternatives": -1, "source": "en", "target": "de"},
+        "alternatives must be a whole number",
+    ),
+    (
+        {"q": "a", "alternatives": 1.5, "source": "en", "target": "de"},
+        "alternatives must be a whole number",
+    ),
+    (
+        {"q": "a", "alternatives": True, "source": "en", "target": "de"},
+        "alternatives must be a whole number",
+    ),
+    (
+        {"q": "a", "alternatives": "9" * 5000, "source": "en", "target": "de"},
+        "alternatives must be a whole number",
+    ),
+    (
+        {"q": "a", "details": "perhaps", "source": "en", "target": "de"},
+        "details must be true or false",
+    ),
+    ({"q": "\ud800", "source": "en", "target": "de"}, "surrogates not allowed"),
+    ({"q": ["a", "\udfff"], "source": "en", "target": "de"}, "half a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD)
+def test_a_bad_request_is_told_what_is_wrong(server: Served, fields: dict, message: str) -> None:
+    answer = server.post("/translate", **fields)
+    assert answer.status == 400
+    assert message in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b'"q"', b"null", b"\xff\xfe", b'{"q": NaN}', b'{"q": 1e999}',
+        b'{"q": "a", "q": "b"}', b"[" * 100_000, b'{"q":' * 50_000, b'{"q": "\xff"}',
+        b'{"q": ' + b"9" * 10_000 + b"}", b'{"q": "a"} x',
+    ],
+    ids=lambda body: repr(body[:12]),
+)  # fmt: skip
+def test_hostile_json_is_refused(server: Served, body: bytes) -> None:
+    answer = server.ask("POST", "/translate", body, {"content-type": "application/json"})
+    assert answer.status == 400
+    assert answer.json["error"].startswith("Invalid request: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (FORM, b"q=%ff&source=en&target=de"),
+        (FORM, b"q=\xff"),
+        (FORM, b"&".join(b"q%d=" % i for i in range(1002))),
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=", b"x"),
+        ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
+        ("multipart/form-data; boundary=f; charset=nope", multipart(("q", "a"))[0]),
+        ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
+        ("multipart/form-data; boundary=frontier", multipart(file=("q.txt", b"x"))[0]),
+        ("text/plain", b'{"q": "a", "source": "en", "target": "de"}'),
+    ],
+)
+def test_hostile_forms_are_refused(server: Served, kind: str, body: bytes) -> None:
+    answer = server.ask("POST", "/translate", body, {"content-type": kind})
+    assert answer.status == 400
+    assert answer.json["error"].startswith("Invalid request: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/translate", 405),
+        ("DELETE", "/translate", 405),
+        ("POST", "/health", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/translate/", 404),
+        ("GET", "//health", 404),
+        ("GET", "/page/..%2f..%2fapp.py", 404),
+        ("GET", "/page/../app.py", 404),
+        ("GET", "/page/%2e%2e/app.py", 404),
+        ("GET", "/page/", 404),
+        ("GET", "/download_file/..%2fapp.py", 404),
+        ("GET", "/download_file/x.txt", 404),
+        ("GET", "/%00", 404),
+    ],
+)
+def test_other_paths_and_methods_are_refused_as_json(
+    server: Served, method: str, path: str, status: int
+) -> None:
+    answer = server.ask(method, path)
+    assert answer.status == status
+    assert answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "missing source parameter"),
+        ({"source": " ", "target": "a"}, "the source is blank"),
+        ({"source": "a", "target": " "}, "the target is blank"),
+        ({"source": "a", "kind": "all"}, "kind must be"),
+        ({"source": "a", "layer": 3}, "layer must be from 1 to 2"),
+        ({"source": "a", "layer": 0}, "layer must be from 1 to 2"),
+        ({"source": "a", "head": "two"}, "head must be a whole number"),
+        ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
+        ({"source": "a", "source_language": "zz"}, "zz is not supported"),
+    ],
+)
+def test_a_bad_request_for_attention_is_told_what_is_wrong(
+    server: Served, fields: dict, message: str
+) -> None:
+    answer = server.post("/attention", **fields)
+    assert answer.status == 400
+    assert message in answer.json["error"]
+
+
+def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
+    fake: tuple[Served, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    served, translator = fake
+    translator.may_go.clear()
+    with ThreadPoolExecutor(3) as clients:
+        first = clients.submit(served.translate, "first")
+        wait_until(lambda: translator.calls)
+        good, bad = (clients.submit(served.translate, q) for q in ("good", "a fault of mine"))
+        wait_until(lambda: served.service.queue_tokens == 2 + 2 + 5)
+        translator.may_go.set()
+        assert first.result().json == {"translatedText": "FIRST"}
+        assert good.result().json == {"translatedText": "GOOD"}
+        assert (bad.result().status, bad.result().json) == (
+            500,
+            {"error": "a fault of this program"},
+        )
+    assert "RuntimeError in translate" in caplog.text
+    assert "mine" not in caplog.text
+
+
+def test_a_full_queue_and_a_text_larger_than_it_are_refused() -> None:
+    with serve_fake(Limits(queue_tokens=10)) as (served, translator):
+        answer = served.translate("a b c d e f g h i j")
+        assert (answer.status, answer.headers["retry-after"]) == (413, None)
+        translator.may_go.clear()
+        with ThreadPoolExecutor(1) as clients:
+            waiting = clients.submit(served.translate, "a b c d e f")
+            wait_until(lambda: translator.calls)
+            answer = served.translate("a b c d")
+            assert answer.status == 503
+            assert answer.json["error"].startswith("busy: about ")
+            assert int(answer.headers["retry-after"]) >= 1
+            translator.may_go.set()
+            assert waiting.result().status == 200
+
+
+def test_what_takes_too_long_is_given_up_and_dropped() -> None:
+    with serve_fake(Limits(timeout=1)) as (served, translator):
+        translator.may_go.clear()
+        with ThreadPoolExecutor(2) as clients:
+            found = [clients.submit(served.translate, q) for q in ("a", "b")]
+            for answer in (future.result() for future in found):
+                assert answer.status == 503
+                assert answer.json == {"error": "not done within 1 s"}
+        translator.may_go.set()
+        wait_until(lambda: served.service.queue_tokens == 0)
+        assert len(translator.calls) == 1
+
+
+def test_lines_of_a_client_that_leaves_are_dropped(fake: tuple[Served, Any]) -> None:
+    served, translator = fake
+    translator.may_go.clear()
+    with ThreadPoolExecutor(1) as clients:
+        first = clients.submit(served.translate, "first")
+        wait_until(lambda: translator.calls)
+        body = urlencode({"q": "second", "source": "en", "target": "de"}).encode()
+        with pytest.raises(TimeoutError):
+            served.ask("POST", "/translate", body, {"content-type": FORM}, timeout=0.3)
+        wait_until(lambda: served.service.queue_tokens == 2)
+        translator.may_go.set()
+        assert first.result().status == 200
+    assert translator.calls == [["first"]]
+
+
+def test_translations_are_kept_up_to_the_limit() -> None:
+    with serve_fake(Limits(cache=2)) as (served, translator):
+        for q in ("a", "b", "a", "c", "b", "a"):
+            served.translate(q)
+    assert translator.calls == [["a"], ["b"], ["c"], ["b"], ["a"]]
+
+
+def test_threads_do_not_grow_with_clients(fake: tuple[Served, Any]) -> None:
+    served, _ = fake
+    served.translate("x")
+    before = threading.active_count()
+    for i in range(50):
+        served.translate(f"x {i}")
+    assert threading.active_count() == before

@@ -1,0 +1,240 @@
+"""What networks and clients do to a server: kills, slow and endless requests, many connections."""
+
+import http.client
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from seq2seq.serving.limits import Limits
+from seq2seq.serving.server import MAX_CONNECTIONS
+from tests.serving.live import Served, serve_by_command, serve_fake, wait_until
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LONG = "a man sees the long road home. " * 150
+
+
+@pytest.fixture
+def command(folder: Path) -> Iterator:
+    with serve_by_command(folder, "--cache", "0") as found:
+        yield found
+
+
+def connect(served: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=30)
+
+
+def memory(pid: int) -> int:
+    """Resident bytes of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_what_has_come(command, number: signal.Signals) -> None:
+    process, served = command
+    with ThreadPoolExecutor(2) as clients:
+        answers = [clients.submit(served.translate, [LONG]) for _ in range(2)]
+        wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
+        process.send_signal(number)
+        assert [answer.result().status for answer in answers] == [200, 200]
+    assert process.wait(20) == 0
+    assert process.stderr.read() == "seq2seq: stopped\n"
+    with pytest.raises(ConnectionRefusedError):
+        served.ask("GET", "/health")
+
+
+def test_a_kill_breaks_the_request_and_the_address_is_free_again(folder: Path, command) -> None:
+    process, served = command
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(served.translate, [LONG])
+        wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
+        process.kill()
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+            answer.result()
+    with serve_by_command(folder, "--port", str(served.port)) as again:
+        assert again.served.port == served.port
+        assert again.served.ask("GET", "/health").status == 200
+
+
+def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
+    with (
+        serve_by_command(folder, "--grace", "1") as (process, served),
+        connect(served) as slow,
+    ):
+        slow.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
+    with serve_fake() as (served, _), connect(served) as client:
+        length = f"Content-Length: {2**30}" if announced else "Transfer-Encoding: chunked"
+        client.sendall(f"POST /translate HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode())
+        block = b"x" * 2**16 if announced else b"10000\r\n" + b"x" * 2**16 + b"\r\n"
+        sent = 0
+        client.setblocking(False)
+        answer = b""
+        while not answer and sent < 2**26:
+            try:
+                sent += client.send(block)
+            except BlockingIOError:
+                time.sleep(0.001)
+            try:
+                answer = client.recv(4096)
+            except BlockingIOError:
+                continue
+        client.settimeout(10)
+        while b"larger" not in answer:  # the head may come before the rest
+            answer += client.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"larger than 1,048,576 bytes" in answer
+        assert served.ask("GET", "/health").status == 200
+
+
+def test_a_body_of_a_byte_a_second_is_given_up() -> None:
+    with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
+        client.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n")
+        start = time.monotonic()
+        client.sendall(b"q")
+        assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - start < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beginning", [b"", b"GET /health HTTP/1.1\r\n", HEALTH])
+def test_heads_that_come_slowly_are_given_up(beginning: bytes) -> None:
+    """The first one, or that of a second request."""
+    with serve_fake() as (served, _), connect(served) as client:
+        client.sendall(beginning)
+        start = time.monotonic()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() - start < 20:
+                client.sendall(b"X")
+                time.sleep(1)
+        assert 9 < time.monotonic() - start < 15
+
+
+@pytest.mark.slow
+def test_an_answer_that_nobody_reads_is_given_up(folder: Path) -> None:
+    with serve_fake(Limits(char_limit=10**6, queue_tokens=10**6)) as (served, _):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        body = b"source=en&target=de&details=1&q=" + b"word+" * 190_000
+        head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        kind = "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+        client.sendall((head + kind).encode() + body)
+        time.sleep(13)
+        client.settimeout(5)
+        received = 0
+        with suppress(ConnectionResetError):
+            while part := client.recv(2**16):
+                received += len(part)
+        assert received < 10**6
+        client.close()
+
+
+START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\nY",
+        b"GET /\x00 HTTP/1.1\r\nHost: localhost",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        START + b"X: " + b"a" * 100_000,
+        START + b"Content-Length: -1",
+        START + b"Content-Length: 1\r\nContent-Length: 2",
+        START + b"Content-Length: " + b"9" * 500,
+        START + b"Transfer-Encoding: x",
+    ],
+    ids=range(10),
+)
+def test_malformed_heads_are_refused(server: Served, head: bytes) -> None:
+    with connect(server) as client:
+        client.sendall(head + b"\r\n\r\n")
+        answer = client.recv(4096)
+    assert answer[9:12] in (b"400", b"413", b"501")
+    assert server.ask("GET", "/health").status == 200
+
+
+def test_nothing_that_a_request_says_becomes_a_header(server: Served) -> None:
+    for value in ("a%0d%0aX-Evil:%201", "%E2%80%A8", "\u0100"):
+        path = f"/translate?q=a&source={value if value.isascii() else 'x'}&target=de"
+        answer = server.ask("POST", path)
+        assert answer.status == 400
+        assert answer.headers["x-evil"] is None
+
+
+def test_an_upgrade_to_another_protocol_is_not_made(server: Served) -> None:
+    headers = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    assert server.ask("GET", "/health", headers=headers).status == 200
+
+
+def test_connections_are_bounded_and_more_are_closed_at_once() -> None:
+    with serve_fake() as (served, _):
+        idle = [connect(served) for _ in range(MAX_CONNECTIONS)]
+        try:
+            for _ in range(100):
+                with connect(served) as more:
+                    more.settimeout(10)
+                    with suppress(ConnectionResetError):
+                        assert more.recv(1) == b""
+            idle[0].sendall(HEALTH)
+            assert idle[0].recv(4096).startswith(b"HTTP/1.1 200")
+        finally:
+            for client in idle:
+                client.close()
+        wait_until(lambda: _answers(served))
+
+
+def _answers(served: Served) -> bool:
+    try:
+        return served.ask("GET", "/health").status == 200
+    except (ConnectionError, http.client.HTTPException):
+        return False
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) -> None:
+    process, served = command
+
+    def ask(number: int) -> int:
+        size = 1 + number % 5
+        return served.translate([f"a man {number} sees the sea."] * size).status
+
+    with ThreadPoolExecutor(8) as clients:
+        assert set(clients.map(ask, range(1000))) == {200}
+        before, threads_before = memory(process.pid), threads(process.pid)
+        assert set(clients.map(ask, range(1000, 11_000))) == {200}
+    grown = memory(process.pid) - before
+    print(f"{grown / 2**20:.1f} MB more after 10,000 requests")
+    assert grown < 20 * 2**20
+    assert threads(process.pid) <= threads_before
+
+
+@pytest.mark.slow
+def test_ten_thousand_connections_leave_the_server_at_work(command) -> None:
+    process, served = command
+    before = memory(process.pid)
+    for _ in range(20):
+        some = [connect(served) for _ in range(500)]
+        for client in some:
+            client.close()
+    wait_until(lambda: _answers(served))
+    assert memory(process.pid) - before < 50 * 2**20

@@ -1,0 +1,125 @@
+"""Files of text and subtitles, and their downloads."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.serving.files import Downloads, Subtitles, break_lines, decode_file
+from seq2seq.serving.limits import RequestError
+from tests.serving.live import Served, serve_fake
+from tests.serving.test_app import multipart
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+A man sees
+the sea.
+
+2
+00:00:03,000 --> 00:00:04,000 X1:40 X2:600
+<i>Nobody</i>
+
+3
+00:00:05,000 --> 00:00:06,000
+
+4
+00:00:07,000 --> 00:00:08,000
+{\\an8}- Two dogs.
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_subtitles_keep_everything_but_their_words(newline: str) -> None:
+    content = SRT.replace("\n", newline)
+    found = Subtitles.of(content)
+    assert found.lines == ["A man sees the sea.", "Nobody", "- Two dogs."]
+    assert found.join(["Ein Mann sieht die See.", "Niemand", "- Zwei Hunde."]) == content.replace(
+        f"A man sees{newline}the sea.", f"Ein Mann sieht{newline}die See."
+    ).replace("Nobody", "Niemand").replace("Two dogs", "Zwei Hunde")
+
+
+@given(st.text(alphabet="ab1 \n\r<>{}:-,\u2028\ufeff", max_size=60))
+def test_any_text_is_put_together_as_it_was(content: str) -> None:
+    """Below times, so that it is the text of a subtitle; lines of a text may be broken anew."""
+    head = "1\n00:00:01,000 --> 00:00:02,500\n"
+    found = Subtitles.of(head + content)
+    assert found.join(found.lines).split() == (head + content).split()
+    assert Subtitles.of(content).join(Subtitles.of(content).lines).split() == content.split()
+
+
+@given(st.text(alphabet="ab ", max_size=40), st.integers(1, 5))
+def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
+    lines = break_lines(text, count)
+    assert " ".join(lines) == text
+    assert len(lines) <= count
+
+
+def test_other_files_are_refused() -> None:
+    for name, content in (("a.pdf", b"x"), ("txt", b"x"), ("", b"x"), ("a.txt", b"\xff")):
+        with pytest.raises(RequestError):
+            decode_file(name, content)
+    assert decode_file("A.TXT", b"\xef\xbb\xbfx") == (".txt", "x")
+
+
+def test_a_file_is_translated_and_fetched() -> None:
+    pairs = [("source", "en"), ("target", "de")]
+    with serve_fake() as (served, _):
+        body, kind = multipart(*pairs, file=("../../a.srt", SRT.encode()))
+        url = served.ask("POST", "/translate_file", body, {"content-type": kind}).json[
+            "translatedFileUrl"
+        ]
+        assert url.startswith(f"{served.url}/download_file/")
+        assert url.endswith(".srt")
+        answer = served.ask("GET", url.removeprefix(served.url))
+        assert answer.content.decode() == SRT.replace("A man sees", "A MAN SEES").replace(
+            "the sea", "THE SEA"
+        ).replace("Nobody", "NOBODY").replace("Two dogs", "TWO DOGS")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.headers["content-disposition"] == "attachment"
+        body, kind = multipart(*pairs, file=("a.txt", "one\r\n\r\ntwo µ".encode()))
+        url = served.ask("POST", "/translate_file", body, {"content-type": kind}).json[
+            "translatedFileUrl"
+        ]
+        answer = served.ask("GET", url.removeprefix(served.url))
+        assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
+
+
+@pytest.mark.parametrize(
+    ("fields", "file", "message"),
+    [
+        ([("source", "en"), ("target", "de")], None, "missing file parameter"),
+        ([("source", "en"), ("target", "de"), ("file", "x")], None, "missing file parameter"),
+        ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
+        ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
+        ([("source", "en")], ("a.txt", b"x"), "missing target parameter"),
+    ],
+)
+def test_a_bad_file_is_told_what_is_wrong(
+    server: Served, fields: list, file: Any, message: str
+) -> None:
+    body, kind = multipart(*fields, file=file)
+    answer = server.ask("POST", "/translate_file", body, {"content-type": kind})
+    assert answer.status == 400
+    assert message in answer.json["error"]
+
+
+def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
+    now = 0.0
+    kept = Downloads(lambda: now)
+    first = kept.keep(b"x", ".txt")
+    now = 599.0
+    second = kept.keep(b"y", ".txt")
+    assert (kept.find(first), kept.find(second)) == (b"x", b"y")
+    now = 601.0
+    with pytest.raises(RequestError):
+        kept.find(first)
+    names = [kept.keep(b"z", ".txt") for _ in range(100)]
+    with pytest.raises(RequestError):
+        kept.find(second)
+    assert kept.find(names[0]) == b"z"
+    large = [kept.keep(bytes(2**24), ".txt") for _ in range(3)]
+    assert len(set(large)) == 3
+    with pytest.raises(RequestError):
+        kept.find(large[0])
+    assert len(kept.find(large[2])) == 2**24

@@ -1,0 +1,93 @@
+"""Hosts, origins, keys and headers."""
+
+import pytest
+
+from tests.serving.live import Served, serve_fake
+
+HERE = {"localhost", "127.0.0.1", "[::1]", "mine.example"}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:5000", 200),
+        ("LOCALHOST", 200),
+        ("localhost.", 200),
+        ("[::1]:80", 200),
+        ("mine.example", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("mine.example.evil.example:80", 421),
+        ("", 400),
+        ("a b", 400),
+        ("mine.example/x", 400),
+        ("mine.example@evil.example", 400),
+        ("mine.example:port", 400),
+        ("mine.example:123456", 400),
+    ],
+)
+def test_only_known_hosts_are_answered(host: str, status: int) -> None:
+    with serve_fake(hosts=HERE) as (served, _):
+        answer = served.ask("GET", "/health", headers={"host": host})
+    assert answer.status == status
+    assert answer.json
+
+
+def test_any_host_is_answered_where_none_is_named(server: Served) -> None:
+    assert server.ask("GET", "/health", headers={"host": "any.example"}).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "file://", "http://127.0.0.1:1"])
+def test_other_pages_are_refused(server: Served, origin: str) -> None:
+    answer = server.ask("POST", "/translate?q=a&source=en&target=de", headers={"origin": origin})
+    assert answer.status == 403
+    assert answer.headers["access-control-allow-origin"] is None
+
+
+def test_the_own_page_is_let_through(server: Served) -> None:
+    assert server.ask("GET", "/health", headers={"origin": server.url}).status == 200
+
+
+def test_a_page_that_is_allowed_may_ask() -> None:
+    with serve_fake(origins=["https://friend.example"]) as (served, _):
+        answer = served.ask("GET", "/health", headers={"origin": "https://friend.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+        assert "Origin" in answer.headers["vary"]
+        assert answer.headers["access-control-allow-credentials"] is None
+        asked = {"origin": "https://friend.example", "access-control-request-method": "POST"}
+        answer = served.ask("OPTIONS", "/translate", headers=asked)
+        assert answer.status == 204
+        assert answer.headers["access-control-allow-headers"] == "content-type"
+        other = served.ask("GET", "/health", headers={"origin": "https://friend.example.evil"})
+        assert other.status == 403
+    with serve_fake(origins=["*"]) as (served, _):
+        assert served.ask("GET", "/health", headers={"origin": "http://any"}).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/page/page.js"])
+def test_every_answer_forbids_what_the_page_does_not_need(server: Served, path: str) -> None:
+    headers = server.ask("GET", path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none';")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["server"] is None
+
+
+def test_a_key_is_asked_for_where_work_is_done() -> None:
+    request = {"q": "a", "source": "en", "target": "de"}
+    with serve_fake(keys=["secret", "schlüssel"]) as (served, translator):
+        wrong: list[object] = [None, "", "Secret", "secre", "secret ", 5, ["secret"]]
+        for key in wrong:
+            for path in ("/translate", "/detect", "/attention", "/translate_file"):
+                answer = served.post(path, **request, api_key=key)
+                assert (answer.status, answer.json) == (403, {"error": "Invalid API key"})
+        assert served.post("/translate", **request).status == 403
+        assert translator.calls == []
+        for key in ("secret", "schlüssel"):
+            assert served.post("/translate", **request, api_key=key).status == 200
+        assert served.ask("POST", "/translate?q=a&source=en&target=de&api_key=secret").status == 200
+        for path in ("/languages", "/frontend/settings", "/health"):
+            assert served.ask("GET", path).status == 200
+        assert served.ask("GET", "/frontend/settings").json["keyRequired"] is True
+        assert b"secret" not in served.ask("GET", "/metrics").content

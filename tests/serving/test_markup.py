@@ -1,0 +1,99 @@
+"""HTML: which texts are translated, and that everything else stays."""
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.serving.markup import Document
+from tests.serving.live import serve_fake
+
+
+def upper(content: str) -> str:
+    document = Document.of(content)
+    return document.join([line.upper() for line in document.lines])
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a dog", "A DOG"),
+        ("<p class='x' >a\n  dog</p>", "<p class='x' >A DOG</p>"),
+        (" <b>a</b> dog\n", " <b>A</b> DOG\n"),
+        ("a<br>b<br/>c", "A<br>B<br/>C"),
+        ("a &amp; b &lt;i&gt; &eacute;", "A &amp; B &lt;I&gt; É"),
+        ("a\u00a0b", "A\u00a0B"),
+        ("<!-- a --><!doctype html><?php a ?>b", "<!-- a --><!doctype html><?php a ?>B"),
+        ("<script>if (a < b && c) d</script>e", "<script>if (a < b && c) d</script>E"),
+        ("<style>a > b {}</style>e", "<style>a > b {}</style>E"),
+        ("<pre>a\n &lt;b <i>c</i></pre>d", "<pre>a\n &lt;b <i>c</i></pre>D"),
+        ("<code>a<br>b</code> c", "<code>a<br>b</code> C"),
+        ("<p translate=no>a <b>b</b></p>c", "<p translate=no>a <b>b</b></p>C"),
+        ("<p translate='yes'>a</p>", "<p translate='yes'>A</p>"),
+        ("<i class='x notranslate'>a</i>b", "<i class='x notranslate'>a</i>B"),
+        ("<pre><pre>a</pre>b</pre>c", "<pre><pre>a</pre>b</pre>C"),
+        ("</b>a<p>b", "</b>A<p>B"),
+        ("<a href='?x=1&y=2' title='a'>b</a>", "<a href='?x=1&y=2' title='a'>B</a>"),
+        ("<p>&nbsp;</p><p> \n</p>", "<p>\u00a0</p><p> \n</p>"),
+        ("1 < 2", "1 &lt; 2"),
+        ("", ""),
+    ],
+)
+def test_texts_are_translated_and_the_rest_stays(content: str, expected: str) -> None:
+    assert upper(content) == expected
+
+
+class Events(HTMLParser):
+    """What a document consists of, white space of texts folded."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.found: list[object] = []
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.found.append((tag, attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.found.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        if self.found and isinstance(self.found[-1], list):
+            self.found[-1][0] += data
+        else:
+            self.found.append([data])
+
+    @property
+    def folded(self) -> list[object]:
+        return [
+            " ".join(event[0].split()) if isinstance(event, list) else event for event in self.found
+        ]
+
+
+pieces = st.sampled_from(
+    ["<p>", "</p>", "<b x='1'>", "</b>", "<br>", "<pre>", "</pre>", "<script>", "</script>", "&lt;",
+     "&amp;", "<", ">", "&", "a", "B", " ", "\n", "<!-- x -->", "<img src=a>", "<code>", "</code>"]
+)  # fmt: skip
+
+
+@given(st.lists(pieces, max_size=15).map("".join))
+def test_a_document_put_together_unchanged_is_the_same_document(content: str) -> None:
+    document = Document.of(content)
+    again = document.join(document.lines)
+    assert Events(again).folded == Events(content).folded
+    assert Document.of(again).lines == document.lines
+
+
+@given(st.text(max_size=40))
+def test_a_translation_can_not_add_tags(text: str) -> None:
+    content = Document.of("<p>a</p>").join([text])
+    assert [event for event in Events(content).found if isinstance(event, tuple)] == [("p", [])]
+
+
+def test_the_server_translates_html() -> None:
+    with serve_fake() as (served, translator):
+        answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
+        assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
+        assert sorted(line for call in translator.calls for line in call) == ["a", "b", "c d"]

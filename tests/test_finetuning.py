@@ -1,0 +1,257 @@
+"""A training that goes on from a model: what it takes over, what it begins with, where it ends."""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from seq2seq.cli.main import main
+from seq2seq.config import Config, read_config
+from seq2seq.decoding.scoring import TargetScore
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.errors import UserError
+from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.validation import Validation
+from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.training.distributed import World
+from seq2seq.training_run import TrainingRun, run_training
+from tests.toy import reversing, toy_config
+
+
+@pytest.fixture(scope="module")
+def general(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return toy_config(tmp_path_factory.mktemp("corpus"), sentences)
+
+
+@pytest.fixture(scope="module")
+def parent(general: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder."""
+    folder = tmp_path_factory.mktemp("parent") / "run"
+    train(replace(general, training=replace(general.training, learning_rate_scale=3.0)), folder)
+    return folder
+
+
+@pytest.fixture
+def own(general: Config, parent: Path, sentences: list[str], tmp_path: Path) -> Config:
+    """A training on other text that goes on from the parent."""
+    data = replace(
+        general.data,
+        train=reversing(tmp_path, "own", [line.replace("a", "e") for line in sentences[20:]]),
+        valid=reversing(tmp_path, "own_valid", sentences[:12]),
+    )
+    return replace(general, data=data, init_from=str(parent), cache=str(tmp_path / "cache"))
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
+    chosen = replace(config, resume=resume, training=replace(config.training, **training))
+    assert run_training(chosen, folder, "", World()) == 0
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def lines(path: str | None) -> list[str]:
+    assert path is not None
+    return Path(path).read_text().splitlines()
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    found: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("seq2seq")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield found
+    logger.removeHandler(handler)
+
+
+def test_step_0_is_the_parent_with_its_own_figures(
+    own: Config, parent: Path, tmp_path: Path
+) -> None:
+    train(own, tmp_path / "run", max_steps=1)
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["step"] == 0
+    sources, targets = lines(own.data.valid.source), lines(own.data.valid.target)
+    translator = Translator.load(parent, TranslationOptions(search=own.search))
+    total = TargetScore.total(translator.log_probabilities(sources, targets))
+    assert first["valid/perplexity"] == pytest.approx(total.perplexity, rel=1e-5)
+    outputs = [translation.text for translation in translator.translate(sources)]
+    assert first["valid/bleu"] == bleu(outputs, [targets]).value
+    assert_equal(tmp_path / "run" / "checkpoints" / "step_00000000", find_model(parent))
+
+
+def test_a_rate_of_nothing_leaves_the_weights_as_they_are(
+    own: Config, parent: Path, tmp_path: Path
+) -> None:
+    train(own, tmp_path / "still", learning_rate_scale=1e-30)
+    assert_equal(checkpoints(tmp_path / "still")[-1], find_model(parent))
+    train(own, tmp_path / "learns")
+    learned = weights(checkpoints(tmp_path / "learns")[-1])
+    assert not all(torch.equal(v, learned[name]) for name, v in weights(find_model(parent)).items())
+
+
+def test_a_training_that_only_gets_worse_ends_with_its_parent(
+    own: Config, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
+) -> None:
+    scores = iter([5.0, 4.0, 3.0, 2.0, 1.0, 4.9])
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
+    run = tmp_path / "run"
+    train(own, run)
+    assert_equal(run / "best", find_model(parent))
+    assert not (run / "averaged").exists()
+    assert "before (step 0): validation loss 1.000, perplexity 2.72, BLEU 5.00" in log
+    assert "best (step 0): validation loss 1.000, perplexity 2.72, BLEU 5.00" in log
+
+
+def test_a_training_that_stops_before_its_first_update_goes_on_from_there(
+    own: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And needs its parent no longer: all is in the run folder."""
+    moved = replace(own, init_from=str(tmp_path / "moved"))
+    shutil.copytree(str(own.init_from), str(moved.init_from))
+    train(moved, tmp_path / "whole")
+
+    def fail(run: TrainingRun, model: object) -> Validation:
+        raise UserError("no memory")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(TrainingRun, "validate", fail)
+        with pytest.raises(UserError, match="no memory"):
+            train(moved, tmp_path / "resumed")
+    shutil.rmtree(str(moved.init_from))
+    train(moved, tmp_path / "resumed", resume=True, max_steps=2)
+    train(moved, tmp_path / "resumed", resume=True)
+    for whole, resumed in zip(
+        checkpoints(tmp_path / "whole"), checkpoints(tmp_path / "resumed"), strict=True
+    ):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+    records = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "resumed")]
+    losses = [[r["valid/loss"] for r in map(json.loads, text.splitlines()) if "valid/loss" in r]
+              for text in records]  # fmt: skip
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 5
+
+
+def test_text_in_characters_that_the_parent_does_not_know_is_refused(
+    own: Config, sentences: list[str], tmp_path: Path
+) -> None:
+    foreign = reversing(tmp_path, "foreign", ["собака бежит"] * 40 + sentences)
+    config = replace(own, data=replace(own.data, train=foreign))
+    share = 2 * 11 * 40 / sum(2 * len(line) for line in lines(foreign.source))
+    message = rf"{share:.2%} of the training text are characters that the model of init_from does"
+    with pytest.raises(UserError, match=rf"{message} not know \(собака, .*\): it was made for"):
+        TrainingRun(config, tmp_path, World())
+    rare = reversing(tmp_path, "rare", ["café " + sentences[20], *sentences[21:]])
+    config = replace(own, data=replace(own.data, train=rare))
+    for _ in range(2):  # made, and read from the cache
+        assert TrainingRun(config, tmp_path, World()).data.warnings[-1].endswith("know (é)")
+
+
+def test_other_sizes_than_the_parent_s_are_refused(own: Config, tmp_path: Path) -> None:
+    other = replace(own, model=replace(own.model, d_ff=32, dropout=0.0))
+    with pytest.raises(UserError, match=r"model\.d_ff=32 is not the model's 16: leave model\.\*"):
+        TrainingRun(other, tmp_path, World())
+    run = TrainingRun(replace(own, model=replace(own.model, dropout=0.0)), tmp_path, World())
+    assert run.trainer.model.config.dropout == 0.0
+
+
+Train = Callable[..., str]
+
+
+@pytest.fixture
+def command(own: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Train:
+    """Run `seq2seq train` on the own text; return the last line of standard error."""
+
+    def run(*words: str, code: int) -> str:
+        data = [
+            f"data.{split}.{side}={getattr(getattr(own.data, split), side)}"
+            for split in ("train", "valid")
+            for side in ("source", "target")
+        ]
+        limits = [
+            "training.max_steps=1",
+            "training.source_tokens=200",
+            "training.target_tokens=200",
+        ]
+        words = ("data=files", *data, *limits, f"cache={tmp_path / 'cache'}", *words)
+        capfd.readouterr()
+        assert main(["train", "device=cpu", "precision=fp32", *words]) == code
+        return capfd.readouterr().err.splitlines()[-1]
+
+    return run
+
+
+def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
+    command: Train, parent: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = ["experiment=finetune", f"init_from={parent}", f"run_dir={run}", "model.dropout=0.2"]
+    command(*words, code=0)
+    found, general = read_config(run), read_config_of_toy(parent)
+    assert found.model == replace(general.model, dropout=0.2)
+    assert found.data.tokenizer.vocab_size == general.data.tokenizer.vocab_size
+    assert found.training.warmup_steps == 200
+    manifest = find_model(parent) / "manifest.json"
+    assert found.init_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    command(*words, "resume=true", "training.max_steps=2", code=0)
+    assert read_config(run) == replace(
+        found, resume=True, training=replace(found.training, max_steps=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model.d_ff=128"], "model.d_ff=128 is not the model's 16: leave model.* out"),
+        (["model.d_ff=2048"], "model.d_ff=2048 is not the model's 16"),
+        (["model=small"], "is not the model's"),
+        (["model=base"], "model.num_layers=6 is not the model's 1"),
+        (["variant=tensor2tensor"], "model.attention_bias=True is not the model's False"),
+        (["data.tokenizer.vocab_size=80"], "the vocabulary is that of init_from="),
+        (["data.tokenizer.byte_fallback=true"], "(60 pieces): leave data.tokenizer.* out"),
+        (["init_sha256=12"], "not init_sha256=12: give the model that is meant"),
+        (["init_from=nowhere"], "nowhere: no such folder; give the run_dir of a training"),
+        (["init_from=/"], "/: no model in it"),
+        (["init_from=null", "experiment=finetune"], "goes on from a model: give init_from=MODEL"),
+        (["init_from=null", "init_sha256=12"], "give init_from=MODEL"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_the_parent_is_refused_in_one_line(
+    command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    usage = ("the vocabulary", "goes on", "(60 pieces)")
+    code = 2 if message.startswith(usage) else 1
+    last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
+    assert message in last
+    assert not (tmp_path / "run").exists()
+
+
+def read_config_of_toy(parent: Path) -> Config:
+    """The toy's own runs have no config.yaml."""
+    trained = Translator.load(parent)
+    return replace(
+        Config(),
+        model=trained.model.config,
+        data=replace(
+            Config().data,
+            tokenizer=replace(Config().data.tokenizer, vocab_size=trained.tokenizer.vocab_size),
+        ),
+    )
