@@ -20,7 +20,9 @@ from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.parent import DROPOUTS, load_parent
@@ -70,16 +72,19 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
+    resume = config.resume
+    if resume == "auto":
+        resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume),
+        reserved(folder, world, resume=resume),
         deferred_log_file(logger) as log_file,
     ):
         run = TrainingRun(config, folder, world)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
-        before = run.restore() if config.resume else None
+        before = run.restore() if resume else None
         if run.is_trained():
             run.finish_if_unfinished()
             return 0
@@ -140,9 +145,19 @@ class TrainingRun:
             dtype=self.dtype,
             seed=config.seed,
             world=world,
+            kernels=TrainingKernels(compiled=config.compile and self._prepare_compiler()),
         )
         if self.parent is not None:
             start_moments(self.trainer.optimizer)
+
+    def _prepare_compiler(self) -> bool:
+        """Return whether there is a compiler, and let it keep its work in the user's cache."""
+        if not can_compile(self.device):
+            logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
+            return False
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_user_cache() / "compiled")
+        logger.info("compiling, which takes about a minute at the first start")
+        return True
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""

@@ -50,8 +50,8 @@ class TranslationOptions:
     precision: str = "fp32"
     """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
     where it is faster, else `fp32`."""
-    batch_tokens: int = 2048
-    """Most source tokens per batch, padding counted."""
+    batch_tokens: int | None = None
+    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None
     """Batches translated in parallel, each by one thread; the number changes no output. By default
     one per thread of PyTorch's, and one on a GPU."""
@@ -117,9 +117,9 @@ class Translator:
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
-        self.workers = options.workers or (
-            torch.get_num_threads() if self.device.type == "cpu" else 1
-        )
+        on_cpu = self.device.type == "cpu"
+        self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
+        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         # In tokens, `</s>` not counted.
         longest = self.tokenizer.max_source_tokens or options.max_source_tokens
         self._longest_source = min(longest, options.max_source_tokens) - 1
@@ -205,9 +205,11 @@ class Translator:
         lines: Iterable[str],
         prefixes: Iterable[str] | None = None,
         *,
-        chunk_lines: int = 1024,
+        chunk_lines: int | None = None,
     ) -> Iterator[Translation]:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
+
+        By default 1,024 lines, and 8,192 on a GPU.
 
         Raises:
             TypeError: if lines or prefixes is a single string.
@@ -215,6 +217,8 @@ class Translator:
             UserError: if there is not one prefix per line, or one is too long.
         """
         _check_lists(lines=lines, prefixes=prefixes)
+        if chunk_lines is None:
+            chunk_lines = 1024 if self.device.type == "cpu" else 8192
         if chunk_lines < 1:
             raise ValueError(f"chunk_lines={chunk_lines}: must be at least 1")
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
@@ -295,9 +299,7 @@ class Translator:
         batches: list[list[int]] = []
         for i in order:
             # A batch is as wide as its first item.
-            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (
-                self.options.batch_tokens
-            ):
+            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (self.batch_tokens):
                 batches.append([])
             batches[-1].append(i)
         if len(batches) < self.workers:  # a few items: some of each length for every worker

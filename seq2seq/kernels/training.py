@@ -26,6 +26,8 @@ class TrainingKernels:
     """Projection, loss and gradient in chunks."""
     joined: bool = True
     """Several micro-batches in one forward pass, on a GPU."""
+    compiled: bool = False
+    """The loss of a chunk compiled, on a GPU where PyTorch has its compiler."""
 
     def join_on(self, device: torch.device) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""

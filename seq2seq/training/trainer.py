@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
@@ -14,6 +15,7 @@ from torch.nn.utils import get_total_norm
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
+from seq2seq.kernels.compiled import LossAndGradient, can_compile, compiled_loss
 from seq2seq.kernels.joined import JoinedBatch, join, joined_states
 from seq2seq.kernels.loss import projected_loss
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
@@ -45,11 +47,19 @@ class DivergenceError(UserError):
 class BatchLoss(nn.Module):
     """The loss of a batch as a module, as DistributedDataParallel needs it."""
 
-    def __init__(self, model: Transformer, smoothing: float, *, in_chunks: bool) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        smoothing: float,
+        *,
+        in_chunks: bool,
+        of_chunk: LossAndGradient | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
         self.in_chunks = in_chunks
+        self.of_chunk = of_chunk
 
     def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
@@ -66,6 +76,7 @@ class BatchLoss(nn.Module):
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
                 rows=rows,
+                of_chunk=self.of_chunk,
                 bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)
@@ -115,7 +126,10 @@ class Trainer:
         self.seed = seed
         self.world = world or World()
         self.clock = clock
-        self.loss = BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
+        of_chunk = compiled_loss() if kernels.compiled and can_compile(device) else None
+        self.loss = BatchLoss(
+            model, config.label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk
+        )
         self.ddp_loss = self.world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.micro_batches = config.micro_batches_on(self.world.size)
@@ -229,12 +243,17 @@ class Trainer:
     def _stream(self) -> Iterator[Indices]:
         """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
-        while True:
-            for micro_batch in self.batching.epoch(progress.epoch)[progress.batch :]:
-                progress.batch += 1
-                yield micro_batch
-            progress.epoch += 1
-            progress.batch = 0
+        # The order of millions of pairs takes seconds: it is made beside the epoch before.
+        with ThreadPoolExecutor(1) as thread:
+            following = thread.submit(self.batching.epoch, progress.epoch)
+            while True:
+                batches = following.result()
+                following = thread.submit(self.batching.epoch, progress.epoch + 1)
+                for micro_batch in batches[progress.batch :]:
+                    progress.batch += 1
+                    yield micro_batch
+                progress.epoch += 1
+                progress.batch = 0
 
     def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
         """Do one update with the micro-batches of a step.
@@ -248,12 +267,14 @@ class Trainer:
         source_tokens = int(corpus.source_lengths[pairs].sum())
         target_tokens = int(corpus.target_lengths[pairs].sum())
         losses, waited = self._accumulate_gradients(micro_batches, target_tokens)
-        # Read only now, so that a GPU does not wait between two micro-batches.
-        own = torch.stack(losses).double().cpu()
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        figures = torch.cat((*losses, get_total_norm(gradients).view(1))).double()
+        rate = self._update_weights(step, figures)
+        # The one look of a step, after which a GPU has nothing more to do.
+        *own_losses, norm = figures.tolist()
+        own = torch.tensor(own_losses, dtype=torch.float64).view(-1, 2)
         rows = self.world.gather(*own.sum(dim=0).tolist())
         smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = get_total_norm(gradients).item()
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
             odd = [
                 pairs
@@ -262,15 +283,6 @@ class Trainer:
                 for pairs in parts
             ]
             raise self._divergence(smoothed / target_tokens, norm, odd or micro_batches)
-        rate = learning_rate(
-            step,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            scale=self.config.learning_rate_scale,
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step = step
         if self.config.subtract_target_entropy:
@@ -280,6 +292,27 @@ class Trainer:
         return StepMetrics(
             smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
+
+    def _update_weights(self, step: int, figures: Tensor) -> float:
+        """Let Adam update the weights, unless one of the figures is not finite.
+
+        The device decides that, so that the host need not look before.
+
+        Returns:
+            The learning rate.
+        """
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        # Read by fused Adam as that of a gradient scaler would be.
+        self.optimizer.found_inf = (~figures.isfinite()).any().float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        return rate
 
     def _groups(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, list[Indices]]]:
         """Divide this process's share of a step into what is computed at once.

@@ -105,6 +105,10 @@ def test_one_worker_feeds_a_gpu(trained: TrainedModel) -> None:
         assert translator(trained, "cuda").workers == 1
 
 
+def test_batches_are_larger_on_a_gpu(trained: TrainedModel) -> None:
+    assert [translator(trained, name).batch_tokens for name in ("cpu", "cuda")] == [2048, 16_384]
+
+
 def test_too_little_memory_is_told_as_such() -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     assert isinstance(limit_reached(error), OutOfMemoryError)
