@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +13,8 @@ from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.corpus import SentencePair
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.device import choose_device, choose_precision, oom_as_user_error
@@ -42,6 +42,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.user_cache import user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -137,9 +138,13 @@ class TrainingRun:
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
+        train = self.data.train
+        if rate := config.data.tokenizer.sampling:
+            text = self.data.folder / TRAIN_TEXT_FILE
+            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(self.data.train, seed=config.seed, devices=world.size),
+            config.training.batching(train, seed=config.seed, devices=world.size),
             config.training,
             device=self.device,
             dtype=self.dtype,
@@ -174,7 +179,9 @@ class TrainingRun:
             "slices": self.trainer.slices,
         }
         budget = config.training.budget(self.world.size)
-        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        text, rate = self.data.folder.name, config.data.tokenizer.sampling
+        data = f"{text} sampled at {rate}" if rate else text
+        fixed = {"data": data, "seed": config.seed, **budget, **model}
         if (select := config.training.select) != "valid":
             # The best BLEU so far can be compared with one on the same sets alone.
             sets = sorted(self.data.valid_sets.items())
@@ -406,20 +413,11 @@ class TrainingRun:
 
 def _prepare(config: Config, world: World, tokenizer: Tokenizer | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
-    cache = _user_cache() if config.cache is None else Path(config.cache)
+    cache = user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     return data
-
-
-def _user_cache() -> Path:
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
-    except RuntimeError:
-        raise UserError(
-            "you have no home folder: give cache=FOLDER, where prepared text is kept"
-        ) from None
 
 
 @contextmanager

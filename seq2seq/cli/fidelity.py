@@ -1,6 +1,7 @@
 """`seq2seq fidelity`: compare a model with the paper, detail by detail."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ Each detail is measured on the running model, trainer or search.
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
   seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
-  seq2seq fidelity --model runs/captions          a trained model
+  seq2seq fidelity --model runs/captions          a trained model, or an imported one
 """
 
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
-    from seq2seq.reproduction.report import as_json, as_text, examine
+    from seq2seq.reproduction.report import DETAILS, MODEL_DETAILS, as_json, as_text, examine
 
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
@@ -53,8 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
         subject = _trained(Path(arguments.model))
     else:
         subject = _configured(compose_config(arguments.overrides))
-    rows = examine(subject)
+    imported = bool(arguments.model) and subject.run is None
+    rows = examine(subject, MODEL_DETAILS if imported else DETAILS)
     print(as_json(rows) if arguments.json else as_text(rows))
+    if imported:
+        print(
+            f"seq2seq: {arguments.model} has no config.yaml: its training is not known, only the"
+            " model was examined",
+            file=sys.stderr,
+        )
     return int(arguments.strict and any(row.finding.differs for row in rows))
 
 
@@ -105,17 +113,20 @@ def _configured(config: "Config") -> "Subject":
 
 
 def _trained(run: Path) -> "Subject":
-    from seq2seq.config import read_config
+    from seq2seq.config import Config, read_config
     from seq2seq.reproduction.detail import Subject
     from seq2seq.storage.checkpoint import find_model, load_model
 
-    model = load_model(find_model(run)).model
-    config = read_config(run)
+    folder = find_model(run)
+    model = load_model(folder).model
+    # A model folder by itself, such as an imported one, has no configuration of a training.
+    known = folder != run or (run / "config.yaml").exists()
+    config = read_config(run) if known else Config()
     return Subject(
         model=model,
         vocab_size=model.vocab_size,
         training=config.training,
         search=config.search,
         data=config.data,
-        run=run,
+        run=run if known else None,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_engine_option,
     add_models_option,
     add_sentence_options,
     translation_options,
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_beam_options(translations)
     add_sentence_options(translations)
+    add_engine_option(translations)
     add_device_options(translations)
 
     references = parser.add_argument_group("references")
@@ -166,8 +168,9 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             "--beam and --alpha need --model",
         ),
         (
-            not arguments.model and bool(arguments.sentences or arguments.source_language),
-            "--sentences and --source-language need --model",
+            not arguments.model
+            and bool(arguments.sentences or arguments.source_language or arguments.engine),
+            "--sentences, --source-language and --engine need --model",
         ),
         (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
         (

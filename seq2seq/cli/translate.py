@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_engine_option,
     add_models_option,
     add_sampling_options,
     add_sentence_options,
@@ -46,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also compressed; named FILE.*.part until complete; default: stdout",
     )
+    parser.add_argument(
+        "--interactive",
+        action="store_true",
+        help="answer each line before the next is read, as on a terminal",
+    )
     add_beam_options(parser)
     parser.add_argument(
         "--prefix",
@@ -62,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
     add_sentence_options(parser)
+    add_engine_option(parser)
     add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",
@@ -88,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from tqdm import tqdm
 
+    from seq2seq.cli.interactive import translate_one_by_one, with_prompt
     from seq2seq.data.lines import (
         count_lines,
         create_binary,
@@ -100,6 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.decoding.translator import Translator
     from seq2seq.kernels.memory import retain_freed_memory
 
+    from_terminal = arguments.input == "-" and sys.stdin.isatty()
+    one_by_one = arguments.interactive or from_terminal
+    prompts = from_terminal and sys.stderr.isatty()
     translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()
     health = Health()
@@ -115,20 +126,27 @@ def run(arguments: argparse.Namespace) -> int:
         shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
         # Only the lines of a file can be counted beforehand, for the remaining time.
         total = count_lines(arguments.input) if shown and _is_file(arguments.input) else None
+        shown = shown and not one_by_one
         bar = files.enter_context(tqdm(total=total, unit=" lines", disable=not shown))
 
         def lines() -> Iterator[str]:
             nonlocal replaced
-            for raw in iterate_lines(source):
+            typed = iterate_lines(source)
+            for raw in with_prompt(typed) if prompts else typed:
                 line, damaged = decode_leniently(raw)
                 replaced += damaged
                 waiting.append(line)
                 yield line
 
         prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
-        translations = translator.translate_stream(lines(), prefixes)
+        if one_by_one:
+            translations = translate_one_by_one(translator, lines(), prefixes)
+        else:
+            translations = translator.translate_stream(lines(), prefixes)
         for number, translation in enumerate(translations):
             output.write(_format(number, translation, arguments).encode())
+            if one_by_one:
+                output.flush()
             health.count(waiting.popleft(), translation)
             bar.update()
         output.flush()

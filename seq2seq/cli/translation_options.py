@@ -63,6 +63,15 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
 
 
+def add_engine_option(parser: argparse._ActionsContainer) -> None:
+    """Add the choice of the engine."""
+    parser.add_argument(
+        "--engine",
+        help="ours (default), or ctranslate2 (pip install 'seq2seq[export]'): often faster, some"
+        " outputs differ",
+    )
+
+
 def add_sentence_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for lines of several sentences."""
     parser.add_argument(

@@ -99,7 +99,8 @@ class Batching:
     def epoch(self, epoch: int) -> list[Indices]:
         """Make the batches of an epoch, in order, each as the indices of its pairs."""
         random = np.random.default_rng([self.seed, epoch])
-        source, target = self.corpus.source_lengths, self.corpus.target_lengths
+        rows = self.corpus.rows(epoch)
+        source, target = self.corpus.source_lengths[rows], self.corpus.target_lengths[rows]
         stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
         target_key = np.rint(target * stretch).astype(np.int32)
         # Source lengths rise and fall in turn, so that no batch has both very short and very long
@@ -107,7 +108,7 @@ class Batching:
         source_key = np.where(target_key % 2 == 0, source, -source)
         shuffled = random.permutation(len(target))
         order = shuffled[np.lexsort((source_key[shuffled], target_key[shuffled]))]
-        batches = list(self._split(order, source[order], target[order]))
+        batches = list(self._split(rows[order], source[order], target[order]))
         return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> list[Indices]:

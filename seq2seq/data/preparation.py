@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -42,7 +42,7 @@ Report: TypeAlias = Callable[[str], None]
 
 FORMAT_VERSION = 1
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
-VALID_TEXT_FILE = "valid.jsonl"
+TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
@@ -174,16 +174,20 @@ def prepare(
 
 def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
     """Digest the text of both splits and every setting that shapes the result."""
-    content = {
+    options = asdict(config.tokenizer)
+    sampling = options.pop("sampling")
+    content: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "train": fingerprint(config, "train"),
         "valid": fingerprint(config, "valid"),
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": asdict(config.tokenizer)
+        "tokenizer": options
         if tokenizer is None
         else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
     }
+    if sampling:  # at any rate: it only makes the text be kept
+        content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -258,6 +262,7 @@ def _fill(
     )
     (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
     train_pairs = overlap.check(read_pairs(config, "train"))
+    train_text = folder / TRAIN_TEXT_FILE if config.tokenizer.sampling else None
     counts = {
         "train": _encode(
             train_pairs,
@@ -267,6 +272,7 @@ def _fill(
             report,
             alignment.check,
             unknown,
+            train_text,
         ),
         "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
     }
@@ -367,13 +373,19 @@ def _encode(
     report: Report,
     check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
     unknown: UnknownCharacters | None = None,
+    text_path: Path | None = None,
 ) -> FilterCounts:
-    """Tokenize, filter and write pairs; ``check`` gets each chunk's offset and lengths."""
+    """Tokenize, filter and write pairs, and the text of those that are kept to ``text_path``.
+
+    ``check`` gets each chunk's offset and lengths.
+    """
     counts = FilterCounts()
     stream = iter(pairs)
-    with EncodedCorpusWriter(
-        path, max(tokenizer.source_vocab_size, tokenizer.vocab_size)
-    ) as writer:
+    vocab_size = max(tokenizer.source_vocab_size, tokenizer.vocab_size)
+    with (
+        EncodedCorpusWriter(path, vocab_size) as writer,
+        open(text_path, "wb") if text_path else nullcontext() as text,
+    ):
         while chunk := list(islice(stream, _CHUNK_PAIRS)):
             sources = tokenizer.encode([pair.source for pair in chunk])
             targets = tokenizer.encode_target([pair.target for pair in chunk])
@@ -387,6 +399,9 @@ def _encode(
                 check(counts.read, source_lengths, target_lengths)
             kept = _filter(source_lengths, target_lengths, limits, counts)
             writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+            if text is not None:
+                lines = (json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+                text.writelines(lines)
             if counts.read % _PAIRS_PER_MESSAGE == 0:
                 report(f"data: {counts.read:,} pairs encoded")
     return counts

@@ -94,7 +94,7 @@ def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> N
     first = models[0]
     languages = (first.source_language, first.target_language)
     for model, name in zip(models[1:], names[1:], strict=True):
-        if model.tokenizer.model_bytes != first.tokenizer.model_bytes:
+        if model.tokenizer.files() != first.tokenizer.files():
             raise UserError(
                 f"{name}: another tokenizer than {names[0]}: an ensemble needs models of one"
                 " vocabulary, such as trainings on the same text with different seeds"

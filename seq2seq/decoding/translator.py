@@ -1,6 +1,7 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
 from seq2seq.decoding.ensemble import Decoder, Ensemble, check_different, check_ensemble
 from seq2seq.decoding.sampling import SamplingConfig, sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
@@ -24,12 +26,16 @@ from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
+from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
+logger = logging.getLogger("seq2seq")
+
+ENGINES = ("ours", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 T = TypeVar("T")
@@ -42,7 +48,7 @@ class TranslationOptions:
 
     Raises:
         UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
-            source_language is not a code.
+            source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
     """
 
     device: str = "auto"
@@ -64,12 +70,22 @@ class TranslationOptions:
     sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
     """Beam search, or sampling."""
+    engine: str = "ours"
+    """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
+    differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: must be at least {least}")
+        if self.engine not in ENGINES:
+            raise UserError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
+            raise UserError(
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
+                " choose the engine ours, or beam search"
+            )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
             raise UserError(
@@ -102,7 +118,10 @@ class Translator:
     ) -> None:
         self.options = options = options or TranslationOptions()
         self.device = choose_device(options.device)
-        dtype = choose_precision(options.precision, self.device, for_translation=True)
+        uses_ctranslate2 = options.engine == "ctranslate2"
+        # Probabilities of given translations and attention are then computed in float32.
+        precision = "fp32" if uses_ctranslate2 else options.precision
+        dtype = choose_precision(precision, self.device, for_translation=True)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         # Copies in that precision, because autocast would cast every matrix again at every step.
@@ -111,20 +130,31 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
+        on_cpu = self.device.type == "cpu"
+        self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
+        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
+        self.engine: CTranslate2Engine | None = None
+        if uses_ctranslate2:
+            if len(together) > 1:
+                raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
+            self.engine = CTranslate2Engine(
+                together[0], self.device, options.precision, self.workers
+            )
+            logger.info(f"seq2seq: {DIFFERENCE}")
         kernels = kernels or TranslationKernels()
         decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
-        on_cpu = self.device.type == "cpu"
-        self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
-        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         # In tokens, `</s>` not counted.
         longest = self.tokenizer.max_source_tokens or options.max_source_tokens
         self._longest_source = min(longest, options.max_source_tokens) - 1
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         for model in self.models:
+            if uses_ctranslate2:
+                self._longest_source = min(self._longest_source, MAX_POSITIONS - 1)
+                self._longest_target = min(self._longest_target, MAX_POSITIONS - 1)
             if model.config.positions is Positions.learned:
                 # The table bounds the source with its `</s>` and the target with its start symbol.
                 positions = max(2, model.config.max_learned_positions)
@@ -299,7 +329,7 @@ class Translator:
         batches: list[list[int]] = []
         for i in order:
             # A batch is as wide as its first item.
-            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (self.batch_tokens):
+            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > self.batch_tokens:
                 batches.append([])
             batches[-1].append(i)
         if len(batches) < self.workers:  # a few items: some of each length for every worker
@@ -321,6 +351,10 @@ class Translator:
 
     @torch.inference_mode()
     def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        search = self.options.search
+        if self.engine is not None and isinstance(search, SearchConfig):
+            found = self.engine.search(segments, search)
+            return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
         sources = [segment.source_ids for segment in segments]
         max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
         source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
@@ -331,7 +365,6 @@ class Translator:
             "suppressed_ids": (PADDING_ID, START_ID),
             "prefixes": [segment.prefix_ids for segment in segments],
         }
-        search = self.options.search
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
         else:

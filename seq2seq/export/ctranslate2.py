@@ -20,12 +20,21 @@ from seq2seq.storage.checkpoint import TrainedModel
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     """Write a CTranslate2 model folder, in float32.
 
+    Raises:
+        UserError: if CTranslate2 is not installed or can't express the model, or the folder can't
+            be written.
+    """
+    write_folder(folder, ctranslate2_files(trained))
+
+
+def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
+    """Make the files of a CTranslate2 model, in float32.
+
     Beam search may choose differently, because CTranslate2 divides a log-probability by
     length^length_penalty, and this package by ((5 + length) / 6)^alpha.
 
     Raises:
-        UserError: if CTranslate2 is not installed or can't express the model, or the folder can't
-            be written.
+        UserError: if CTranslate2 is not installed or can't express the model.
     """
     try:
         from ctranslate2.specs import TransformerSpec
@@ -62,8 +71,7 @@ def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
     spec.validate()
     with TemporaryDirectory() as temporary:
         spec.save(temporary)
-        files = {path.name: path.read_bytes() for path in Path(temporary).iterdir()}
-    write_folder(folder, files)
+        return {path.name: path.read_bytes() for path in Path(temporary).iterdir()}
 
 
 def _write_weights(spec: Any, model: Transformer) -> None:

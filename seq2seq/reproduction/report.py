@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import ModuleType
 
 import torch
 
@@ -21,12 +22,19 @@ from seq2seq.reproduction.detail import Detail, Finding, Subject
 
 COLUMNS = 120
 
-DETAILS = [
-    value
-    for module in (layers, embedding, sublayers, optimization, recipe, decoding, results)
-    for value in vars(module).values()
-    if isinstance(value, Detail)
-]
+_OF_MODEL = (layers, embedding, sublayers)
+_OF_TRAINING = (optimization, recipe, decoding, results)
+
+
+def _details(modules: Iterable[ModuleType]) -> list[Detail]:
+    return [
+        value for module in modules for value in vars(module).values() if isinstance(value, Detail)
+    ]
+
+
+MODEL_DETAILS = _details(_OF_MODEL)
+"""The details of a model alone, whose training is not known."""
+DETAILS = MODEL_DETAILS + _details(_OF_TRAINING)
 
 _TITLES = ("#", "detail", "the paper", "tensor2tensor (2017)", "here, measured", "verdict")
 _WIDTHS = (2, 16, 21, 21, 32, 13)
@@ -41,12 +49,12 @@ class Row:
     finding: Finding
 
 
-def examine(subject: Subject) -> list[Row]:
+def examine(subject: Subject, details: Sequence[Detail] = DETAILS) -> list[Row]:
     """Measure every detail."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the computations are too small for several threads
     try:
-        return [Row(i, detail, detail(subject)) for i, detail in enumerate(DETAILS, start=1)]
+        return [Row(i, detail, detail(subject)) for i, detail in enumerate(details, start=1)]
     finally:
         torch.set_num_threads(threads)
 

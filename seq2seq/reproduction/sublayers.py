@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.model import Transformer
+from seq2seq.model.config import Activation
+from seq2seq.model.marian import ACTIVATIONS
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
 from seq2seq.reproduction.detail import Finding, Subject, detail, new_model
 from seq2seq.reproduction.synthetic import FIRST_WORD
@@ -93,18 +95,24 @@ def _is_causal(model: Transformer) -> bool:
 @detail("feed-forward (3.3)", paper="max(0, xW1 + b1)W2 + b2", tensor2tensor="the same")
 def feed_forward_formula(subject: Subject) -> Finding:
     """Compare every feed-forward network with the formula in float64."""
-    errors = []
+    errors: dict[Activation, list[float]] = {activation: [] for activation in Activation}
     for module in subject.model.modules():
         if isinstance(module, FeedForward):
             exact = copy.deepcopy(module).double()
             with mode(exact, training=False):
                 x = torch.randn(3, exact.inner.in_features).double()
-                inner = (x @ exact.inner.weight.T + exact.inner.bias).clamp(min=0)
-                expected = inner @ exact.outer.weight.T + exact.outer.bias
-                errors.append(float((exact(x[None])[0] - expected).abs().max()))
-    right = max(errors) < 1e-9
-    formula = f"max(0, xW1 + b1)W2 + b2, in {len(errors)} of {len(errors)} to {max(errors):.0e}"
-    return Finding.both(formula if right else "another formula", right)
+                inner = x @ exact.inner.weight.T + exact.inner.bias
+                for activation, found in errors.items():
+                    hidden = ACTIVATIONS[activation](inner)
+                    expected = hidden @ exact.outer.weight.T + exact.outer.bias
+                    found.append(float((exact(x[None])[0] - expected).abs().max()))
+    for activation, found in errors.items():
+        if max(found) < 1e-9:
+            right = activation is Activation.relu
+            formula = "max(0, xW1 + b1)" if right else f"{activation.value}(xW1 + b1)"
+            shown = f"{formula}W2 + b2, in {len(found)} of {len(found)} to {max(found):.0e}"
+            return Finding.both(shown, right)
+    return Finding.both("another formula", False)
 
 
 @detail(

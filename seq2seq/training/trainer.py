@@ -369,7 +369,7 @@ class Trainer:
         return loss
 
     def _divergence(self, loss: float, norm: float, odd: Sequence[Indices]) -> DivergenceError:
-        pairs = np.sort(np.concatenate(odd))
+        pairs = np.sort(np.concatenate(odd) % len(self.batching.corpus))
         first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
         progress = self.progress
         return DivergenceError(

@@ -283,3 +283,30 @@ def test_several_models_are_an_ensemble(
     total = seq2seq("rescore", *models, "-s", path, "-i", output)
     assert total.out != seq2seq("rescore", *models[:2], "-s", path, "-i", output).out
     assert total.code == 0
+
+
+def test_the_engine_ctranslate2_says_what_differs_and_translates(
+    trained: Path,
+    seq2seq: Callable,
+    tmp_path: Path,
+    source: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    expected = translate(seq2seq, trained, tmp_path, source)
+    words = ("--engine", "ctranslate2")
+    assert translate(seq2seq, trained, tmp_path, source, *words) == expected
+    path = tmp_path / "in"
+    result = seq2seq("translate", "--model", trained, "-i", path, *words)
+    assert result.err.count("engine ctranslate2: ") == 1
+    sampled = seq2seq("translate", "--model", trained, "-i", path, *words, "--sample")
+    assert (sampled.code, sampled.out, sampled.err.count("\n")) == (1, "", 1)
+    unknown = seq2seq("translate", "--model", trained, "--engine", "marian")
+    assert "engine 'marian' is unknown: choose ours or ctranslate2" in unknown.err
+    references = tmp_path / "references"
+    references.write_text("\n".join(expected) + "\n")
+    words = ("--model", trained, "-s", path, "-r", references, "--json", *words)
+    assert '"value": 100.0' in seq2seq("score", *words).out
+    without = seq2seq("score", "-i", references, "-r", references, "--engine", "ours")
+    assert (without.code, "need --model" in without.err) == (2, True)

@@ -78,6 +78,23 @@ def log() -> Log:
     return Log()
 
 
+def test_only_a_run_that_samples_keeps_the_training_text(tmp_path: Path, log: Log) -> None:
+    train = [*sentences(60, seed=1), SentencePair("", "blank"), SentencePair("a", "b " * 300)]
+    plain = configure(tmp_path, train)
+    folders = [
+        prepare(
+            replace(plain, tokenizer=replace(plain.tokenizer, sampling=rate)), tmp_path / "c", log
+        ).folder
+        for rate in (0.0, 0.1, 0.3)
+    ]
+    assert folders[0] != folders[1] == folders[2]
+    without, with_text = files(folders[0]), files(folders[1])
+    del without["report.json"], with_text["report.json"]
+    kept = [SentencePair(*json.loads(line)) for line in with_text.pop("train.jsonl").splitlines()]
+    assert kept == train[:60]
+    assert with_text == without
+
+
 def test_the_pairs_come_out_as_they_went_in(tmp_path: Path, log: Log) -> None:
     train, valid = sentences(300, seed=1), sentences(30, seed=2)
     prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)

@@ -61,6 +61,26 @@ def test_the_projected_loss_has_the_gradient_of_its_value() -> None:
     assert torch.autograd.gradcheck(smoothed, (states, weight.detach()))
 
 
+@pytest.mark.parametrize("chunk_rows", [1, 5, 100])
+def test_a_bias_of_the_logits_has_its_gradient(chunk_rows: int) -> None:
+    states, weight = random(3, 4, D), random(V, D, seed=1)
+    found = []
+    for in_chunks in (True, False):
+        bias = random(V, seed=2).requires_grad_()
+        options = {"smoothing": 0.1, "padding_id": PADDING}
+        if in_chunks:
+            smoothed, cross_entropy = projected_loss(
+                states, weight, TARGETS, bias=bias, chunk_elements=chunk_rows * V, **options
+            )
+        else:
+            logits = states @ weight.T + bias
+            smoothed, cross_entropy = label_smoothed_loss(logits, TARGETS, **options)
+        (smoothed / 7).backward()
+        found.append([smoothed.detach(), cross_entropy.detach(), bias.grad])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("loss_of", [projected_loss, plain_loss])
 def test_padding_weighs_nothing(loss_of: LossOf) -> None:
     states, weight = random(3, 4, D), random(V, D, seed=1)

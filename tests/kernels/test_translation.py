@@ -13,7 +13,7 @@ from seq2seq.kernels import packed
 from seq2seq.kernels.packed import PackedLinear, packed_product, plain_product
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
-from seq2seq.model.config import Positions, Start
+from seq2seq.model.config import Activation, Positions, Start
 
 MakeModel = Callable[..., Transformer]
 SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
@@ -22,6 +22,8 @@ CHOICES = [
     {},
     {"attention_bias": True, "start": Start.zero},
     {"d_k": 3, "d_v": 5, "positions": Positions.learned},
+    {"activation": Activation.swish, "output_bias": True, "num_decoder_layers": 1},
+    {"shared_embedding": False, "tied_output": False, "activation": Activation.gelu},
 ]
 KERNELS = [
     TranslationKernels(),
@@ -105,9 +107,10 @@ def test_a_copy_of_a_packed_model_packs_its_own_weights(make_model: MakeModel) -
     )
 
 
+@pytest.mark.parametrize("choices", [CHOICES[0], *CHOICES[-2:]], ids=str)
 @torch.inference_mode()
-def test_a_model_in_eight_bits_comes_close(make_model: MakeModel) -> None:
-    plain = make_model(vocab_size=40).float()
+def test_a_model_in_eight_bits_comes_close(make_model: MakeModel, choices: dict[str, Any]) -> None:
+    plain = make_model(vocab_size=40, **choices).float()
     fast = copy.deepcopy(plain)
     try:
         decoder = use_translation_kernels(fast, torch.int8, TranslationKernels())

@@ -10,9 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions, Start
+from seq2seq.model.config import Activation, Positions, Start
 
 Array = NDArray[np.float64]
+
+
+def sigmoid(x: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def normal_distribution(x: Array) -> Array:
+    return np.vectorize(lambda value: 0.5 * (1.0 + math.erf(value / math.sqrt(2.0))))(x)
+
+
+ACTIVATIONS = {
+    Activation.relu: lambda x: np.maximum(0, x),
+    Activation.swish: lambda x: x * sigmoid(x),
+    Activation.gelu: lambda x: x * normal_distribution(x),
+    Activation.quick_gelu: lambda x: x * sigmoid(1.702 * x),
+}
 
 
 class Paper:
@@ -53,8 +69,8 @@ class Paper:
         return self.linear(f"{name}.w_o", np.concatenate(heads, axis=1))
 
     def feed_forward(self, name: str, x: Array) -> Array:
-        hidden = self.kept_relu * np.maximum(0, self.linear(f"{name}.inner", x))
-        return self.linear(f"{name}.outer", hidden)
+        hidden = ACTIVATIONS[self.config.activation](self.linear(f"{name}.inner", x))
+        return self.linear(f"{name}.outer", self.kept_relu * hidden)
 
     def position(self, pos: int, dim: int) -> float:
         d = self.config.d_model
@@ -66,9 +82,9 @@ class Paper:
         angle = pos / 10000 ** ((dim - dim % 2) / d)
         return math.cos(angle) if dim % 2 else math.sin(angle)
 
-    def embed(self, ids: list[int]) -> Array:
+    def embed(self, matrix: Array, ids: list[int]) -> Array:
         d = self.config.d_model
-        rows = self.p["embedding.weight"][ids] * math.sqrt(d)
+        rows = matrix[ids] * math.sqrt(d)
         if self.config.start is Start.zero:
             rows[[i for i, token in enumerate(ids) if token == self.start_id]] = 0
         positions = [[self.position(pos, dim) for dim in range(d)] for pos in range(len(ids))]
@@ -91,9 +107,11 @@ class Paper:
 
     def logits(self, source: list[int], target_input: list[int]) -> Array:
         """(T, V), for sentences without padding."""
-        memory, x = self.embed(source), self.embed(target_input)
+        shared = self.p["embedding.weight"]
+        target = self.p.get("own_target_embedding.weight", shared)
+        memory, x = self.embed(shared, source), self.embed(target, target_input)
         for i in range(self.config.num_layers):
             memory = self.layer(f"encoder.layers.{i}", memory, None)
-        for i in range(self.config.num_layers):
+        for i in range(self.config.num_decoder_layers or self.config.num_layers):
             x = self.layer(f"decoder.layers.{i}", x, memory)
-        return x @ self.p["embedding.weight"].T
+        return x @ self.p.get("own_output_matrix", target).T + self.p.get("output_bias", 0.0)

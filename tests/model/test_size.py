@@ -20,6 +20,8 @@ CHOICES: list[dict[str, Any]] = [
     {},
     {"attention_bias": True, "start": Start.zero},
     {"positions": Positions.learned, "max_learned_positions": 40},
+    {"num_decoder_layers": 3, "output_bias": True, "shared_embedding": False},
+    {"num_decoder_layers": 1, "tied_output": False},
 ]
 
 
@@ -32,6 +34,15 @@ def test_it_has_the_tensors_of_the_model_that_is_made(choices: dict[str, Any]) -
         name: value.shape for name, value in made.items()
     }
     assert {value.device.type for value in empty.values()} == {"meta"}
+    assert count_parameters(config, 50) == sum(value.numel() for value in made.values())
+
+
+def test_the_sides_may_have_vocabularies_of_other_sizes() -> None:
+    config = TransformerConfig(**SIZES, shared_embedding=False)
+    made = new_transformer(config, 50, 30)
+    assert made.embedding.weight.shape == (30, 16)
+    assert made.target_embedding.weight.shape == made.output_matrix.shape == (50, 16)
+    assert count_parameters(config, 50, 30) == sum(p.numel() for p in made.parameters())
 
 
 def test_it_draws_nothing_and_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

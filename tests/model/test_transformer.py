@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seq2seq.errors import UserError
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
-from seq2seq.model.config import Positions, Start
+from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.model.transformer import MultiHeadAttention
 from tests.model.paper import Paper
 
@@ -40,6 +40,10 @@ def assert_is_the_paper(model: Transformer, paper: Paper) -> None:
         {"num_heads": 1, "layer_norm_epsilon": 0.1},
         {"positions": Positions.concatenated, "start": Start.zero},
         {"positions": Positions.learned, "max_learned_positions": 5},
+        {"activation": Activation.swish, "output_bias": True, "num_decoder_layers": 1},
+        {"activation": Activation.gelu, "shared_embedding": False, "start": Start.zero},
+        {"activation": Activation.quick_gelu, "tied_output": False, "num_decoder_layers": 3},
+        {"shared_embedding": False, "tied_output": False, "output_bias": True},
     ],
     ids=str,
 )
@@ -112,6 +116,8 @@ def test_padding_and_batch_mates_change_nothing(make_model: MakeModel) -> None:
         {},
         {"d_k": 3, "d_v": 5, "attention_bias": True, "start": Start.zero},
         {"positions": Positions.learned, "max_learned_positions": 40},
+        {"shared_embedding": False, "tied_output": False, "output_bias": True},
+        {"activation": Activation.swish, "num_decoder_layers": 1},
     ],
     ids=str,
 )
@@ -161,6 +167,17 @@ def test_one_matrix_serves_source_target_and_output(make_model: MakeModel) -> No
         assert moved[token], place
         assert same_memory == (place != "source")
         assert moved.sum() == (1 if place == "output" else model.vocab_size)
+
+
+def test_the_paper_s_model_has_the_settings_and_tensors_that_it_always_had(
+    make_model: MakeModel,
+) -> None:
+    choices = {"activation", "num_decoder_layers", "shared_embedding", "tied_output", "output_bias"}
+    assert not choices & make_model().config.settings().keys()
+    assert make_model(output_bias=True).config.settings()["output_bias"] is True
+    assert "output_bias" in make_model(output_bias=True).state_dict()
+    outside = [n for n in make_model().state_dict() if not n.startswith(("encoder.", "decoder."))]
+    assert outside == ["embedding.weight"]
 
 
 @torch.no_grad()
@@ -285,6 +302,8 @@ def test_learned_positions_add_their_vectors() -> None:
     ("choices", "complaint"),
     [
         ({"num_layers": 0}, "num_layers=0"),
+        ({"num_decoder_layers": 0}, "num_decoder_layers=0"),
+        ({"num_decoder_layers": 1001}, "num_decoder_layers=1001: too many layers"),
         ({"d_ff": -1}, "d_ff=-1"),
         ({"num_heads": 0}, "num_heads=0"),
         ({"d_k": 0}, "d_k=0"),

@@ -15,7 +15,7 @@ from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions, Start
+from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.atomic import MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     TrainedModel,
@@ -61,6 +61,8 @@ def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
         {},
         {"d_k": 3, "d_v": 5, "attention_bias": True, "start": Start.zero, "dropout": 0.3},
         {"positions": Positions.learned, "max_learned_positions": 9, "num_layers": 1},
+        {"activation": Activation.swish, "num_decoder_layers": 1, "output_bias": True},
+        {"shared_embedding": False, "tied_output": False, "start": Start.zero},
     ],
     ids=str,
 )

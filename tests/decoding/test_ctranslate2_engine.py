@@ -1,0 +1,211 @@
+"""CTranslate2 as the engine, against this package's own search."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.engine_choice import fastest_translator
+from seq2seq.decoding.sampling import SamplingConfig
+from seq2seq.decoding.search import length_penalty
+from seq2seq.decoding.translation import Candidate
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+from seq2seq.model.config import Positions
+from seq2seq.storage.checkpoint import TrainedModel
+
+pytestmark = [
+    pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the library's own
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "seq2seq" / "ctranslate2"
+
+
+@pytest.fixture
+def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
+    model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
+    return TrainedModel(model, tokenizer, "en", "de")
+
+
+def both(
+    trained: TrainedModel, search: SearchConfig | None = None, **choices: object
+) -> tuple[Translator, Translator]:
+    search = search or SearchConfig(max_extra_tokens=4)
+    options = [
+        TranslationOptions(device="cpu", workers=1, search=search, engine=engine, **choices)  # type: ignore[arg-type]
+        for engine in ("ours", "ctranslate2")
+    ]
+    return Translator(trained, options[0]), Translator(trained, options[1])
+
+
+def test_greedy_translations_and_their_scores_are_ours(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
+    lines = ["", *sentences[::9], "   ", "a child. " * 3, "☃"]
+    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=4), batch_tokens=64)
+    for one, other in zip(ours.translate(lines), theirs.translate(lines), strict=True):
+        assert one.text == other.text
+        assert [found.pieces for found in one.candidates] == [f.pieces for f in other.candidates]
+        if one.candidates and not one.candidates[0].truncated:
+            assert other.score == pytest.approx(one.score, abs=1e-3)
+
+
+def score_by_model(trained: TrainedModel, line: str, candidate: Candidate) -> float:
+    """The log-probability of a candidate without `</s>` if it was cut off, by the plain model.
+
+    As in CTranslate2, what is suppressed has no probability, rather than one that is lost.
+    """
+    tokenizer = trained.tokenizer
+    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(list(range(60))))}
+    target = [*(ids[piece] for piece in candidate.pieces), END_ID]
+    source = torch.tensor([[*tokenizer.encode([line])[0], END_ID]])
+    with torch.no_grad():
+        logits = trained.model(source, torch.tensor([[START_ID, *target[:-1]]]))[0]
+    logits[:, [PADDING_ID, START_ID]] = -math.inf
+    chosen = logits.log_softmax(-1)[range(len(target)), target]
+    return float(chosen[: len(candidate.pieces) + (not candidate.truncated)].sum())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_candidates_have_the_score_that_the_model_gives_them_the_best_first(
+    trained: TrainedModel, sentences: list[str], alpha: float
+) -> None:
+    search = SearchConfig(beam_size=4, nbest=3, alpha=alpha, max_extra_tokens=9)
+    _, theirs = both(trained, search)
+    kinds = set()
+    for line, found in zip(sentences[::9], theirs.translate(sentences[::9]), strict=True):
+        scores = [candidate.score for candidate in found.candidates]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        for candidate in found.candidates:
+            expected = score_by_model(trained, line, candidate)
+            penalty = length_penalty(len(candidate.pieces) + 1, alpha)
+            assert candidate.score == pytest.approx(expected / penalty, rel=1e-3, abs=1e-3)
+            kinds.add(candidate.truncated)
+    assert (alpha > 0) in kinds  # a penalty makes longer outputs, which are cut off
+
+
+def test_outputs_end_at_the_length_of_their_own_source(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
+    lines = ["a", *sentences[:4], "the sea " * 6]
+    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=1), batch_tokens=1000)
+    expected, found = ours.translate(lines), theirs.translate(lines)
+    assert any(one.candidates[0].truncated for one in expected)
+    for one, other in zip(expected, found, strict=True):
+        assert (one.text, one.candidates[0].truncated) == (
+            other.text,
+            other.candidates[0].truncated,
+        )
+
+
+def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
+    lines, prefixes = ["a child", "the sea", "a man"], ["the woman", "", "a "]
+    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=9))
+    expected, found = ours.translate(lines, prefixes), theirs.translate(lines, prefixes)
+    assert [one.text for one in found] == [one.text for one in expected]
+    assert found[0].text.startswith("the woman")
+    with pytest.raises(UserError, match="line 1: the prefix has"):
+        theirs.translate(["a"], ["the woman " * 20])
+
+
+def test_batches_and_workers_change_nothing(trained: TrainedModel, sentences: list[str]) -> None:
+    def texts(**choices: object) -> list[str]:
+        _, theirs = both(trained, **choices)
+        return [found.text for found in theirs.translate(sentences[::7])]
+
+    expected = texts(batch_tokens=1)
+    assert texts(batch_tokens=500) == expected
+
+
+def test_sentences_probabilities_and_attention_are_there_too(trained: TrainedModel) -> None:
+    ours, theirs = both(trained, sentences=True)
+    assert theirs.translate(["A child. The sea."])[0].source_segments == 2
+    pair = (["a child"], ["the sea"])
+    assert theirs.log_probabilities(*pair) == ours.log_probabilities(*pair)
+    assert theirs.attention("a child", "the sea").cross.equal(
+        ours.attention("a child", "the sea").cross
+    )
+
+
+def test_int8_translates_and_may_differ(trained: TrainedModel, sentences: list[str]) -> None:
+    _, theirs = both(trained, precision="int8")
+    assert all(found.text for found in theirs.translate(sentences[:5]))
+    _, theirs = both(trained, precision="auto")
+    assert all(found.text for found in theirs.translate(sentences[:5]))
+
+
+def test_what_the_engine_can_t_do_is_one_line(
+    trained: TrainedModel,
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UserError, match="engine 'theirs' is unknown: choose ours or ctranslate2"):
+        TranslationOptions(engine="theirs")
+    with pytest.raises(UserError, match="can't draw samples"):
+        TranslationOptions(engine="ctranslate2", search=SamplingConfig())
+    options = TranslationOptions(engine="ctranslate2", device="cpu")
+    other = TrainedModel(
+        make_model(vocab_size=tokenizer.vocab_size, seed=2).float(), tokenizer, "en", "de"
+    )
+    with pytest.raises(UserError, match="can't run an ensemble"):
+        Translator([trained, other], options)
+    for precision in ("fp8", "bfloat16"):
+        with pytest.raises(UserError, match=f"precision '{precision}' is not possible .* choose"):
+            Translator(trained, replace(options, precision=precision))
+    odd = TrainedModel(
+        make_model(vocab_size=tokenizer.vocab_size, d_k=3).float(), tokenizer, "en", "de"
+    )
+    with pytest.raises(UserError, match="heads are d_model / num_heads wide"):
+        Translator(odd, options)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(UserError, match=r"not installed: pip install 'seq2seq\[export\]'"):
+        Translator(trained, options)
+
+
+def test_learned_positions_bound_source_and_output(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    model = make_model(
+        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
+    )
+    trained = TrainedModel(model.float(), tokenizer, "en", "de")
+    ours, theirs = both(trained, SearchConfig(beam_size=1))
+    line = "the long road home " * 9
+    assert theirs.translate([line])[0].text == ours.translate([line])[0].text
+
+
+def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel) -> None:
+    for slow, fast in (("ours", "ctranslate2"), ("ctranslate2", "ours")):
+        ticks = {"ours": 1.0, "ctranslate2": 1.0, slow: 3.0}
+        now, calls = 0.0, 0
+
+        def clock(ticks: dict[str, float] = ticks) -> float:
+            # Called before and after each engine's turn, ours first.
+            nonlocal now, calls
+            engine = "ours" if calls // 2 % 2 == 0 else "ctranslate2"
+            now += ticks[engine] if calls % 2 else 0.0
+            calls += 1
+            return now
+
+        options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
+        translator, seconds = fastest_translator(trained, options, clock=clock)
+        assert translator.options.engine == fast
+        assert seconds == ticks
+    options = TranslationOptions(search=SamplingConfig(max_extra_tokens=1))
+    translator, seconds = fastest_translator(trained, options, sentence="a")
+    assert (translator.options.engine, list(seconds)) == ("ours", ["ours"])

@@ -1,0 +1,101 @@
+"""`seq2seq import` and what can be done with its result."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.importing.conftest import MakeFolder
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    from seq2seq.cli.main import main
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        capfd.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def test_an_imported_model_translates_scores_and_is_described(
+    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    made, model = make_folder(encoder_layers=3), tmp_path / "model"
+    code, out, _ = seq2seq("import", made.path, "-o", model)
+    assert code == 0
+    assert "marian: 3+2 layers, d_model 16, swish, " in out
+    assert "en -> pt" in out
+    assert "target languages: p" in out
+    assert f"seq2seq translate --model {model}" in out
+    (tmp_path / "in").write_text("two small dogs\n\nthe long road\n")
+    code, out, _ = seq2seq("translate", "--model", model, "-i", tmp_path / "in")
+    assert code == 0
+    assert len(out.splitlines()) == 3
+    (tmp_path / "out").write_text(out)
+    assert (
+        seq2seq("rescore", "--model", model, "-s", tmp_path / "in", "-i", tmp_path / "out")[0] == 0
+    )
+    picture = tmp_path / "picture.svg"
+    assert seq2seq("attention", "--model", model, "--source", "dogs", "-o", picture)[0] == 0
+    assert "Post-LN" not in picture.read_text()
+
+
+def test_the_fidelity_report_says_where_it_differs_from_the_paper(
+    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    for separate, shared in ((False, "one storage|logits with a bias"), (True, "2 matrices")):
+        made = make_folder(name=f"marian-{separate}", separate=separate)
+        model = tmp_path / f"model-{separate}"
+        assert seq2seq("import", made.path, "-o", model)[0] == 0
+        code, out, err = seq2seq("fidelity", "--model", model, "--json")
+        assert (code, "its training is not known" in err) == (0, True)
+        found = {row["detail"]: row for row in json.loads(out)}
+        assert len(found) == 12
+        differs = {name for name, row in found.items() if row["verdict"] == "differs"}
+        assert differs == {"LayerNorm's epsilon", "shared matrix (3.4)", "feed-forward (3.3)"}
+        assert found["feed-forward (3.3)"]["here"].startswith("swish(xW1 + b1)W2 + b2")
+        assert re.search(shared, found["shared matrix (3.4)"]["here"])
+        assert found["decoder's start (3.1)"]["here"].startswith("a zero vector")
+        assert found["attention projections (3.2.2)"]["verdict"] == "as tensor2tensor"
+        assert found["positions (3.5)"]["verdict"] == "as the paper"
+
+
+def test_an_existing_folder_is_kept_and_a_missing_one_is_named(
+    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    made = make_folder()
+    (tmp_path / "model").mkdir()
+    code, _, err = seq2seq("import", made.path, "-o", tmp_path / "model")
+    assert (code, "already exists" in err) == (1, True)
+    code, _, err = seq2seq("import", tmp_path / "none", "-o", tmp_path / "new")
+    assert (code, "no such folder; fetch one with hf download" in err) == (1, True)
+    assert seq2seq("import", made.path)[0] == 2
+
+
+def test_punctuation_is_normalized_where_the_model_does_not_know_it(
+    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    made = make_folder()  # knows „ “ ” ‘ ’ –
+    _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "auto")
+    assert "punctuation: ‚ « » — … are unknown to it" in out
+    vocabulary = json.loads((made.path / "vocab.json").read_text())
+    renamed = {
+        f"{piece}{piece}" if piece in "„“”‘’" else piece: i for piece, i in vocabulary.items()
+    }
+    (made.path / "vocab.json").write_text(json.dumps(renamed))
+    _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "moses")
+    assert "punctuation: normalized as Moses does" in out
+    settings = json.loads((tmp_path / "moses" / "config.json").read_text())
+    assert settings["tokenizer"]["punctuation"] == "moses"
+    _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "none", "--punctuation", "none")
+    assert "are unknown to it" in out
