@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor
 
-from seq2seq.errors import OutOfMemoryError, UserError, limit_reached
+from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reached
 
 # Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
@@ -37,7 +37,8 @@ def choose_precision(
     fp32 never means TF32 on a GPU. Translation on a CPU may also use `int8`.
 
     Raises:
-        UserError: if the precision is unknown, or not available on this device.
+        UsageError: if the precision is unknown.
+        UserError: if it is not available on this device.
     """
     if name == "auto":
         return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
@@ -45,7 +46,7 @@ def choose_precision(
     if for_translation:
         precisions["int8"] = torch.int8
     if name not in precisions:
-        raise UserError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
+        raise UsageError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
     if name == "int8" and device.type != "cpu":
         raise UserError(f"precision int8 is for the CPU: choose bf16 on {device}, or device cpu")
     return precisions[name]

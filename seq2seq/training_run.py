@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.user_cache import user_cache
+from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -73,16 +74,16 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
-    resume = config.resume
-    if resume == "auto":
+    resume = config.resume is True
+    if config.resume == "auto":
         resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=resume),
+        reserved(folder, world, resume=resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
-        run = TrainingRun(config, folder, world)
+        run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
@@ -113,13 +114,26 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
 class TrainingRun:
     """A training with its data, its model and its folder, in one of the processes.
 
+    Args:
+        config: the configuration.
+        folder: the run folder.
+        world: the processes that share the work.
+        has_its_name: returns whether the folder still has its name.
+
     Raises:
         UserError: if the data or the configuration can't be used.
     """
 
-    def __init__(self, config: Config, folder: Path, world: World) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        world: World,
+        has_its_name: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.config = config
         self.folder = folder
+        self.has_its_name = has_its_name
         self.world = world
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
@@ -160,7 +174,7 @@ class TrainingRun:
         if not can_compile(self.device):
             logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
             return False
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_user_cache() / "compiled")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
         logger.info("compiling, which takes about a minute at the first start")
         return True
 
@@ -347,8 +361,14 @@ class TrainingRun:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed. The checkpoint is
+                whole even then, unless another folder has the name by now.
         """
+        if self.folder.exists() and not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: another folder has this name now, and is left as it is; move the"
+                " folder of this training back, and continue with resume=true"
+            )
         trainer, state = self.trainer, self.state().to_json()
         (self.folder / _FINISHED).unlink(missing_ok=True)
         self.newest = save_checkpoint(
@@ -361,6 +381,11 @@ class TrainingRun:
         # The mean of earlier checkpoints is not that of this training's end.
         remove_folder(self.folder / _AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while training; the newest checkpoint is"
+                f" {self.newest}: move it to the others, and continue with resume=true"
+            )
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so.

@@ -1,5 +1,7 @@
 """One training in its folder: what its seed decides, what it validates, what it keeps."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage.atomic import LOCK
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
@@ -173,6 +176,57 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
 
 
+<<<<<<< HEAD
+@pytest.fixture
+def moved_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the user move, or remove, the run folder before the second checkpoint is saved."""
+
+    def prepare(move: Callable[[], object]) -> None:
+        save = TrainingRun.save
+
+        def moved(run: TrainingRun) -> None:
+            if run.trainer.progress.step == 2:
+                move()
+                monkeypatch.undo()
+            save(run)
+
+        monkeypatch.setattr(TrainingRun, "save", moved)
+
+    return prepare
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_folder_that_is_moved_or_removed_loses_no_step(
+    config: Config, tmp_path: Path, moved_in_step_2: Callable[..., None], removed: bool
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    moved_in_step_2(lambda: shutil.rmtree(run) if removed else run.rename(elsewhere))
+    with pytest.raises(UserError, match=r"moved or removed while .*step_00000002: move it to the"):
+        train(config, run)
+    assert [path.name for path in checkpoints(run)] == ["step_00000002"]
+    train(config, run, resume=True)  # as the message says
+    assert [path.name for path in checkpoints(run)][-1] == "step_00000004"
+    assert removed or [path.name for path in checkpoints(elsewhere)] == ["step_00000001"]
+
+
+def test_another_folder_in_the_place_of_a_moved_one_is_left_as_it_is(
+    config: Config, tmp_path: Path, moved_in_step_2: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+
+    def replace_folder() -> None:
+        run.rename(tmp_path / "elsewhere")
+        run.mkdir()
+        (run / LOCK).write_text("another training's")
+
+    moved_in_step_2(replace_folder)
+    with pytest.raises(UserError, match="another folder has this name now"):
+        train(config, run)
+    # Figures may have been recorded before; no checkpoint, no lock of another is touched.
+    assert (run / LOCK).read_text() == "another training's"
+    assert not (run / "checkpoints").exists()
+    train(config, tmp_path / "elsewhere", resume=True)  # as the message says
+=======
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,3 +258,4 @@ def test_validation_text_is_never_sampled(config: Config, tmp_path: Path) -> Non
     run = opened(config, tmp_path, data=replace(config.data, tokenizer=tokenizer))
     sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
     assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources
+>>>>>>> main

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 Split: TypeAlias = str
 """`train`, `valid`, `test`, or `valid_sets.NAME`: its key below `data`."""
@@ -56,6 +57,9 @@ class SplitConfig:
     split: str | None = None
     """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 @dataclass(kw_only=True)
 class FilterConfig:
@@ -68,10 +72,11 @@ class FilterConfig:
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.max_tokens < 2:
-            raise UserError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
+            raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
         if not self.max_length_ratio >= 1:
-            raise UserError(
+            raise UsageError(
                 f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
             )
 
@@ -120,9 +125,13 @@ class DataConfig:
     """The options of the vocabulary."""
 
     def __post_init__(self) -> None:
+        check_types(self)
+        for key in ("source_language", "target_language"):
+            if not getattr(self, key).isprintable():  # a model's files could not hold it
+                raise UsageError(f"data.{key}={ascii(getattr(self, key))}: must be printable")
         for name in self.valid_sets:
             if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
-                raise UserError(
+                raise UsageError(
                     f"data.valid_sets.{name}: choose a name of letters, digits, _ and - other than"
                     f" {' and '.join(_RESERVED_NAMES)}"
                 )

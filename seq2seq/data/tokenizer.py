@@ -24,7 +24,8 @@ from sentencepiece import (
     set_random_generator_seed,
 )
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -79,26 +80,27 @@ class TokenizerConfig:
     text is encoded, anew for each epoch; 0 means none, and 0.1 is their choice for both sides."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
         if self.vocab_size <= len(CONTROL_PIECES):
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(CONTROL_PIECES)}"
             )
         if self.vocab_size > MAX_PIECES:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be at most {MAX_PIECES:,}"
             )
         if not _MIN_COVERAGE <= self.character_coverage <= 1:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.character_coverage={self.character_coverage}: must be from"
                 f" {_MIN_COVERAGE} to 1"
             )
         if self.normalization not in names:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
             )
         if self.max_training_sentences < 1:
-            raise UserError(
+            raise UsageError(
                 "data.tokenizer.max_training_sentences="
                 f"{self.max_training_sentences}: must be at least 1"
             )

@@ -28,7 +28,7 @@ from seq2seq.decoding.search import (
     output_log_probabilities,
 )
 from seq2seq.device import send
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError
 
 
 @dataclass(kw_only=True)
@@ -39,7 +39,8 @@ class SamplingConfig(DecodingConfig):
     their scores.
 
     Raises:
-        UserError: if temperature is not positive and finite, top_k is below 1, top_p is not in
+        TypeError: if a value has another type.
+        UsageError: if temperature is not positive and finite, top_k is below 1, top_p is not in
             (0, 1], seed is not from 0 to 2^32 - 1, or another value is out of range.
     """
 
@@ -56,13 +57,13 @@ class SamplingConfig(DecodingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise UserError(f"temperature={self.temperature}: must be above 0; --beam 1 is greedy")
+            raise UsageError(f"temperature={self.temperature}: must be above 0; --beam 1 is greedy")
         if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"top_k={self.top_k}: must be at least 1")
+            raise UsageError(f"top_k={self.top_k}: must be at least 1")
         if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p={self.top_p}: must be above 0 and at most 1")
+            raise UsageError(f"top_p={self.top_p}: must be above 0 and at most 1")
         if not 0 <= self.seed < 2**32:
-            raise UserError(f"seed={self.seed}: must be from 0 to {2**32 - 1}")
+            raise UsageError(f"seed={self.seed}: must be from 0 to {2**32 - 1}")
 
 
 @torch.inference_mode()

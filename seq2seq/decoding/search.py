@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from seq2seq.device import send
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 MAX_ALPHA = 10.0
 """Far above any useful value; beyond it the penalties of long outputs would overflow."""
@@ -27,7 +28,8 @@ class DecodingConfig:
     """The options of any search.
 
     Raises:
-        UserError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
+        TypeError: if a value has another type.
+        UsageError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
     """
 
     nbest: int = 1
@@ -38,11 +40,12 @@ class DecodingConfig:
     """The maximum length of an output is that of its source plus this, `</s>` not counted."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("nbest", "max_extra_tokens"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
         if not 0 <= self.alpha <= MAX_ALPHA:
-            raise UserError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
+            raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
 
 
 @dataclass(frozen=True)

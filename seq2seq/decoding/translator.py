@@ -25,12 +25,13 @@ from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision, send
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model.config import Positions
+from seq2seq.options import check_types
 from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 logger = logging.getLogger("seq2seq")
@@ -47,7 +48,8 @@ class TranslationOptions:
     """The options of a translator.
 
     Raises:
-        UserError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+        TypeError: if a value has another type.
+        UsageError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
             source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
     """
 
@@ -75,20 +77,21 @@ class TranslationOptions:
     differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise UserError(f"{name}={value}: must be at least {least}")
+                raise UsageError(f"{name}={value}: must be at least {least}")
         if self.engine not in ENGINES:
-            raise UserError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+            raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
         if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
-            raise UserError(
+            raise UsageError(
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
                 " choose the engine ours, or beam search"
             )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
-            raise UserError(
+            raise UsageError(
                 f"source_language={language}: must be the code of a language, such as en or de"
             )
 

@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.overrides import quote_texts
+from seq2seq.storage.checkpoint import checkpoints
 
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
@@ -61,6 +62,14 @@ def test_the_mean_is_kept_if_it_is_no_worse_than_the_best(trained: Path) -> None
     kept = float(bleu[1]) >= best
     assert kept == (trained / "averaged").is_dir()
     assert kept == bleu[2].startswith("kept")
+
+
+def test_a_mean_replaces_no_checkpoint(trained: Path, seq2seq: Callable) -> None:
+    newest = checkpoints(trained)[-1]
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    result = seq2seq("average", "--model", trained, "--last", "2", "-o", newest)
+    assert (result.code, {p.name: p.read_bytes() for p in newest.iterdir()}) == (1, before)
+    assert f"{newest}: holds more than a model (optimizer.safetensors)" in result.err
 
 
 def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
@@ -349,7 +358,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     result = seq2seq("train", *words, "--multirun", "model.num_heads=5,4")
-    assert result.code == 1
+    assert result.code == 2
     assert "does not divide into 5 heads" in result.err.splitlines()[-1]
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 

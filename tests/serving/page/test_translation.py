@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from tests.serving.page.conftest import watched
 from tests.serving.page.driver import expect, focused, open_attention, send, translate
-from tests.serving.page.stub import PAUSE, Stub
+from tests.serving.page.stub import ORIGIN, PAUSE, Stub
 
 Show = Callable[..., Any]
 
@@ -185,6 +186,16 @@ def test_a_server_that_has_gone_is_reported(show: Show, stub: Stub) -> None:
     stub.gone = True
     send(page, "a dog.")
     expect(page.locator("#error")).to_contain_text("The server doesn't answer")
+
+
+def test_a_server_that_is_gone_from_the_start_is_reported(browser: Any, stub: Stub) -> None:
+    with watched(browser, ORIGIN) as page:
+        page.route("**/*", stub.handle)
+        page.route("**/languages", lambda route: route.abort())
+        page.goto(f"{ORIGIN}/")
+        expect(page.locator("#error")).to_contain_text("The server doesn't answer")
+        send(page, "a dog.")
+        assert stub.asked == []
 
 
 def test_an_answer_that_is_no_json_is_reported(show: Show, stub: Stub) -> None:
