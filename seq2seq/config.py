@@ -50,6 +50,9 @@ class Config:
     """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 if it makes this machine's matrix products faster."""
+    deterministic: bool = False
+    """Use only those kernels of a GPU whose sums are the same in every run, which are slower; a
+    CPU's always are."""
     compile: bool = False
     """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
     heartbeat_timeout: float = 30.0

@@ -18,7 +18,12 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import choose_device, choose_precision, oom_as_user_error
+from seq2seq.device import (
+    choose_device,
+    choose_precision,
+    make_deterministic,
+    oom_as_user_error,
+)
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.kernels.compiled import can_compile
@@ -148,6 +153,7 @@ class TrainingRun:
                 check_lengths(config.data, split, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        make_deterministic(config.deterministic)
         torch.manual_seed(config.seed)
         model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
         if self.parent is not None:
