@@ -72,6 +72,8 @@ class System:
     batch: int = 0
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
+    engine: str = "ours"
+    """What `TranslationOptions.engine` says; of this project alone."""
 
 
 OURS = (
@@ -79,6 +81,8 @@ OURS = (
     System("ours, bf16, 2 workers", "ours", "bf16", 2),
     System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
+    System("engine ctranslate2, fp32, 2 workers", "ours", "fp32", 2, engine="ctranslate2"),
+    System("engine ctranslate2, int8, 2 workers", "ours", "int8", 2, engine="ctranslate2"),
 )
 # This project without one of its fast forms, and the plain model without any.
 KERNELS = tuple(
@@ -132,6 +136,7 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         precision=system.precision,
         workers=system.workers,
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
+        engine=system.engine,
     )
     kernels = TranslationKernels(**dict.fromkeys(system.without, False))
     translator = Translator(trained, options, kernels)

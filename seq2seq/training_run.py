@@ -155,7 +155,9 @@ class TrainingRun:
         """The checkpoint that was restored or saved last."""
         make_deterministic(config.deterministic)
         torch.manual_seed(config.seed)
-        model = new_transformer(config.model, self.data.tokenizer.vocab_size).to(self.device)
+        tokenizer = self.data.tokenizer
+        sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+        model = new_transformer(config.model, *sizes).to(self.device)
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
         train = self.data.train

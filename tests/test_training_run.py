@@ -176,7 +176,6 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
 
 
-<<<<<<< HEAD
 @pytest.fixture
 def moved_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the user move, or remove, the run folder before the second checkpoint is saved."""
@@ -226,7 +225,8 @@ def test_another_folder_in_the_place_of_a_moved_one_is_left_as_it_is(
     assert (run / LOCK).read_text() == "another training's"
     assert not (run / "checkpoints").exists()
     train(config, tmp_path / "elsewhere", resume=True)  # as the message says
-=======
+
+
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,4 +258,3 @@ def test_validation_text_is_never_sampled(config: Config, tmp_path: Path) -> Non
     run = opened(config, tmp_path, data=replace(config.data, tokenizer=tokenizer))
     sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
     assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources
->>>>>>> main

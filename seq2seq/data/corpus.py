@@ -128,7 +128,7 @@ class DataConfig:
         check_types(self)
         for key in ("source_language", "target_language"):
             if not getattr(self, key).isprintable():  # a model's files could not hold it
-                raise UsageError(f"data.{key}={ascii(getattr(self, key))}: must be printable")
+                raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")
         for name in self.valid_sets:
             if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
                 raise UsageError(

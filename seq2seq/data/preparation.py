@@ -145,7 +145,7 @@ def prepare(
     digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
     folder = Path(cache).expanduser() / _digest(config, tokenizer)
-    prepared = _open(folder)
+    prepared = _open(folder, tokenizer)
     if prepared is not None:
         report(f"data: reusing {folder}")
     else:
@@ -158,7 +158,7 @@ def prepare(
                 f"{folder}: can't be written: {error.strerror or error};"
                 " free some space or choose another cache folder"
             ) from error
-        prepared = _open(folder)
+        prepared = _open(folder, tokenizer)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
     for split, digest in digests.items():
@@ -184,14 +184,16 @@ def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
         "filter": asdict(config.filter),
         "tokenizer": options
         if tokenizer is None
-        else hashlib.sha256(tokenizer.model_bytes).hexdigest(),
+        else {
+            name: hashlib.sha256(content).hexdigest() for name, content in tokenizer.files().items()
+        },
     }
     if sampling:  # at any rate: it only makes the text be kept
         content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _open(folder: Path) -> PreparedData | None:
+def _open(folder: Path, tokenizer: Tokenizer | None) -> PreparedData | None:
     """Open a prepared folder; None if it is missing or does not agree with its report."""
     try:
         content = json.loads((folder / REPORT_FILE).read_bytes())
@@ -201,7 +203,7 @@ def _open(folder: Path) -> PreparedData | None:
             return None
         return PreparedData(
             folder=folder,
-            tokenizer=Tokenizer.load(folder / TOKENIZER_FILE),
+            tokenizer=tokenizer or Tokenizer.load(folder / TOKENIZER_FILE),
             train=EncodedCorpus(folder / TRAIN_FILE),
             valid=EncodedCorpus(folder / VALID_FILE),
             valid_pairs=[
@@ -236,7 +238,7 @@ def _build(
         UserError: if a file of the corpus has other `changes` in the end.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder, replaces=lambda there: _open(there) is None) as temporary:
+    with new_folder(folder, replaces=lambda there: _open(there, tokenizer) is None) as temporary:
         content = _fill(temporary, config, report, tokenizer)
         # The folder is named by the text as it was before.
         if _changes(config) != changes:
@@ -260,7 +262,8 @@ def _fill(
     tokenizer = tokenizer or Tokenizer.train(
         _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
     )
-    (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
+    for name, content in tokenizer.files().items():
+        (folder / name).write_bytes(content)
     train_pairs = overlap.check(read_pairs(config, "train"))
     train_text = folder / TRAIN_TEXT_FILE if config.tokenizer.sampling else None
     counts = {

@@ -46,6 +46,7 @@ TOKENIZER_FILE = "tokenizer.model"
 
 CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
+_FEW = 64  # texts
 _MIN_COVERAGE = 0.98  # SentencePiece's
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
 _NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
@@ -257,7 +258,10 @@ class Tokenizer:
 
         A newline, which byte pieces can spell, becomes a space: a text is one line.
         """
-        texts: list[str] = self._processor.decode(token_ids) if token_ids else []
+        if len(token_ids) <= _FEW:  # SentencePiece would start threads
+            texts = [self._processor.decode(ids) for ids in token_ids]
+        else:
+            texts = self._processor.decode(token_ids)
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
@@ -308,13 +312,20 @@ def encode_with(
     for text in texts:
         if not isinstance(text, str):  # SentencePiece would read bytes
             raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
-    threads = os.cpu_count() or 1 if len(texts) > 64 else 1
-    options = {"num_threads": threads} | options
     try:
-        return processor.encode(texts, out_type=out_type, **options)
+        return _encode_unicode(processor, texts, out_type, **options)
     except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
         whole = [_without_lone_surrogates(text) for text in texts]
-        return processor.encode(whole, out_type=out_type, **options)
+        return _encode_unicode(processor, whole, out_type, **options)
+
+
+def _encode_unicode(
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
+) -> Any:
+    if len(texts) <= _FEW:  # SentencePiece would start a thread even for one
+        return [processor.encode(text, out_type=out_type, **options) for text in texts]
+    options = {"num_threads": os.cpu_count() or 1} | options
+    return processor.encode(texts, out_type=out_type, **options)
 
 
 def _check_sizes(model_bytes: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A Hugging Face folder of a `MarianMTModel` as a model of this program."""
+"""A folder of a Marian model, Hugging Face's or Marian's own, as a model of this program."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,118 +19,81 @@ from seq2seq.data.pair_tokenizer import (
 )
 from seq2seq.data.punctuation import TYPOGRAPHIC, Punctuation
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.errors import UserError
 from seq2seq.export.marian_names import (
-    EMBEDDINGS,
     NEVER,
-    OUTPUT_BIAS,
     features_of_marian,
     layer_places,
     permute,
 )
-from seq2seq.importing.config import MarianConfig, read_config, read_tokenizer_settings
 from seq2seq.importing.files import MAX_VOCABULARY_BYTES, read_file
+from seq2seq.importing.found import Found
+from seq2seq.importing.marian_folder import read_marian_folder
+from seq2seq.importing.transformers_folder import read_transformers_folder
 from seq2seq.importing.vocabulary import (
     NO_ROW,
     Table,
-    check_control_ids,
-    make_table,
-    read_vocabulary,
 )
-from seq2seq.importing.weights import find_weights, read_weights
 from seq2seq.model.config import Positions, Start
 from seq2seq.storage.checkpoint import TrainedModel, unloaded_transformer
 
 
 def import_marian(
-    folder: Path,
-    *,
-    punctuation: Punctuation | None = None,
-    positions: Positions = Positions.sinusoidal,
+    folder: Path, *, punctuation: Punctuation | None = None, positions: Positions | None = None
 ) -> TrainedModel:
-    """Read a folder that `MarianMTModel` and `MarianTokenizer` can read.
+    """Read a folder of Hugging Face's, or of Marian's own.
 
     Args:
-        folder: the folder.
+        folder: the folder; with a `config.json`, it is Hugging Face's.
         punctuation: what to do with typographic punctuation; by default it is normalized if the
             model knows less than half of it.
-        positions: sinusoidal, which `transformers` computes, or concatenated, with which Marian
-            trained the model.
+        positions: sinusoidal, as `transformers` computes them, or concatenated, with which Marian
+            trains; by default, sinusoidal if the folder is Hugging Face's.
 
     Raises:
         UserError: if a file is missing or damaged, the files don't belong together, or this program
             can't express the model.
     """
-    config = read_config(folder)
-    path = find_weights(folder)
-    settings = read_tokenizer_settings(folder)
-    languages = (settings.source_lang or "", settings.target_lang or "")
-    tables = _read_tables(folder, config, separate=settings.separate_vocabs)
-    tokenizer = _make_tokenizer(folder, tables, languages, punctuation, config)
-    weights = read_weights(path, config)
-    uses = _vocabulary_matrices(path, weights, config)
-    order = features_of_marian(config.d_model).argsort()
-    if positions is Positions.concatenated:
-        order = torch.arange(config.d_model)
-    parameters, choices = _arrange(uses, weights.pop(OUTPUT_BIAS, None), tables, order)
-    transformer = replace(config.transformer(), positions=positions, **choices)
-    for place in layer_places(transformer):
+    is_own = not (folder / "config.json").exists() and any(folder.glob("*.npz"))
+    found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
+    if positions is None:
+        positions = Positions.concatenated if is_own else Positions.sinusoidal
+    return _make_model(found, positions, punctuation)
+
+
+def _make_model(
+    found: Found, positions: Positions, punctuation: Punctuation | None
+) -> TrainedModel:
+    tokenizer = _make_tokenizer(found, punctuation)
+    order = torch.arange(found.config.d_model)
+    if positions is Positions.sinusoidal:
+        order = features_of_marian(found.config.d_model).argsort()
+    parameters, choices = _arrange(found.matrices, found.bias, found.tables, order)
+    config = replace(found.config, positions=positions, **choices)
+    for place in layer_places(config):
         for kind in ("weight", "bias"):
-            value = weights.pop(f"{place.marian}.{kind}").float()
+            value = found.weights.pop(f"{place.marian}.{kind}").float()
             parameters[f"{place.name}.{kind}"] = permute(value, place, order).contiguous()
-    model = unloaded_transformer(transformer, tokenizer)
+    model = unloaded_transformer(config, tokenizer)
     model.load_state_dict(parameters, assign=True)
-    return TrainedModel(model.eval(), tokenizer, *languages)
+    return TrainedModel(model.eval(), tokenizer, *found.languages)
 
 
-def _read_tables(folder: Path, config: MarianConfig, *, separate: bool) -> tuple[Table, Table]:
-    """The vocabularies of source and target; the same one twice if they share it."""
-    if separate and config.share_encoder_decoder_embeddings:
-        raise UserError(
-            f"{folder}: separate_vocabs in tokenizer_config.json, but config.json has one matrix"
-        )
-    path = folder / "vocab.json"
-    vocabulary = read_vocabulary(path, config.vocab_size)
-    ids = {"padding": config.pad_token_id, "end": config.eos_token_id}
-    if not separate:
-        if config.target_vocab_size != config.vocab_size:
-            raise UserError(
-                f"{folder}: vocabularies of {config.vocab_size:,} and {config.target_vocab_size:,}"
-                " pieces, but no separate_vocabs in tokenizer_config.json"
-            )
-        check_control_ids(path, vocabulary, **ids)
-        table = make_table(path, vocabulary, config.decoder_start_token_id)
-        return table, table
-    target_path = folder / "target_vocab.json"
-    target = read_vocabulary(target_path, config.target_vocab_size)
-    check_control_ids(target_path, target, **ids)
-    start = config.decoder_start_token_id
-    return make_table(path, vocabulary), make_table(target_path, target, start)
-
-
-def _make_tokenizer(
-    folder: Path,
-    tables: tuple[Table, Table],
-    languages: tuple[str, str],
-    punctuation: Punctuation | None,
-    config: MarianConfig,
-) -> PairTokenizer:
+def _make_tokenizer(found: Found, punctuation: Punctuation | None) -> PairTokenizer:
     """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
-    separate = tables[0] is not tables[1]
     files = {
-        SOURCE_MODEL: read_file(folder / "source.spm", MAX_VOCABULARY_BYTES),
-        TARGET_MODEL: read_file(folder / "target.spm", MAX_VOCABULARY_BYTES),
-        VOCABULARY: dump_pieces(tables[0].pieces),
-        TARGET_VOCABULARY: dump_pieces(tables[1].pieces),
+        SOURCE_MODEL: read_file(found.folder / "source.spm", MAX_VOCABULARY_BYTES),
+        TARGET_MODEL: read_file(found.folder / "target.spm", MAX_VOCABULARY_BYTES),
+        VOCABULARY: dump_pieces(found.tables[0].pieces),
+        TARGET_VOCABULARY: dump_pieces(found.tables[1].pieces),
     }
 
     def make(choice: Punctuation) -> PairTokenizer:
         pair = PairConfig(
             punctuation=choice,
-            separate_vocabularies=separate,
-            max_source_tokens=config.max_position_embeddings,
+            separate_vocabularies=found.tables[0] is not found.tables[1],
+            max_source_tokens=found.max_source_tokens,
         )
-        return PairTokenizer.read(files, pair, languages, folder)
+        return PairTokenizer.read(files, pair, found.languages, found.folder)
 
     tokenizer = make(punctuation or Punctuation.none)
     if punctuation is None and 2 * len(unknown_punctuation(tokenizer)) > len(TYPOGRAPHIC):
@@ -142,33 +105,6 @@ def unknown_punctuation(tokenizer: Tokenizer) -> str:
     """Return the typographic characters that the source's side does not know."""
     encoded = tokenizer.encode(list(TYPOGRAPHIC))
     return "".join(c for c, ids in zip(TYPOGRAPHIC, encoded, strict=True) if UNKNOWN_ID in ids)
-
-
-def _vocabulary_matrices(
-    path: Path, weights: dict[str, Tensor], config: MarianConfig
-) -> dict[str, Tensor]:
-    """The matrices of source, target and output, of which `transformers` would make one storage."""
-    names = ["shared", "source", "target", "output"]
-    uses = {"source": ["source"], "target": ["target"], "output": ["output"]}
-    if config.tie_word_embeddings:
-        uses = {"source": ["source"], "target": ["target", "output"]}
-        if config.share_encoder_decoder_embeddings:
-            uses = {"source": names}
-    elif config.share_encoder_decoder_embeddings:
-        uses = {
-            "source": ["source", "shared"],
-            "target": ["target", "shared"],
-            "output": ["output"],
-        }
-    found = {}
-    for use, candidates in uses.items():
-        present = [EMBEDDINGS[name] for name in candidates if EMBEDDINGS[name] in weights]
-        if not present:
-            raise UserError(f"{path}: has no {EMBEDDINGS[candidates[0]]}")
-        found[use] = weights[present[0]]
-    for name in names:
-        weights.pop(EMBEDDINGS[name], None)
-    return found
 
 
 def _arrange(

@@ -353,6 +353,6 @@ def _storage(found: object) -> _Storage:
         case ("storage", _Name(name), str() as key, str(), elements, *_):
             module, _, kind = name.rpartition(".")
             if module == "torch" and kind in _DTYPES:
-                return _Storage(key, _DTYPES[kind], *_whole(elements))
+                return _Storage(key, _DTYPES[kind], _whole(elements)[0])
             raise _RefusedError(f"names {name[:100]}, which no weights need: not read")
     raise _RefusedError("damaged, a reference to something other than a storage")

@@ -13,11 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
-<<<<<<< HEAD
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
-=======
-from seq2seq.model.transformer import MultiHeadAttention
->>>>>>> main
 from tests.model.paper import Paper
 
 MakeModel = Callable[..., Transformer]
