@@ -16,8 +16,8 @@ from seq2seq.kernels.joined import join
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.optimizer import make_adam
-from seq2seq.training.trainer import BatchLoss
 
 
 def random_batch(tokens: int, length: int, vocab_size: int) -> Batch:

@@ -15,14 +15,14 @@ from torch.nn.utils import get_total_norm
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
-from seq2seq.kernels.compiled import LossAndGradient, can_compile, compiled_loss
-from seq2seq.kernels.joined import JoinedBatch, join, joined_states
-from seq2seq.kernels.loss import projected_loss
+from seq2seq.kernels.compiled import can_compile, compiled_loss
+from seq2seq.kernels.joined import JoinedBatch, join
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
+from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
+from seq2seq.training.loss import Loss, target_entropy
 from seq2seq.training.memory_probe import (
     find_joined,
     find_slices,
@@ -42,50 +42,6 @@ SaveValidation = Callable[[bool], None]
 
 class DivergenceError(UserError):
     """A loss or a gradient is not finite; the weights are those of the step before."""
-
-
-class BatchLoss(nn.Module):
-    """The loss of a batch as a module, as DistributedDataParallel needs it."""
-
-    def __init__(
-        self,
-        model: Transformer,
-        smoothing: float,
-        *,
-        in_chunks: bool,
-        of_chunk: LossAndGradient | None = None,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.smoothing = smoothing
-        self.in_chunks = in_chunks
-        self.of_chunk = of_chunk
-
-    def forward(self, batch: Batch | JoinedBatch) -> Loss:
-        """Compute the sums over the batch's target tokens."""
-        rows: Tensor | None = None
-        if isinstance(batch, JoinedBatch):
-            states, rows = joined_states(self.model, batch), batch.target_rows
-        else:
-            states = self.model.decoder_states(batch.source, batch.target_input)
-        if self.in_chunks:
-            smoothed, cross_entropy = projected_loss(
-                states,
-                self.model.output_matrix,
-                batch.target_output,
-                smoothing=self.smoothing,
-                padding_id=self.model.padding_id,
-                rows=rows,
-                of_chunk=self.of_chunk,
-                bias=self.model.output_bias,
-            )
-            return Loss(smoothed, cross_entropy)
-        return label_smoothed_loss(
-            self.model.project(states),
-            batch.target_output,
-            smoothing=self.smoothing,
-            padding_id=self.model.padding_id,
-        )
 
 
 class Trainer:

@@ -25,9 +25,10 @@ from seq2seq.storage.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
+from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss
-from seq2seq.training.trainer import BatchLoss, DivergenceError, Trainer
+from seq2seq.training.trainer import DivergenceError, Trainer
 from tests.cuda.device import Journal, inside
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
