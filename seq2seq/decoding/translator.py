@@ -143,7 +143,6 @@ class Translator:
             self.engine = CTranslate2Engine(
                 together[0], self.device, options.precision, self.workers
             )
-            logger.info(f"seq2seq: {DIFFERENCE}")
         kernels = kernels or TranslationKernels()
         decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
@@ -179,7 +178,10 @@ class Translator:
         check_different(folders)
         models = [load_model(folder) for folder in folders]
         check_ensemble(models, folders)
-        return cls(models, options)
+        translator = cls(models, options)
+        if translator.engine is not None:
+            logger.info(f"seq2seq: {DIFFERENCE}")
+        return translator
 
     def with_nbest(self, nbest: int) -> "Translator":
         """Return a translator with the same model, not copied, that finds `nbest` candidates.
