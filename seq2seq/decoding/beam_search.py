@@ -90,7 +90,7 @@ def beam_search(
         logits = step(beams.live_tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         parents = beams.extend(logits, suppressed_ids, topk)  # (N,)
         if newly_done := beams.newly_done():
-            beams.set_aside(newly_done)
+            beams.finish(newly_done)
             remaining = beams.remaining()
             if not remaining:
                 return beams.results()
@@ -119,7 +119,6 @@ class _Beams(SearchBatch):
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
         self.max_penalties = send(torch.tensor(penalties), max_lengths.device)  # (B,)
         self.done: set[int] = set()  # ids of sentences
-        self.aside: list[_Finished] = []
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)  # (B, beam)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), start_id)  # (B, beam, T)
         # The best beam_size so far by penalized score, without start symbol and </s>.
@@ -179,18 +178,12 @@ class _Beams(SearchBatch):
         over = ~(attainable > self.finished_scores[:, self.config.nbest - 1])  # (B,)
         return [i for i, is_over in enumerate(over.tolist()) if is_over and not self._is_done(i)]
 
-    def set_aside(self, newly_done: list[int]) -> None:
-        """Keep what the newly done sentences have found, on their device."""
+    def finish(self, newly_done: list[int]) -> None:
+        """Keep the best outputs of sentences that are done, and the score that is left live."""
         self.done.update(self.sentence_ids[i] for i in newly_done)
-        rows, nbest = self.indices(newly_done), self.config.nbest
-        found = _Finished(
-            [self.sentence_ids[i] for i in newly_done],
-            [self.limits[i] for i in newly_done],
-            self.finished_scores[rows, :nbest],
-            self.finished_tokens[rows, :nbest],
-            self.live_scores[rows, 0],
-        )
-        self.aside.append(found)
+        nbest = self.config.nbest
+        found = self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
+        self.set_aside(newly_done, *found, self.live_scores[:, 0])
 
     def remaining(self) -> list[int]:
         """Return the sentences to keep: those not done, filled up to a rounded batch size."""
@@ -200,23 +193,17 @@ class _Beams(SearchBatch):
         return sorted(live_first[: round_batch_size(live)])
 
     def results(self) -> list[list[Hypothesis]]:
-        """Return the outputs of all sentences, which are copied to the host all at once.
+        """Return the outputs of all sentences.
 
         Raises:
             UserError: if the logits were NaN, or no output has a probability above zero.
         """
-        scores = torch.cat([found.scores for found in self.aside]).tolist()
-        tokens = torch.cat([found.tokens for found in self.aside]).tolist()
-        live_scores = torch.cat([found.live_scores for found in self.aside]).tolist()
-        sentences = [i for found in self.aside for i in found.sentence_ids]
-        limits = [limit for found in self.aside for limit in found.limits]
-        results: list[list[Hypothesis]] = [[] for _ in sentences]
-        rows = zip(sentences, limits, scores, tokens, live_scores, strict=True)
-        for sentence, limit, of_sentence, outputs, live_score in rows:
-            if not of_sentence[0] > -math.inf:
+        results: list[list[Hypothesis]] = [[] for _ in self.done]
+        for sentence, limit, (scores, outputs, live_score) in self.all_set_aside():
+            if not scores[0] > -math.inf:
                 # Where nothing has ended, NaN is in the scores of what is live.
-                raise impossible_error(of_sentence[0] + live_score)
-            for score, padded in zip(of_sentence, outputs, strict=True):
+                raise impossible_error(scores[0] + live_score)
+            for score, padded in zip(scores, outputs, strict=True):
                 if score > -math.inf:
                     ids = [token for token in padded if token != NO_TOKEN]
                     results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
@@ -224,20 +211,6 @@ class _Beams(SearchBatch):
 
     def _is_done(self, i: int) -> bool:
         return self.sentence_ids[i] in self.done
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """The finished hypotheses of b sentences that are done."""
-
-    sentence_ids: list[int]
-    limits: list[int]
-    scores: Tensor
-    """(b, nbest)."""
-    tokens: Tensor
-    """(b, nbest, longest), padded with NO_TOKEN."""
-    live_scores: Tensor
-    """(b,), of the best hypothesis that had not ended."""
 
 
 def _choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ mates change at most the rounding.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import torch
@@ -109,7 +108,7 @@ def sample(
         samples.extend(logits, suppressed_ids, end_id)
         done: list[bool] = samples.ended.all(dim=1).tolist()  # the one look of a step
         if any(done):
-            samples.set_aside([i for i, is_done in enumerate(done) if is_done])
+            samples.finish([i for i, is_done in enumerate(done) if is_done])
             remaining = [i for i, is_done in enumerate(done) if not is_done]
             if not remaining:
                 return samples.results()
@@ -169,7 +168,6 @@ class _Samples(SearchBatch):
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
         self.ended = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
-        self.aside: list[tuple[list[int], list[int], Tensor, Tensor, Tensor]] = []
 
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], end_id: int) -> None:
         """Draw a token for each sample from logits (N, V); those of ended samples are unused."""
@@ -194,35 +192,25 @@ class _Samples(SearchBatch):
         # With NaN no `</s>` is drawn: end at the maximum length all the same.
         self.ended |= (self.length > self.max_lengths).unsqueeze(1)
 
-    def set_aside(self, done: list[int]) -> None:
-        """Keep the samples of sentences that are done, on their device."""
-        rows = self.indices(done)
+    def finish(self, done: list[int]) -> None:
+        """Keep the samples of sentences that are done."""
         missing = self.uniform.size(2) + 1 - self.tokens.size(2)
-        self.aside.append(
-            (
-                [self.sentence_ids[i] for i in done],
-                [self.limits[i] for i in done],
-                F.pad(self.tokens[rows], (0, missing), value=NO_TOKEN),
-                self.scores[rows],
-                self.lengths[rows],
-            )
-        )
+        tokens = F.pad(self.tokens, (0, missing), value=NO_TOKEN)
+        self.set_aside(done, tokens, self.scores, self.lengths)
 
     def results(self) -> list[list[Hypothesis]]:
-        """Return the samples of all sentences, which are copied to the host all at once.
+        """Return the samples of all sentences.
 
         Raises:
             UserError: if the logits were NaN, or a sample has the probability zero.
         """
-        ids, limits, *tensors = zip(*self.aside, strict=True)
-        tokens, scores, lengths = (torch.cat(tensor).tolist() for tensor in tensors)
-        results: list[list[Hypothesis]] = [[] for _ in tokens]
-        sentences = zip(chain(*ids), chain(*limits), tokens, scores, lengths, strict=True)
-        for sentence, limit, *samples in sentences:
-            for row, score, length in zip(*samples, strict=True):
+        results: dict[int, list[Hypothesis]] = {}
+        for sentence, limit, samples in self.all_set_aside():
+            results[sentence] = []
+            for tokens, score, length in zip(*samples, strict=True):
                 if not score > -math.inf:
                     raise impossible_error(score)
                 penalized = score / length_penalty(length, self.config.alpha)
-                found = Hypothesis(row[1:length], penalized, truncated=length > limit)
+                found = Hypothesis(tokens[1:length], penalized, truncated=length > limit)
                 results[sentence].append(found)
-        return results
+        return [results[sentence] for sentence in sorted(results)]

@@ -5,9 +5,10 @@ sentence next to each other; V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -86,6 +87,7 @@ class SearchBatch:
         self.prefixes = pad_prefixes(prefixes, max_lengths)  # (B, longest)
         self.limits: list[int] = max_lengths.tolist()
         self.sentence_ids = list(range(len(max_lengths)))
+        self.aside: list[tuple[list[int], list[int], list[Tensor]]] = []
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """Keep only these sentences, each with `beam` rows.
@@ -101,6 +103,26 @@ class SearchBatch:
                 setattr(self, name, value[kept])
         first_rows = kept.unsqueeze(1) * beam  # (b, 1)
         return kept, (first_rows + torch.arange(beam, device=kept.device)).flatten()
+
+    def set_aside(self, sentences: Sequence[int], *found: Tensor) -> None:
+        """Keep the rows of what these sentences have found, (B, ...), on their device."""
+        rows = self.indices(sentences)
+        ids, limits = (
+            [values[i] for i in sentences] for values in (self.sentence_ids, self.limits)
+        )
+        self.aside.append((ids, limits, [tensor[rows] for tensor in found]))
+
+    def all_set_aside(self) -> Iterator[tuple[int, int, Any]]:
+        """Copy what was set aside to the host, all at once.
+
+        Yields:
+            The id of each sentence, its maximum length, and its rows as lists.
+        """
+        ids, limits, found = zip(*self.aside, strict=True)
+        rows = zip(
+            *(torch.cat(of_all).tolist() for of_all in zip(*found, strict=True)), strict=True
+        )
+        yield from zip(chain(*ids), chain(*limits), rows, strict=True)
 
     def indices(self, sentences: Sequence[int]) -> Tensor:
         """Copy indices of sentences to the device of the search."""
