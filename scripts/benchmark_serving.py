@@ -65,13 +65,12 @@ SYSTEMS = (
 
 
 def start(system: System, arguments: argparse.Namespace, exported: str) -> subprocess.Popen[str]:
-    """Start a server on a free port; it writes the port on its first line of standard error."""
+    """Start a server on a free port; it writes its address to standard error."""
     if system.make == "ours":
         command = [sys.executable, "-m", "seq2seq", "serve", "--model", arguments.model]
         command += ["--port", "0", "--device", "cpu", "--cache", "0"]
         command += ["--precision", system.precision, "--beam", str(arguments.beam)]
-        if system.engine != "ours":
-            command += ["--engine", system.engine]
+        command += ["--engine", system.engine]
     else:
         words = {
             "make": system.make,
@@ -191,8 +190,11 @@ def measure(
     assert process.stderr is not None
     try:
         first = process.stderr.readline()
-        if "http://" not in first:
-            raise SystemExit(f"{system.name}: {first}{process.stderr.read()}")
+        while first and "http://" not in first:
+            print(first, end="", file=sys.stderr)
+            first = process.stderr.readline()
+        if not first:
+            raise SystemExit(f"{system.name}: it did not begin")
         port = int(first.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
         asyncio.run(load(port, 2, lines[:WARM_UP]))
         return {clients: asyncio.run(load(port, clients, lines)) for clients in arguments.clients}

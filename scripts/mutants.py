@@ -186,6 +186,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="changes at a time")
     parser.add_argument("--list", action="store_true", help="print rooms and names, run nothing")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and then in the tests too
     mutants = read_list(LIST, ROOT)
     known = {word for mutant in mutants for word in (mutant.room, mutant.name)}
     if unknown := [name for name in arguments.names if name not in known]:

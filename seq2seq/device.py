@@ -1,12 +1,14 @@
 """Device, precision and memory of this machine."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
+from torch import Tensor
 
-from seq2seq.errors import OutOfMemoryError, UserError, limit_reached
+from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reached
 
 # Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
@@ -36,7 +38,8 @@ def choose_precision(
     fp32 never means TF32 on a GPU. Translation on a CPU may also use `int8`.
 
     Raises:
-        UserError: if the precision is unknown, or not available on this device.
+        UsageError: if the precision is unknown.
+        UserError: if it is not available on this device.
     """
     if name == "auto":
         return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
@@ -44,7 +47,7 @@ def choose_precision(
     if for_translation:
         precisions["int8"] = torch.int8
     if name not in precisions:
-        raise UserError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
+        raise UsageError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
     if name == "int8" and device.type != "cpu":
         raise UserError(f"precision int8 is for the CPU: choose bf16 on {device}, or device cpu")
     return precisions[name]
@@ -60,6 +63,21 @@ def _gains_from_bf16(device: torch.device) -> bool:
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Make the context for matrix products in bfloat16, or else in the precision of the weights."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+
+
+def make_deterministic(wanted: bool) -> None:
+    """Let this process use only kernels whose sums are the same in every run, or any."""
+    if wanted:
+        # cuBLAS reads this when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(wanted)
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the host to a device, without waiting for the work of a GPU."""
+    if device.type == "cuda":  # only from pinned memory does a copy run beside the products
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
 
 
 @contextmanager

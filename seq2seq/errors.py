@@ -15,7 +15,7 @@ class OutOfMemoryError(UserError):
 
 
 class UsageError(UserError):
-    """Arguments that a command does not accept: the command ends with exit code 2."""
+    """Arguments or options that are not accepted: the command ends with exit code 2."""
 
 
 # What PyTorch, oneDNN, NumPy and Arrow say: no class of errors is common to them.

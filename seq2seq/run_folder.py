@@ -1,6 +1,6 @@
 """The folder of a run: which training may write to it, and when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _WITHOUT_WORK = {
 
 
 @contextmanager
-def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
+def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[Callable[[], bool]]:
     """Keep all other trainings out of a run folder, which is made if need be.
 
     A training that fails before it has written anything leaves no folder behind.
@@ -32,22 +32,27 @@ def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
         world: the processes that share the work; the main one holds the lock.
         resume: whether the training goes on from a checkpoint in it.
 
+    Yields:
+        A function that returns whether the folder still has its name; always True in processes
+        other than the main one.
+
     Raises:
         UserError: if another training writes to it, it can't be written, there is a link or a
             device in it, there is no checkpoint to resume from, or there is work and `resume` is
             not set.
     """
+    has_its_name = [lambda: True]
 
     def reserve() -> None:
         _check_work(folder, resume=resume)
         check_writable(folder)
-        stack.enter_context(sole_writer(folder))
+        has_its_name[0] = stack.enter_context(sole_writer(folder))
         _check_work(folder, resume=resume)  # another training may just have left it
         _check_links(folder)
 
     with ExitStack() as stack:
         world.on_main(reserve)
-        yield
+        yield has_its_name[0]
 
 
 def _check_work(folder: Path, *, resume: bool) -> None:

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,24 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import SentencePair
+from seq2seq.data.corpus import SplitConfig, training_splits
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.pair_files import SentencePair
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import choose_device, choose_precision, oom_as_user_error
+from seq2seq.device import (
+    choose_device,
+    choose_precision,
+    make_deterministic,
+    oom_as_user_error,
+)
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.parent import DROPOUTS, load_parent
@@ -39,7 +49,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.user_cache import user_cache
+from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -70,16 +80,19 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
+    resume = config.resume is True
+    if config.resume == "auto":
+        resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume),
+        reserved(folder, world, resume=resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
-        run = TrainingRun(config, folder, world)
+        run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
-        before = run.restore() if config.resume else None
+        before = run.restore() if resume else None
         if run.is_trained():
             run.finish_if_unfinished()
             return 0
@@ -107,13 +120,26 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
 class TrainingRun:
     """A training with its data, its model and its folder, in one of the processes.
 
+    Args:
+        config: the configuration.
+        folder: the run folder.
+        world: the processes that share the work.
+        has_its_name: returns whether the folder still has its name.
+
     Raises:
         UserError: if the data or the configuration can't be used.
     """
 
-    def __init__(self, config: Config, folder: Path, world: World) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        world: World,
+        has_its_name: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.config = config
         self.folder = folder
+        self.has_its_name = has_its_name
         self.world = world
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
@@ -121,30 +147,50 @@ class TrainingRun:
         self.data = _prepare(config, world, None if self.parent is None else self.parent.tokenizer)
         if config.model.positions is Positions.learned:
             limit = config.model.max_learned_positions
-            check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
-            check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
+            corpora = [
+                (training_splits(config.data), self.data.train),
+                (["valid"], self.data.valid),
+            ]
             for name, valid_set in self.data.valid_sets.items():
-                corpus, split = valid_set.corpus, f"valid_sets.{name}"
-                check_lengths(config.data, split, corpus, self.data.tokenizer, limit)
+                corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
+            for splits, corpus in corpora:
+                check_lengths(config.data, splits, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        make_deterministic(config.deterministic)
         torch.manual_seed(config.seed)
         tokenizer = self.data.tokenizer
         sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
         model = new_transformer(config.model, *sizes).to(self.device)
         if self.parent is not None:
             model.load_state_dict(self.parent.model.state_dict())
+        train = self.data.train
+        if rate := config.data.tokenizer.sampling:
+            text = self.data.folder / TRAIN_TEXT_FILE
+            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(self.data.train, seed=config.seed, devices=world.size),
+            config.training.batching(
+                train, seed=config.seed, devices=world.size, mixture=self.data.mixture
+            ),
             config.training,
             device=self.device,
             dtype=self.dtype,
             seed=config.seed,
             world=world,
+            kernels=TrainingKernels(compiled=config.compile and self._prepare_compiler()),
         )
         if self.parent is not None:
             start_moments(self.trainer.optimizer)
+
+    def _prepare_compiler(self) -> bool:
+        """Return whether there is a compiler, and let it keep its work in the user's cache."""
+        if not can_compile(self.device):
+            logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
+            return False
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
+        logger.info("compiling, which takes about a minute at the first start")
+        return True
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
@@ -161,7 +207,12 @@ class TrainingRun:
             "slices": self.trainer.slices,
         }
         budget = config.training.budget(self.world.size)
-        fixed = {"data": self.data.folder.name, "seed": config.seed, **budget, **model}
+        text, rate = self.data.folder.name, config.data.tokenizer.sampling
+        data = f"{text} sampled at {rate}" if rate else text
+        fixed = {"data": data, "seed": config.seed, **budget, **model}
+        if self.data.mixture is not None:
+            weights = self.data.mixture.weights.items()
+            fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
         if (select := config.training.select) != "valid":
             # The best BLEU so far can be compared with one on the same sets alone.
             sets = sorted(self.data.valid_sets.items())
@@ -234,6 +285,8 @@ class TrainingRun:
             f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
             f" an epoch: {statistics.batches / count:,.1f} steps"
         )
+        if trainer.joined > 1:
+            logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
         if trainer.slices > 1:
             logger.info(
                 f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"
@@ -303,30 +356,43 @@ class TrainingRun:
             OutOfMemoryError: if memory does not suffice.
         """
         options = TranslationOptions(device=str(self.device), search=self.config.search)
+        trained = self._trained(model)
+
+        def result(
+            place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
+        ) -> Validation:
+            translator = Translator(trained, replace(options, to=place.target_language))
+            sources, references = [p.source for p in pairs], [p.target for p in pairs]
+            return validate(
+                model,
+                corpus,
+                references,
+                lambda: [translation.text for translation in translator.translate(sources)],
+                device=self.device,
+                dtype=self.dtype,
+            )
+
+        data = self.config.data
         with oom_as_user_error():
-            translator = Translator(self._trained(model), options)
-
-            def result(pairs: Sequence[SentencePair], corpus: EncodedCorpus) -> Validation:
-                sources, references = [p.source for p in pairs], [p.target for p in pairs]
-                return validate(
-                    model,
-                    corpus,
-                    references,
-                    lambda: [translation.text for translation in translator.translate(sources)],
-                    device=self.device,
-                    dtype=self.dtype,
-                )
-
-            main = result(self.data.valid_pairs, self.data.valid)
-            others = {name: result(s.pairs, s.corpus) for name, s in self.data.valid_sets.items()}
+            main = result(data.valid, self.data.valid_pairs, self.data.valid)
+            others = {
+                name: result(data.valid_sets[name], valid_set.pairs, valid_set.corpus)
+                for name, valid_set in self.data.valid_sets.items()
+            }
             return replace(main, others=others)
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed. The checkpoint is
+                whole even then, unless another folder has the name by now.
         """
+        if self.folder.exists() and not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: another folder has this name now, and is left as it is; move the"
+                " folder of this training back, and continue with resume=true"
+            )
         trainer, state = self.trainer, self.state().to_json()
         (self.folder / _FINISHED).unlink(missing_ok=True)
         self.newest = save_checkpoint(
@@ -339,6 +405,11 @@ class TrainingRun:
         # The mean of earlier checkpoints is not that of this training's end.
         remove_folder(self.folder / _AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while training; the newest checkpoint is"
+                f" {self.newest}: move it to the others, and continue with resume=true"
+            )
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so.

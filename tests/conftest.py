@@ -23,13 +23,17 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "cuda",
+    "data/test_corpora.py",
     "data/test_everyday.py",
     "data/test_preparation.py",
+    "decoding/test_ctranslate2_engine.py",
     "export",
     "faults",
     "importing",
     "reproduction",
     "scripts",
+    "test_corpora_training.py",
     "serving/page",
     "serving/test_app.py",
     "serving/test_clients.py",

@@ -1,5 +1,7 @@
 """One training in its folder: what its seed decides, what it validates, what it keeps."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from seq2seq.decoding import translator
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage.atomic import LOCK
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
@@ -170,3 +174,87 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     train(config, tmp_path, resume=True)
     assert present == [set()] * 6
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
+
+
+@pytest.fixture
+def moved_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the user move, or remove, the run folder before the second checkpoint is saved."""
+
+    def prepare(move: Callable[[], object]) -> None:
+        save = TrainingRun.save
+
+        def moved(run: TrainingRun) -> None:
+            if run.trainer.progress.step == 2:
+                move()
+                monkeypatch.undo()
+            save(run)
+
+        monkeypatch.setattr(TrainingRun, "save", moved)
+
+    return prepare
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_folder_that_is_moved_or_removed_loses_no_step(
+    config: Config, tmp_path: Path, moved_in_step_2: Callable[..., None], removed: bool
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    moved_in_step_2(lambda: shutil.rmtree(run) if removed else run.rename(elsewhere))
+    with pytest.raises(UserError, match=r"moved or removed while .*step_00000002: move it to the"):
+        train(config, run)
+    assert [path.name for path in checkpoints(run)] == ["step_00000002"]
+    train(config, run, resume=True)  # as the message says
+    assert [path.name for path in checkpoints(run)][-1] == "step_00000004"
+    assert removed or [path.name for path in checkpoints(elsewhere)] == ["step_00000001"]
+
+
+def test_another_folder_in_the_place_of_a_moved_one_is_left_as_it_is(
+    config: Config, tmp_path: Path, moved_in_step_2: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+
+    def replace_folder() -> None:
+        run.rename(tmp_path / "elsewhere")
+        run.mkdir()
+        (run / LOCK).write_text("another training's")
+
+    moved_in_step_2(replace_folder)
+    with pytest.raises(UserError, match="another folder has this name now"):
+        train(config, run)
+    # Figures may have been recorded before; no checkpoint, no lock of another is touched.
+    assert (run / LOCK).read_text() == "another training's"
+    assert not (run / "checkpoints").exists()
+    train(config, tmp_path / "elsewhere", resume=True)  # as the message says
+
+
+def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, 1.0))
+
+    budget = replace(config.training, micro_batch_tokens=100, checkpoint_steps=14)
+
+    def sampling(rate: float) -> Config:
+        tokenizer = replace(config.data.tokenizer, sampling=rate)
+        return replace(config, training=budget, data=replace(config.data, tokenizer=tokenizer))
+
+    train(sampling(0.2), tmp_path / "whole", max_steps=28)
+    for steps in (14, 28):
+        train(sampling(0.2), tmp_path / "parts", resume=steps > 14, max_steps=steps)
+    whole, parts = (weights(checkpoints(tmp_path / name)[-1]) for name in ("whole", "parts"))
+    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
+    run = opened(sampling(0.2), tmp_path / "parts")
+    assert run.restore().progress.epoch > 1, "no epoch has ended, which proves nothing"
+    batching = run.trainer.batching
+    tokens = [batching.corpus.source_lengths.sum() for _ in map(batching.epoch, (0, 1))]
+    assert len(set(tokens)) == 2, "the epochs are not encoded anew"
+    for rate in (0.0, 0.3):
+        with pytest.raises(UserError, match=r"sampled at 0\.2"):
+            opened(sampling(rate), tmp_path / "parts").restore()
+
+
+def test_validation_text_is_never_sampled(config: Config, tmp_path: Path) -> None:
+    tokenizer = replace(config.data.tokenizer, sampling=0.5)
+    run = opened(config, tmp_path, data=replace(config.data, tokenizer=tokenizer))
+    sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
+    assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources

@@ -32,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             not a model.
     """
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.storage.atomic import check_replaceable
-    from seq2seq.storage.checkpoint import average, checkpoints, save_model
+    from seq2seq.storage.checkpoint import average, check_place_of_model, checkpoints, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
         )
     output = Path(arguments.output) if arguments.output else run_folder / "averaged"
-    check_replaceable(output)
+    check_place_of_model(output)
     save_model(output, average(found[-arguments.last :]))
     print(output)
     return 0

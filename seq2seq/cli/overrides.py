@@ -157,15 +157,30 @@ def check_command_line(words: list[str]) -> None:
     for word in parsed.overrides:
         if word.startswith("=") or ("=" not in word and not word.startswith("~")):
             raise UsageError(f"{word!r}: not KEY=VALUE; seq2seq train --help shows examples")
-        group, _, name = word.partition("=")
-        section, _ = _named_section(group.lstrip("+"))
-        if section and not re.fullmatch(rf"{re.escape(section)}\.[\w-]+\..+", group.lstrip("+")):
+        key = word.partition("=")[0].lstrip("+")
+        section, _ = _named_section(key)
+        if section and not re.fullmatch(rf"{re.escape(section)}\.[\w-]+\..+", key):
             raise UsageError(
                 f"{word}: give {section}.NAME.KEY=VALUE, such as {section}.{_ANY_NAME}.source=FILE,"
                 " with a NAME of letters, digits, _ and -"
             )
-        if group in GROUPS and group != "experiment" and name.lower() in ("", "null"):
-            raise UsageError(f"{word}: choose from: {', '.join(choices(group))}")
+        _check_choice(word)
+
+
+def _check_choice(word: str) -> None:
+    """Refuse what can't be a choice of a group; whether there is such a choice, Hydra knows."""
+    group = word.partition("=")[0].lstrip("+")
+    if group not in GROUPS:
+        return
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException:  # raised and explained later
+        return
+    values = [override.value()]
+    if override.is_sweep_override():
+        values = list(override.sweep_iterator()) if override.is_choice_sweep() else []
+    if not all(isinstance(value, str | QuotedString) and str(value) for value in values):
+        raise UsageError(f"{word}: give one choice{_listed(choices(group))}")
 
 
 def to_config(chosen: DictConfig) -> Config:
@@ -201,15 +216,14 @@ def explain(error: Exception) -> str:
         return _no_such_key(found[1])
     if found := re.search(r"Error merging override (.+)", message):
         return f"{found[1]}: {cause}"
-    if found := re.search(r"Could not find '([^']+)'", message):
-        group, _, name = found[1].rpartition("/")
-        while group and not choices(group):
-            group, _, above = group.rpartition("/")
-            name = f"{above}/{name}"
-        options = choices(group)
-        hint = _nearest(name, options) or f"; choose from: {', '.join(options)}"
-        return f"no such choice: {group}={name}{hint}"
-    message = re.split(r" See https?://|\s+full_key:", f"{message} {cause}")[0]
+    if found := re.search(r"Could not (?:find|load) '([^'/]+)/([^']+)'", message):
+        group, name = found.groups()
+        options = choices(group) if group in GROUPS else []
+        return f"no such choice: {group}={name}{_nearest(name, options) or _listed(options)}"
+    # The rest lists the tokens of Hydra's grammar, its folders or its documentation.
+    message = re.split(
+        r" expecting \{| Config search path:| See https?://|\s+full_key:", f"{message} {cause}"
+    )[0]
     return message.strip()
 
 
@@ -228,6 +242,12 @@ def _no_such_key(key: str) -> str:
         known = [k.replace(f"{section}.{_ANY_NAME}.", f"{section}.{name}.") for k in known]
     near = _nearest(key, [*known, *GROUPS])
     return f"no such key: {key}{near}; --cfg job shows them all"
+
+
+def _listed(options: list[str]) -> str:
+    """Name the options, or the folders that hold them if there are any."""
+    places = sorted({re.sub("/.*", "/...", option) for option in options})
+    return f"; choose from: {', '.join(places)}" if places else ""
 
 
 def _nearest(name: str, options: list[str]) -> str:

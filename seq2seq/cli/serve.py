@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="give the model each line as a whole, not sentence by sentence",
     )
+    parser.add_argument(
+        "--engine",
+        default="auto",
+        help="ours, ctranslate2 (pip install 'seq2seq[export]'), or auto (default): whichever"
+        " translates one sentence faster on this machine",
+    )
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
@@ -182,6 +188,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
+    from seq2seq.decoding.engine_choice import fastest_translator
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
     from seq2seq.serving.service import Model
@@ -193,8 +200,11 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
     models = []
+    choose = arguments.engine == "auto"
+    if choose:
+        arguments.engine = None
+    options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
-        options = translation_options(arguments)
         trained = load_model(find_model(Path(run)))
         languages = (trained.source_language, trained.target_language)
         if pair is not None:
@@ -202,8 +212,13 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
-            options = replace(options, source_language=source)
-        models.append(Model(run, languages, Translator(trained, options)))
+        its_options = replace(options, source_language=pair and languages[0])
+        if choose:
+            translator, reason = fastest_translator(trained, its_options)
+            print(f"seq2seq: {run}: {reason}", file=sys.stderr)
+        else:
+            translator = Translator(trained, its_options)
+        models.append(Model(run, languages, translator))
     return models
 
 

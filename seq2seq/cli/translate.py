@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from seq2seq.cli.translation_options import (
     add_beam_options,
+    add_control_options,
     add_device_options,
     add_engine_option,
     add_models_option,
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
+    add_control_options(parser)
     add_sentence_options(parser)
     add_engine_option(parser)
     add_device_options(parser)
@@ -74,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens",
         type=int,
         metavar="N",
-        help="source tokens of a batch, padding counted (default 2048)",
+        help="source tokens of a batch, padding counted (default 2048; 16384 on a GPU)",
     )
     parser.add_argument(
         "--workers",
@@ -110,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
+    prompts = from_terminal and sys.stderr.isatty()
     translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()
     health = Health()
@@ -131,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         def lines() -> Iterator[str]:
             nonlocal replaced
             typed = iterate_lines(source)
-            for raw in with_prompt(typed) if from_terminal else typed:
+            for raw in with_prompt(typed) if prompts else typed:
                 line, damaged = decode_leniently(raw)
                 replaced += damaged
                 waiting.append(line)

@@ -54,6 +54,10 @@ class EncodedCorpus:
     def __len__(self) -> int:
         return len(self.source_lengths)
 
+    def rows(self, epoch: int) -> NDArray[np.int64]:
+        """Return the rows of the pairs of an epoch; here those of all pairs, in any epoch."""
+        return np.arange(len(self.source_lengths))
+
     def source(self, index: int) -> TokenIds:
         """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
         return self._source[index]

@@ -11,6 +11,7 @@ import errno
 import gzip
 import io
 import lzma
+import os
 import stat
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -79,6 +80,8 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         UserError: if the file can't be written.
     """
+    if os.path.basename(path) in ("", "."):  # which Path would drop
+        raise UserError(f"{path}: names a folder; give the path of a file")
     path = Path(path).expanduser()
     try:
         with ExitStack() as whole:

@@ -123,6 +123,17 @@ class PairTokenizer(Tokenizer):
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
         return self._target.encode(texts)
 
+    def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Refuse to sample: most of these SentencePiece models are no byte-pair encodings.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(
+            f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
+            " leave it out"
+        )
+
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the translation of each list of ids; see `Tokenizer.decode`."""
         return [self._target.decode(ids) for ids in token_ids]
@@ -138,6 +149,10 @@ class PairTokenizer(Tokenizer):
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the parts of a source that the vocabulary does not know."""
         return self._source.unknown(text)
+
+    def unknown_target_pieces(self, text: str) -> list[str]:
+        """Return the parts of a translation that the vocabulary does not know."""
+        return self._target.unknown(text)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""

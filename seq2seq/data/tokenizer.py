@@ -11,14 +11,21 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import (
+    SentencePieceProcessor,
+    SentencePieceTrainer,
+    set_random_generator_seed,
+)
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -39,10 +46,12 @@ TOKENIZER_FILE = "tokenizer.model"
 
 CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
+_FEW = 64  # texts
 _MIN_COVERAGE = 0.98  # SentencePiece's
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
 _NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
 _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
+_sampling = Lock()  # the seed of SentencePiece's generators is that of the whole process
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -67,29 +76,38 @@ class TokenizerConfig:
     sample of a larger corpus. SentencePiece needs up to 1.6 KB per sentence, the most for text
     without spaces."""
 
+    sampling: float = 0.0
+    """BPE-dropout (Provilkov et al. 2020): the share of merges left out, at random, where training
+    text is encoded, anew for each epoch; 0 means none, and 0.1 is their choice for both sides."""
+
     def __post_init__(self) -> None:
+        check_types(self)
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
         if self.vocab_size <= len(CONTROL_PIECES):
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(CONTROL_PIECES)}"
             )
         if self.vocab_size > MAX_PIECES:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be at most {MAX_PIECES:,}"
             )
         if not _MIN_COVERAGE <= self.character_coverage <= 1:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.character_coverage={self.character_coverage}: must be from"
                 f" {_MIN_COVERAGE} to 1"
             )
         if self.normalization not in names:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
             )
         if self.max_training_sentences < 1:
-            raise UserError(
+            raise UsageError(
                 "data.tokenizer.max_training_sentences="
                 f"{self.max_training_sentences}: must be at least 1"
+            )
+        if not 0 <= self.sampling < 1:
+            raise UsageError(
+                f"data.tokenizer.sampling={self.sampling}: must be at least 0 and below 1"
             )
 
 
@@ -98,6 +116,10 @@ class Tokenizer:
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
     sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
+
+    Attributes:
+        controls: the ids of the further control symbols, by their pieces, such as ``>>de<<`` and
+            ``<bt>``: what may stand before a source, and no text encodes to either.
     """
 
     max_source_tokens: int | None = None
@@ -114,6 +136,11 @@ class Tokenizer:
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
         self.source_vocab_size = self.vocab_size
+        self.controls: Mapping[str, int] = {
+            processor.id_to_piece(token_id): token_id
+            for token_id in range(len(CONTROL_PIECES), self.vocab_size)
+            if processor.is_control(token_id)
+        }
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -150,6 +177,7 @@ class Tokenizer:
         sentences: Iterable[str],
         config: TokenizerConfig,
         report: Callable[[str], None] = lambda message: None,
+        controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
 
@@ -158,6 +186,7 @@ class Tokenizer:
                 ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
             report: called with a line about sentences that were left out.
+            controls: further control symbols, as in `controls`.
 
         Raises:
             UserError: if there is no text, or it does not suit the size of the vocabulary.
@@ -175,6 +204,8 @@ class Tokenizer:
         # function: SentencePiece would swallow the exception that a signal raises in it.
         reversed_sample: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
         sample.clear()
+        # Without any, the model's bytes stay what they always were.
+        further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
         try:
             SentencePieceTrainer.train(
                 sentence_iterator=iter(reversed_sample.pop, None),
@@ -194,6 +225,7 @@ class Tokenizer:
                 bos_piece=CONTROL_PIECES[START_ID],
                 eos_piece=CONTROL_PIECES[END_ID],
                 minloglevel=_SILENT,
+                **further,
             )
         except RuntimeError as error:
             raise UserError(_explain(str(error), config)) from None
@@ -206,6 +238,25 @@ class Tokenizer:
             TypeError: if a text is not a string.
         """
         ids: list[list[int]] = encode_with(self._processor, texts, int)
+        return ids
+
+    def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.
+
+        In contrast to the paper's algorithm, SentencePiece doesn't try a merge that was left out
+        again, so that the same rate makes more pieces.
+
+        Args:
+            texts: at least one.
+            rate: the probability with which each merge is left out.
+            seed: from 0 to 2^32 - 2.
+        """
+        options = {"enable_sampling": True, "nbest_size": -1, "alpha": rate, "num_threads": 1}
+        with _sampling, ThreadPoolExecutor(1) as new_thread:
+            # Each thread has a generator, which takes the seed when it is first used.
+            set_random_generator_seed(seed)
+            encoding = new_thread.submit(encode_with, self._processor, texts, int, **options)
+            ids: list[list[int]] = encoding.result()
         return ids
 
     def encode_target(self, texts: list[str]) -> list[list[int]]:
@@ -221,7 +272,10 @@ class Tokenizer:
 
         A newline, which byte pieces can spell, becomes a space: a text is one line.
         """
-        texts: list[str] = self._processor.decode(token_ids) if token_ids else []
+        if len(token_ids) <= _FEW:  # SentencePiece would start threads
+            texts = [self._processor.decode(ids) for ids in token_ids]
+        else:
+            texts = self._processor.decode(token_ids)
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
@@ -237,10 +291,13 @@ class Tokenizer:
         return {TOKENIZER_FILE: self.model_bytes}
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of a text that the vocabulary does not know."""
-        pieces = self._processor.encode(_without_lone_surrogates(text), out_type=str)
-        ids = self._processor.encode(_without_lone_surrogates(text), out_type=int)
+        """Return the parts of a source that the vocabulary does not know."""
+        [pieces], [ids] = (encode_with(self._processor, [text], kind) for kind in (str, int))
         return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
+
+    def unknown_target_pieces(self, text: str) -> list[str]:
+        """Return the parts of a translation that the vocabulary does not know."""
+        return self.unknown_pieces(text)
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
@@ -261,7 +318,9 @@ def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
     return processor
 
 
-def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
+def encode_with(
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
+) -> Any:
     """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD.
 
     Raises:
@@ -270,12 +329,20 @@ def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: t
     for text in texts:
         if not isinstance(text, str):  # SentencePiece would read bytes
             raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
-    threads = os.cpu_count() or 1 if len(texts) > 64 else 1
     try:
-        return processor.encode(texts, out_type=out_type, num_threads=threads)
+        return _encode_unicode(processor, texts, out_type, **options)
     except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
         whole = [_without_lone_surrogates(text) for text in texts]
-        return processor.encode(whole, out_type=out_type, num_threads=threads)
+        return _encode_unicode(processor, whole, out_type, **options)
+
+
+def _encode_unicode(
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
+) -> Any:
+    if len(texts) <= _FEW:  # SentencePiece would start a thread even for one
+        return [processor.encode(text, out_type=out_type, **options) for text in texts]
+    options = {"num_threads": os.cpu_count() or 1} | options
+    return processor.encode(texts, out_type=out_type, **options)
 
 
 def _check_sizes(model_bytes: bytes) -> None:

@@ -13,6 +13,7 @@ from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source
 from sacrebleu.metrics.base import Signature
 
 from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 MAX_TER_WORDS = 250
 """Words of a line up to which TER is computed: some seconds; its time grows with their square, and
@@ -47,6 +48,9 @@ class ScoreConfig:
     """The test set's name in sacreBLEU, for the signature."""
     language_pair: str | None = None
     """Source and target language of the named test set, such as `en-de`."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
 
 @dataclass(frozen=True)

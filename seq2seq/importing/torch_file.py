@@ -343,7 +343,8 @@ def _call(function: object, arguments: object) -> object:
             "torch._utils._rebuild_tensor_v2",
             (_Storage() as storage, offset, tuple() as shape, tuple() as strides, *_),
         ) if len(shape) == len(strides):
-            return _Described(storage, _whole(offset)[0], _whole(*shape), _whole(*strides))
+            (start,) = _whole(offset)
+            return _Described(storage, start, _whole(*shape), _whole(*strides))
     raise _RefusedError(f"names {function.name[:100]}, which no weights need: not read")
 
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError
+from seq2seq.options import check_types
 
 MAX_LAYERS = 1000
 """The most layers that a model may have: each takes time and memory before it can be refused."""
@@ -131,29 +132,33 @@ class TransformerConfig:
         """Check the sizes and the rates.
 
         Raises:
-            UserError: if a size is below 1, there are more than MAX_LAYERS layers, d_model is odd
+            TypeError: if a value has another type.
+            UsageError: if a size is below 1, there are more than MAX_LAYERS layers, d_model is odd
                 or can't be split into heads, a dropout rate is outside [0, 1), or
                 layer_norm_epsilon is not positive and finite.
         """
+        check_types(self)
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
         for name in (*sizes, "num_decoder_layers", "d_k", "d_v"):
             size = getattr(self, name)
             if size is not None and size < 1:
-                raise UserError(f"model.{name}={size}: must be at least 1")
+                raise UsageError(f"model.{name}={size}: must be at least 1")
         for name in ("num_layers", "num_decoder_layers"):
             layers = getattr(self, name)
             if layers is not None and layers > MAX_LAYERS:
-                raise UserError(f"model.{name}={layers}: too many layers, at most {MAX_LAYERS}")
+                raise UsageError(f"model.{name}={layers}: too many layers, at most {MAX_LAYERS}")
         if self.d_model % 2:
-            raise UserError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
+            raise UsageError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
-            raise UserError(
+            raise UsageError(
                 f"model.d_model={self.d_model} does not divide into {self.num_heads} heads:"
                 " choose another number of heads, or give model.d_k and model.d_v"
             )
         for name in ("dropout", "attention_dropout", "relu_dropout"):
             rate = getattr(self, name)
             if not 0.0 <= rate < 1.0:
-                raise UserError(f"model.{name}={rate}: must be at least 0 and below 1")
+                raise UsageError(f"model.{name}={rate}: must be at least 0 and below 1")
         if not 0 < self.layer_norm_epsilon < math.inf:
-            raise UserError(f"model.layer_norm_epsilon={self.layer_norm_epsilon}: must be positive")
+            raise UsageError(
+                f"model.layer_norm_epsilon={self.layer_norm_epsilon}: must be positive"
+            )

@@ -32,6 +32,7 @@ _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Of files without a lock: some file systems have none.
 _ABANDONED_SECONDS = 24 * 3600
 _MAX_RENAMES = 10
+_LONGEST_STEM = 200  # bytes, of 255; tokens and suffixes have fewer than 40
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 Pieces: TypeAlias = Iterable[bytes | memoryview]
@@ -46,7 +47,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: if it can't be written.
     """
-    with _temporary_name(path) as fresh, _growing(fresh, path) as file:
+    with _temporary_name(path, _shortened(path.name)) as fresh, _growing(fresh, path) as file:
         yield file
 
 
@@ -98,7 +99,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     path = Path(os.path.realpath(path))
     if path.is_symlink():  # links that point to each other
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f"{_shortened(path.name)}.{secrets.token_hex(4)}.part")
     with _growing(part, path) as file:
         yield file
 
@@ -161,10 +162,13 @@ def listed_files(folder: Path) -> set[str]:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+def sole_writer(folder: Path) -> Iterator[Callable[[], bool]]:
     """Lock a folder, which is made if need be, so that no other process works in it.
 
     A folder that is empty in the end is removed. A dead process holds no lock.
+
+    Yields:
+        A function that returns whether the folder still has its name: it may be moved or removed.
 
     Raises:
         UserError: if another process has locked it, or it can't be made.
@@ -187,10 +191,11 @@ def sole_writer(folder: Path) -> Iterator[None]:
                 " folder"
             )
         try:
-            yield
+            yield lambda: _is_at(lock, descriptor)
         finally:
-            _remove(lock)
-            _remove_empty(made)
+            if _is_at(lock, descriptor):
+                _remove(lock)
+                _remove_empty(made)
     finally:
         os.close(descriptor)
 
@@ -319,12 +324,20 @@ def _takes_lock(descriptor: int, lock: Path) -> bool:
     """Whether this process has the lock from now on."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one that had it may have removed the file in between.
-        return os.path.samestat(os.fstat(descriptor), lock.stat())
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         return False
     except OSError:  # some file systems have no locks
         return True
+    # The one that had it may have removed the file in between.
+    return _is_at(lock, descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether the name is still that of an open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _manifest(digests: Mapping[str, str]) -> bytes:
@@ -352,14 +365,23 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     return digests
 
 
+def _shortened(name: str) -> str:
+    """Cut a file's name so that the longest that is legal still is with a token and a suffix."""
+    return os.fsdecode(os.fsencode(name)[:_LONGEST_STEM].decode(errors="ignore").encode())
+
+
 @contextmanager
-def _temporary_name(path: Path) -> Iterator[Path]:
+def _temporary_name(path: Path, stem: str = "") -> Iterator[Path]:
     """Provide a temporary name, locked until the block ends, when anything left there is removed.
 
     The leftovers of dead processes beside it are removed first.
+
+    Args:
+        path: the final name.
+        stem: stands for that of `path` in the temporary name, if nothing is ever put back.
     """
     remove_leftovers(path.parent)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    fresh = path.with_name(f".{stem or path.name}.{secrets.token_hex(8)}.new")
     lock, unlocked = fresh.with_suffix(".lock"), fresh.with_suffix(".unlocked")
     with unlocked.open("x") as file:
         try:

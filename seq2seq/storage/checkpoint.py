@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from seq2seq.storage.atomic import (
     MANIFEST,
     Pieces,
     add_file,
+    check_replaceable,
     listed_files,
     present_name,
     read_folder,
@@ -127,7 +129,22 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     Raises:
         UserError: if it can't be written, or the folder holds something other than a model.
     """
+    check_place_of_model(folder)
     write_folder(folder, _model_files(trained))
+
+
+def check_place_of_model(folder: Path) -> None:
+    """Check that a model may have this name: it is free, empty or that of a model alone.
+
+    Raises:
+        UserError: if something else is there, such as a checkpoint with the optimizer's state.
+    """
+    check_replaceable(folder)
+    listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
+    if more := sorted(listed - set(MODEL_FILES)):
+        raise UserError(
+            f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
+        )
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -276,7 +293,8 @@ def checkpoints(run: Path) -> list[Path]:
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint whose files can all be read, undamaged; report newer ones."""
     for parent in (run, run / "checkpoints", *checkpoints(run)):
-        remove_leftovers(parent)
+        with suppress(PermissionError):  # found again below, where it is read
+            remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = read_description(folder).model

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 
 from seq2seq.data.batching import Batching, BatchStatistics
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.errors import UserError
+from seq2seq.data.mixture import Mixture
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.
 _MAX_EPOCHS = 1000
@@ -79,7 +81,14 @@ class TrainingConfig:
         """Return the BLEU that selects the best model, of a validation's metrics."""
         return metrics["valid/bleu" if self.select == "valid" else f"valid/{self.select}/bleu"]
 
-    def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
+    def batching(
+        self,
+        corpus: EncodedCorpus,
+        *,
+        seed: int,
+        devices: int = 1,
+        mixture: Mixture | None = None,
+    ) -> Batching:
         """Divide a corpus into micro-batches.
 
         Raises:
@@ -92,6 +101,7 @@ class TrainingConfig:
             target_tokens=math.ceil(self.target_tokens / micro_batches),
             seed=seed,
             count_longer_side=self.count_longer_side,
+            mixture=mixture,
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
@@ -129,26 +139,28 @@ class TrainingConfig:
         """Check the options.
 
         Raises:
-            UserError: if a value is out of range, there is no limit, or average_checkpoints is
+            TypeError: if a value has another type.
+            UsageError: if a value is out of range, there is no limit, or average_checkpoints is
                 above keep_checkpoints.
         """
+        check_types(self)
         for name, value in asdict(self).items():
             if name == "label_smoothing":
                 if not 0.0 <= value < 1.0:
-                    raise UserError(f"training.{name}={value}: must be at least 0 and below 1")
+                    raise UsageError(f"training.{name}={value}: must be at least 0 and below 1")
             elif (
                 isinstance(value, int | float)
                 and not isinstance(value, bool)
                 and not (0 < value < math.inf)
             ):
-                raise UserError(f"training.{name}={value}: must be above 0 and finite")
+                raise UsageError(f"training.{name}={value}: must be above 0 and finite")
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
-            raise UserError(
+            raise UsageError(
                 "nothing ends the training: give training.max_steps, training.max_minutes or"
                 " training.patience"
             )
         if self.average_checkpoints > self.keep_checkpoints:
-            raise UserError(
+            raise UsageError(
                 f"training.average_checkpoints={self.average_checkpoints} is more than"
                 f" training.keep_checkpoints={self.keep_checkpoints}"
             )

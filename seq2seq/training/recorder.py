@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.storage.atomic import read_regular_file, write_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display, bleu_by_set
+from seq2seq.training.events import EventFile
 from seq2seq.training.progress import Progress
 
 logger = logging.getLogger("seq2seq")
@@ -77,10 +77,6 @@ class RunRecorder:
     """
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
-        with warnings.catch_warnings():
-            # TensorBoard imports what it doesn't need, some of it deprecated.
-            warnings.simplefilter("ignore")
-            from torch.utils.tensorboard import SummaryWriter
         self.path = run / METRICS
         self.picture = run / "learning_curve.png"
         self.records: list[dict[str, float]] = []
@@ -91,7 +87,8 @@ class RunRecorder:
                 logger.warning(f"{self.path}: {damaged:,} lines are no records; they are left out")
             self.records = [record for record in earlier if record["step"] <= progress.step]
         self._write_records()
-        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=progress.step + 1)
+        self.events_folder = run / "tensorboard"
+        self.events = EventFile(self.events_folder, progress.step + 1)
         self.display = Display(progress, config.max_steps, config.max_minutes)
 
     def show_progress(self, progress: Progress) -> None:
@@ -109,16 +106,14 @@ class RunRecorder:
         """Write a validation's metrics to all outputs and redraw the learning curve."""
         self.display.log_validation(progress, metrics, is_best=is_best)
         self._write(progress.step, metrics)
-        with self._or_warn(self.writer.log_dir):
-            self.writer.flush()
         with self._or_warn(self.picture):
             draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
         """Close the progress bar and the event file."""
         self.display.close()
-        with self._or_warn(self.writer.log_dir):
-            self.writer.close()
+        with self._or_warn(self.events_folder):
+            self.events.close()
 
     def _write(self, step: int, metrics: Mapping[str, float]) -> None:
         record = {"step": step, **metrics}
@@ -130,9 +125,8 @@ class RunRecorder:
             else:
                 with self.path.open("a") as file:
                     file.write(json.dumps(record) + "\n")
-        with self._or_warn(self.writer.log_dir):
-            for name, value in metrics.items():
-                self.writer.add_scalar(name, value, step)
+        with self._or_warn(self.events_folder):
+            self.events.add(step, metrics)
 
     def _write_records(self) -> None:
         content = "".join(json.dumps(record) + "\n" for record in self.records)

@@ -1,5 +1,6 @@
 """`seq2seq export`: other programs translate as `seq2seq translate` does."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,8 +53,17 @@ def test_ctranslate2_translates_as_this_package_does(
     assert tokenizer.decode(outputs) == expected
 
 
-def test_an_existing_folder_is_kept(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("kept")
-    result = seq2seq("export", "--model", trained, "--to", "marian", "-o", tmp_path)
-    assert (result.code, [path.name for path in tmp_path.iterdir()]) == (1, ["mine"])
+@pytest.mark.parametrize("of_this_program", [False, True])
+def test_an_existing_folder_is_kept(
+    trained: Path, seq2seq: Callable, tmp_path: Path, of_this_program: bool
+) -> None:
+    folder = tmp_path / "folder"
+    if of_this_program:
+        shutil.copytree(find_model(trained), folder)
+    else:
+        folder.mkdir()
+        (folder / "mine").write_text("kept")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = seq2seq("export", "--model", trained, "--to", "marian", "-o", folder)
+    assert (result.code, {p.name: p.read_bytes() for p in folder.iterdir()}) == (1, before)
     assert "already exists" in result.err

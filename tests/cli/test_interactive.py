@@ -76,7 +76,7 @@ def test_a_terminal_is_answered_line_by_line_until_ctrl_d(terminal: Terminal) ->
         assert terminal.read_until("\n> $") == f"{line}\r\n{answer}\r\n> "
     terminal.type("\x04")
     health = terminal.read_until("pieces\r\n")
-    assert health.startswith("\r\nseq2seq: lines: 3; outputs: 0 empty, 0 equal")
+    assert health.startswith("\r\nseq2seq: lines: 3; outputs: 0 empty, ")
     assert terminal.process.wait(SECONDS) == 0
 
 

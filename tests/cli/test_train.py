@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.overrides import quote_texts
+from seq2seq.storage.checkpoint import checkpoints
 
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
@@ -63,6 +64,14 @@ def test_the_mean_is_kept_if_it_is_no_worse_than_the_best(trained: Path) -> None
     assert kept == bleu[2].startswith("kept")
 
 
+def test_a_mean_replaces_no_checkpoint(trained: Path, seq2seq: Callable) -> None:
+    newest = checkpoints(trained)[-1]
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    result = seq2seq("average", "--model", trained, "--last", "2", "-o", newest)
+    assert (result.code, {p.name: p.read_bytes() for p in newest.iterdir()}) == (1, before)
+    assert f"{newest}: holds more than a model (optimizer.safetensors)" in result.err
+
+
 def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
     trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
@@ -86,6 +95,11 @@ def test_it_learns_to_write_backwards(
     assert right / len(expected) > 0.8
 
 
+def losses(run: Path) -> list[tuple[int, float]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
+
+
 @pytest.mark.parametrize("step", [3, 7])
 def test_a_resumed_run_is_the_uninterrupted_run(
     corpus, seq2seq: Callable, tmp_path: Path, step: int
@@ -106,11 +120,6 @@ def test_a_resumed_run_is_the_uninterrupted_run(
     ]
     assert optimizers[0] == optimizers[1]
 
-    def losses(run: Path) -> list[tuple[int, float]]:
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        records = [json.loads(line) for line in lines]
-        return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
-
     assert losses(whole) == losses(resumed)
 
 
@@ -125,6 +134,18 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
     )
     assert result.code == 0
     assert "nothing to do: at step 1,200 of 1,200" in result.err
+
+
+def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Callable) -> None:
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "resume=auto"]
+    words.append("training.log_steps=1")
+    first = seq2seq("train", *words, "training.max_steps=1")
+    assert first.code == 0
+    assert "continuing" not in first.err
+    second = seq2seq("train", *words, "training.max_steps=2")
+    assert second.code == 0
+    assert "continuing from" in second.err
+    assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -337,7 +358,7 @@ def test_one_bad_run_of_several_does_not_stop_the_others(
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     result = seq2seq("train", *words, "--multirun", "model.num_heads=5,4")
-    assert result.code == 1
+    assert result.code == 2
     assert "does not divide into 5 heads" in result.err.splitlines()[-1]
     assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
 

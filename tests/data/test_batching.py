@@ -24,6 +24,7 @@ def batching(
     lengths: Lengths, source: int, target: int, seed: int = 1, *, count_longer_side: bool = False
 ) -> Batching:
     corpus = SimpleNamespace(
+        rows=lambda epoch: np.arange(len(lengths)),
         source_lengths=np.array([s for s, _ in lengths], dtype=np.int32),
         target_lengths=np.array([t for _, t in lengths], dtype=np.int32),
     )

@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     SplitConfig,
     fingerprint,
     read_pairs,
 )
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
 PAIRS = [
@@ -215,3 +215,9 @@ def test_omegaconf_checks_the_configuration() -> None:
 def test_impossible_filters_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UserError, match=next(iter(options))):
         FilterConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", ["d\ne", "d\udc80e", "\0"])
+def test_a_language_that_no_file_could_hold_is_refused(code: str) -> None:
+    with pytest.raises(UserError, match=r"^data\.target_language='.+': must be printable$"):
+        DataConfig(target_language=code)

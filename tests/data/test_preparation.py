@@ -17,12 +17,12 @@ from seq2seq.data import preparation
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     Split,
     SplitConfig,
     read_pairs,
 )
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
@@ -76,6 +76,23 @@ class Log(list[str]):
 @pytest.fixture
 def log() -> Log:
     return Log()
+
+
+def test_only_a_run_that_samples_keeps_the_training_text(tmp_path: Path, log: Log) -> None:
+    train = [*sentences(60, seed=1), SentencePair("", "blank"), SentencePair("a", "b " * 300)]
+    plain = configure(tmp_path, train)
+    folders = [
+        prepare(
+            replace(plain, tokenizer=replace(plain.tokenizer, sampling=rate)), tmp_path / "c", log
+        ).folder
+        for rate in (0.0, 0.1, 0.3)
+    ]
+    assert folders[0] != folders[1] == folders[2]
+    without, with_text = files(folders[0]), files(folders[1])
+    del without["report.json"], with_text["report.json"]
+    kept = [SentencePair(*json.loads(line)) for line in with_text.pop("train.jsonl").splitlines()]
+    assert kept == train[:60]
+    assert with_text == without
 
 
 def test_the_pairs_come_out_as_they_went_in(tmp_path: Path, log: Log) -> None:

@@ -87,6 +87,25 @@ def test_marian_has_the_same_ids_logits_and_greedy_output(
     assert [pieces[:7] for pieces in found_pieces] == [p[:7] for p in greedy(trained, few, 8)]
 
 
+@pytest.mark.parametrize("control", [PADDING_ID, START_ID])
+def test_marian_outputs_no_control_symbol_even_if_it_is_the_most_probable(
+    trained: TrainedModel, sentences: list[str], tmp_path: Path, control: int
+) -> None:
+    with torch.no_grad():
+        last = trained.model.decoder.layers[-1].feed_forward_norm
+        trained.model.embedding.weight[control] *= 10
+        last.bias.copy_(1e3 * trained.model.embedding.weight[control])
+    write_marian(tmp_path / "marian", trained)
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "marian").eval()
+    (ids,) = trained.tokenizer.encode(sentences[:1])
+    source = torch.tensor([[*ids, END_ID]])
+    with torch.no_grad():
+        first = model(source, decoder_input_ids=torch.tensor([[START_ID]])).logits
+    assert first.argmax() == control
+    output = model.generate(source, num_beams=1, do_sample=False, max_new_tokens=8)
+    assert not {PADDING_ID, START_ID} & set(output[0, 1:].tolist())
+
+
 @NEEDS_CTRANSLATE2
 @pytest.mark.parametrize(
     "choices",

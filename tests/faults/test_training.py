@@ -38,7 +38,7 @@ Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["seq2seq.cli.train", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
+    ["seq2seq.cli.train", "torch._dynamo", "tensorboard.summary", "matplotlib.figure", "pytest"]
 )
 
 

@@ -13,7 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.model.transformer import FeedForward, MultiHeadAttention
 from tests.model.paper import Paper
 
 MakeModel = Callable[..., Transformer]
@@ -328,3 +328,21 @@ def test_an_impossible_configuration_is_refused(choices: dict[str, Any], complai
 
 def test_heads_need_not_divide_d_model_where_their_widths_are_given() -> None:
     assert count(num_heads=5, d_k=64, d_v=64) == formula(h=5)
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_dropout_in_the_feed_forward_follows_the_activation(activation: Activation) -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        d_model=8, d_ff=64, num_heads=2, relu_dropout=0.5, activation=activation
+    )
+    layer = FeedForward(config)
+    inner: list[Tensor] = []
+    layer.outer.register_forward_hook(lambda module, inputs, output: inner.append(inputs[0]))
+    x = torch.randn(5, 8)
+    layer.eval()(x)
+    layer.train()(x)
+    kept, dropped = inner[1] == 2 * inner[0], inner[1] == 0
+    assert (kept | dropped).all()
+    assert kept.any()
+    assert (dropped & (inner[0] != 0)).any()

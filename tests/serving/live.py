@@ -151,7 +151,8 @@ class Command(NamedTuple):
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
-    arguments = ["serve", "--model", str(folder), "--port", "0", "--device", "cpu", *words]
+    fixed = ["--port", "0", "--device", "cpu", "--engine", "ours"]
+    arguments = ["serve", "--model", str(folder), *fixed, *words]
     process = subprocess.Popen(
         [sys.executable, "-m", "seq2seq", *arguments], stderr=subprocess.PIPE, text=True
     )

@@ -14,14 +14,16 @@ import pytest
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.server import MAX_CONNECTIONS
 from tests.serving.live import Served, serve_by_command, serve_fake, wait_until
+from tests.serving.test_app import FORM
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-LONG = "a man sees the long road home. " * 150
+START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+LONG = "a man sees the long road home. " * 50
 
 
 @pytest.fixture
 def command(folder: Path) -> Iterator:
-    with serve_by_command(folder, "--cache", "0") as found:
+    with serve_by_command(folder, "--cache", "0", "--beam", "1") as found:
         yield found
 
 
@@ -71,7 +73,7 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
         serve_by_command(folder, "--grace", "1") as (process, served),
         connect(served) as slow,
     ):
-        slow.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        slow.sendall(START + b"Content-Length: 9\r\n\r\n")
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
@@ -81,7 +83,7 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
 def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
     with serve_fake() as (served, _), connect(served) as client:
         length = f"Content-Length: {2**30}" if announced else "Transfer-Encoding: chunked"
-        client.sendall(f"POST /translate HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode())
+        client.sendall(START + f"{length}\r\n\r\n".encode())
         block = b"x" * 2**16 if announced else b"10000\r\n" + b"x" * 2**16 + b"\r\n"
         sent = 0
         client.setblocking(False)
@@ -105,7 +107,7 @@ def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
 
 def test_a_body_of_a_byte_a_second_is_given_up() -> None:
     with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
-        client.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n")
+        client.sendall(START + b"Content-Length: 99\r\n\r\n")
         start = time.monotonic()
         client.sendall(b"q")
         assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
@@ -127,26 +129,21 @@ def test_heads_that_come_slowly_are_given_up(beginning: bytes) -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_that_nobody_reads_is_given_up(folder: Path) -> None:
-    with serve_fake(Limits(char_limit=10**6, queue_tokens=10**6)) as (served, _):
-        client = socket.socket()
+def test_an_answer_that_nobody_reads_is_given_up() -> None:
+    limits = Limits(char_limit=10**8, queue_tokens=10**8, body_bytes=10**8)
+    with serve_fake(limits) as (served, _), socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", served.port))
-        body = b"source=en&target=de&details=1&q=" + b"word+" * 190_000
-        head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-        kind = "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
-        client.sendall((head + kind).encode() + body)
-        time.sleep(13)
+        body = b"source=en&target=de&details=1&q=" + b"word+" * 3_000_000
+        kind = f"Content-Type: {FORM}\r\nContent-Length: {len(body)}\r\n\r\n"
+        client.sendall(START + kind.encode() + body)
+        time.sleep(18)
         client.settimeout(5)
         received = 0
         with suppress(ConnectionResetError):
             while part := client.recv(2**16):
                 received += len(part)
-        assert received < 10**6
-        client.close()
-
-
-START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+        assert received < 2 * len(body)
 
 
 @pytest.mark.parametrize(
@@ -215,15 +212,16 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
     process, served = command
 
     def ask(number: int) -> int:
-        size = 1 + number % 5
-        return served.translate([f"a man {number} sees the sea."] * size).status
+        return served.translate(f"{number:05} dogs").status
 
     with ThreadPoolExecutor(8) as clients:
-        assert set(clients.map(ask, range(1000))) == {200}
+        assert set(clients.map(ask, range(2000))) == {200}
         before, threads_before = memory(process.pid), threads(process.pid)
-        assert set(clients.map(ask, range(1000, 11_000))) == {200}
-    grown = memory(process.pid) - before
-    print(f"{grown / 2**20:.1f} MB more after 10,000 requests")
+        grown = 0
+        for first in range(2000, 12_000, 1000):
+            assert set(clients.map(ask, range(first, first + 1000))) == {200}
+            grown = memory(process.pid) - before
+            print(f"{grown / 2**20:.1f} MB more after {first - 1000:,} requests")
     assert grown < 20 * 2**20
     assert threads(process.pid) <= threads_before
 

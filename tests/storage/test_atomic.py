@@ -456,6 +456,17 @@ def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_pat
     assert (tmp_path / "out.part").read_text() == "the user's"
 
 
+@pytest.mark.parametrize("letter", ["x", "ä", "字"])
+def test_the_longest_name_that_is_legal_can_be_written(tmp_path: Path, letter: str) -> None:
+    size = len(letter.encode())
+    path = tmp_path / (letter * (255 // size) + "." * (255 % size))
+    with output_file(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+    write_file(path, b"newer")
+    assert (path.read_bytes(), names(tmp_path)) == (b"newer", [path.name])
+
+
 def test_concurrent_outputs_do_not_mix(tmp_path: Path) -> None:
     with output_file(tmp_path / "out") as one:
         one.write(b"one")

@@ -96,6 +96,7 @@ def test_a_state_of_the_first_format_is_the_same_state() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("seed", 2, "was trained with seed=2, now 1"),
         ("data", "6045", "was trained with data='6045', now '31f2'"),
         ("micro_batches", 2, "was trained with micro_batches=2, now 1"),
         ("d_k", 64, "was trained with d_k=64, now None"),

@@ -262,22 +262,24 @@ def test_dropout_depends_on_the_step_and_the_seed(corpus: EncodedCorpus) -> None
     assert losses[0] != losses[2]
 
 
-def test_dropout_differs_from_step_to_step_and_between_the_micro_batches_of_a_step(
-    corpus: EncodedCorpus,
+@pytest.mark.parametrize("slices", [1, 2])
+def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_slices(
+    corpus: EncodedCorpus, slices: int
 ) -> None:
-    """The same pairs again and again, by weights that don't change."""
+    """The same pair again and again, by weights that don't change."""
     trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
-    pairs = np.arange(20)
+    trainer.slices = slices
+    pairs = np.zeros(20, dtype=int)
     masks: list[torch.Tensor] = []
     trainer.model.encoder.layers[0].dropout.register_forward_hook(
         lambda module, inputs, output: masks.append(output == 0)
     )
     for _ in range(2):
         trainer.update([pairs, pairs])
-    of_micro_batches = masks[::2]  # the layer drops out after each of its two sublayers
-    assert len(of_micro_batches) == 4
-    for i, one in enumerate(of_micro_batches):
-        for other in of_micro_batches[:i]:
+    of_slices = masks[::2]  # the layer drops out after each of its two sublayers
+    assert len(of_slices) == 4 * slices
+    for i, one in enumerate(of_slices):
+        for other in of_slices[:i]:
             assert 0.3 < (one != other).double().mean() < 0.7
 
 

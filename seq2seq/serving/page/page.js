@@ -45,7 +45,8 @@ async function start() {
   const sources = languages.filter((language) => language.targets.length > 0);
   fillLanguages(find("source-language"), sources, settings.language.source.code);
   fillTargets(settings.language.target.code);
-  schedule(0); // the browser may have kept the text over a reload
+  listen();
+  schedule(0); // the field may have a text by now
 }
 
 function fillLanguages(select, choices, code) {
@@ -129,9 +130,9 @@ async function translate() {
 function show({ translatedText, details }) {
   let [read, written] = [0, 0];
   sentences = details.map((detail) => {
-    const begin = translatedText.indexOf(detail.text, written);
+    const begin = Math.max(written, translatedText.indexOf(detail.text, written));
     const gap = translatedText.slice(written, begin);
-    const sourceBegin = source.value.indexOf(detail.source, read);
+    const sourceBegin = Math.max(read, source.value.indexOf(detail.source, read));
     read = sourceBegin + detail.source.length;
     written = begin + detail.text.length;
     return { ...detail, choices: [detail, ...detail.alternatives], chosen: 0, gap, sourceBegin };
@@ -271,38 +272,41 @@ function showError(message) {
   source.ariaInvalid = String(message !== "");
 }
 
-source.addEventListener("input", () => schedule());
-source.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) schedule(0);
-});
-document.addEventListener("selectionchange", () => {
-  if (document.activeElement === source) selectSentence(sentenceAtCaret());
-});
-find("source-language").addEventListener("change", () => {
-  fillTargets(find("target-language").value);
-  schedule(0);
-});
-find("target-language").addEventListener("change", () => {
-  showLanguages();
-  schedule(0);
-});
-find("swap").addEventListener("click", swap);
-find("key").addEventListener("submit", (event) => {
-  event.preventDefault();
-  schedule(0);
-});
-find("clear").addEventListener("click", () => {
-  source.value = "";
-  schedule(0);
-  source.focus();
-});
-find("copy").addEventListener("click", copy);
-find("choices").addEventListener("change", choose);
-output.addEventListener("click", selectPart);
-output.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" && event.key !== " ") return;
-  event.preventDefault();
-  selectPart(event);
-});
-useArrowKeys(output);
+function listen() {
+  source.addEventListener("input", () => schedule());
+  source.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) schedule(0);
+  });
+  document.addEventListener("selectionchange", () => {
+    if (document.activeElement === source) selectSentence(sentenceAtCaret());
+  });
+  find("source-language").addEventListener("change", () => {
+    fillTargets(find("target-language").value);
+    schedule(0);
+  });
+  find("target-language").addEventListener("change", () => {
+    showLanguages();
+    schedule(0);
+  });
+  find("swap").addEventListener("click", swap);
+  find("key").addEventListener("submit", (event) => {
+    event.preventDefault();
+    schedule(0);
+  });
+  find("clear").addEventListener("click", () => {
+    source.value = "";
+    schedule(0);
+    source.focus();
+  });
+  find("copy").addEventListener("click", copy);
+  find("choices").addEventListener("change", choose);
+  output.addEventListener("click", selectPart);
+  output.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    selectPart(event);
+  });
+  useArrowKeys(output);
+}
+
 start();

@@ -1,0 +1,161 @@
+"""BPE-dropout: what it draws, what determines it, and a training that takes it up again."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.subword_sampling import SampledCorpus
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.errors import UserError
+
+RATE = 0.3
+
+
+@pytest.fixture(scope="module")
+def texts(sentences: list[str]) -> list[str]:
+    return [*sentences, " ".join(sentences[:4])]
+
+
+@pytest.fixture(scope="module")
+def text_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "train.jsonl"
+    path.write_text("".join(json.dumps([text, text[::-1]]) + "\n" for text in texts))
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(texts: list[str], tokenizer: Tokenizer, text_file: Path) -> EncodedCorpus:
+    path = text_file.with_name("train.arrow")
+    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
+        writer.write(tokenizer.encode(texts), tokenizer.encode([text[::-1] for text in texts]))
+    return EncodedCorpus(path)
+
+
+def sampled(corpus: EncodedCorpus, text: Path, tokenizer: Tokenizer, seed: int = 1):
+    return SampledCorpus(corpus, text, tokenizer, rate=RATE, seed=seed)
+
+
+def ids_of(corpus: SampledCorpus, epoch: int) -> list[tuple[list[int], list[int]]]:
+    """Both sides of each pair, without padding and end symbol."""
+    found = []
+    for row in corpus.rows(epoch):
+        source, target = (
+            padded(np.array([row]))[0].tolist()
+            for padded in (corpus.padded_sources, corpus.padded_targets)
+        )
+        found.append((source[:-1], target[:-1]))
+    return found
+
+
+# The tokenizer
+
+
+def test_a_text_stays_whole_if_no_merge_is_left_out() -> None:
+    """Of the two merges of "ab", SentencePiece leaves out each with the given probability."""
+    tokenizer = Tokenizer.train(["ab"] * 50, TokenizerConfig(vocab_size=9))
+    assert tokenizer.pieces(tokenizer.encode(["ab"])[0]) == ["▁ab"]
+    draws = 4000
+    for rate in (0.1, 0.5):
+        found = tokenizer.encode_sampled(["ab"] * draws, rate, seed=1)
+        whole = sum(len(ids) == 1 for ids in found) / draws
+        expected = (1 - rate) ** 2
+        assert abs(whole - expected) < 4 * math.sqrt(expected * (1 - expected) / draws)
+
+
+def test_samples_spell_the_same_text(tokenizer: Tokenizer, texts: list[str]) -> None:
+    found = tokenizer.encode_sampled(texts, RATE, seed=1)
+    assert tokenizer.decode(found) == tokenizer.decode(tokenizer.encode(texts)) == texts
+    assert found != tokenizer.encode(texts) == tokenizer.encode_sampled(texts, 0.0, seed=1)
+
+
+def test_texts_rate_and_seed_determine_a_sample(tokenizer: Tokenizer, texts: list[str]) -> None:
+    first = tokenizer.encode_sampled(texts, RATE, seed=1)
+    assert first != tokenizer.encode_sampled(texts, RATE, seed=2)
+    assert first != tokenizer.encode_sampled(texts, 0.1, seed=1)
+    assert first == tokenizer.encode_sampled(texts, RATE, seed=1)
+    assert first[:1] == tokenizer.encode_sampled(texts[:1], RATE, seed=1)
+
+
+def test_no_sample_is_a_control_symbol_and_odd_text_is_sampled(tokenizer: Tokenizer) -> None:
+    odd = ["<s> </s> <pad>", "\ud800 a", "☃☃", ""]
+    found = tokenizer.encode_sampled(odd, RATE, seed=1)
+    assert {0, 2, 3}.isdisjoint(token for ids in found for token in ids)
+    assert tokenizer.decode(found) == tokenizer.decode(tokenizer.encode(odd))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan, math.inf])
+def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
+    with pytest.raises(UserError, match=r"data\.tokenizer\.sampling=.*: must be at least 0"):
+        TokenizerConfig(sampling=rate)
+
+
+# The corpus
+
+
+def test_each_epoch_spells_the_same_pairs_anew(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer, texts: list[str]
+) -> None:
+    found = sampled(corpus, text_file, tokenizer)
+    epochs = [ids_of(found, epoch) for epoch in range(3)]
+    for pairs in epochs:
+        for side, expected in enumerate((texts, [text[::-1] for text in texts])):
+            assert tokenizer.decode([pair[side] for pair in pairs]) == expected
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
+) -> None:
+    first, again = (sampled(corpus, text_file, tokenizer) for _ in range(2))
+    in_order = [ids_of(first, epoch) for epoch in range(3)]
+    assert [ids_of(again, epoch) for epoch in (2, 0, 1)] == [in_order[i] for i in (2, 0, 1)]
+    assert ids_of(sampled(corpus, text_file, tokenizer, seed=2), 0) != in_order[0]
+
+
+def test_no_side_is_longer_than_the_longest(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
+) -> None:
+    found = sampled(corpus, text_file, tokenizer)
+    pairs = ids_of(found, 0)
+    for side, lengths in enumerate((corpus.source_lengths, corpus.target_lengths)):
+        assert max(len(pair[side]) for pair in pairs) < lengths.max()
+    # The longest pair of all keeps its pieces.
+    last = len(corpus) - 1
+    assert pairs[-1] == (corpus.source(last)[:-1].tolist(), corpus.target(last)[:-1].tolist())
+    more = sum(len(pair[0]) + 1 for pair in pairs) / corpus.source_lengths.sum()
+    assert more > 1.2
+
+
+def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer, texts: list[str]
+) -> None:
+    found = sampled(corpus, text_file, tokenizer)
+    batching = Batching(found, source_tokens=200, target_tokens=200, seed=1)
+    before, after = batching.epoch(4), batching.epoch(5)
+    expected = {epoch: ids_of(found, epoch) for epoch in (4, 5)}
+    seen = []
+    for epoch, batches in ((4, before), (5, after)):
+        for rows in batches:
+            batch = batching.collate(rows)
+            assert batch.source.size(1) == found.source_lengths[rows].max()
+            assert batch.target_output.size(1) == found.target_lengths[rows].max()
+            for row, source in zip(rows.tolist(), batch.source.tolist(), strict=True):
+                pair = row % len(found)
+                assert source[: source.index(3)] == expected[epoch][pair][0]
+                seen.append(pair)
+    assert sorted(seen) == sorted([*range(len(texts))] * 2)
+
+
+def test_the_budget_of_a_batch_holds_for_the_sampled_lengths(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
+) -> None:
+    found = sampled(corpus, text_file, tokenizer)
+    batching = Batching(found, source_tokens=200, target_tokens=200, seed=1)
+    for rows in batching.epoch(1):
+        total = found.source_lengths[rows].sum() + found.target_lengths[rows].sum()
+        assert total <= 400 or len(rows) == 1
