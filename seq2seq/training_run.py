@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,10 +19,17 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import choose_device, choose_precision, oom_as_user_error
+from seq2seq.device import (
+    choose_device,
+    choose_precision,
+    make_deterministic,
+    oom_as_user_error,
+)
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.parent import DROPOUTS, load_parent
@@ -41,7 +49,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.user_cache import user_cache
+from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -72,16 +80,19 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
+    resume = config.resume is True
+    if config.resume == "auto":
+        resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume) as has_its_name,
+        reserved(folder, world, resume=resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
         run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
-        before = run.restore() if config.resume else None
+        before = run.restore() if resume else None
         if run.is_trained():
             run.finish_if_unfinished()
             return 0
@@ -146,6 +157,7 @@ class TrainingRun:
                 check_lengths(config.data, splits, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        make_deterministic(config.deterministic)
         torch.manual_seed(config.seed)
         tokenizer = self.data.tokenizer
         sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
@@ -166,9 +178,19 @@ class TrainingRun:
             dtype=self.dtype,
             seed=config.seed,
             world=world,
+            kernels=TrainingKernels(compiled=config.compile and self._prepare_compiler()),
         )
         if self.parent is not None:
             start_moments(self.trainer.optimizer)
+
+    def _prepare_compiler(self) -> bool:
+        """Return whether there is a compiler, and let it keep its work in the user's cache."""
+        if not can_compile(self.device):
+            logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
+            return False
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
+        logger.info("compiling, which takes about a minute at the first start")
+        return True
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
@@ -263,6 +285,8 @@ class TrainingRun:
             f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
             f" an epoch: {statistics.batches / count:,.1f} steps"
         )
+        if trainer.joined > 1:
+            logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
         if trainer.slices > 1:
             logger.info(
                 f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"

@@ -23,6 +23,7 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "cuda",
     "data/test_corpora.py",
     "data/test_everyday.py",
     "data/test_preparation.py",

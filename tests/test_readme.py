@@ -30,6 +30,7 @@ READMES = [
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
+    PACKAGE / "importing" / "README.md",
     PACKAGE / "reproduction" / "README.md",
 ]
 each_readme = pytest.mark.parametrize(

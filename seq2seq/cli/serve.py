@@ -188,9 +188,9 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
+    from seq2seq.decoding.engine_choice import fastest_translator
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
-    from seq2seq.serving.fastest import fastest_translator
     from seq2seq.serving.service import Model
     from seq2seq.storage.checkpoint import find_model, load_model
 

@@ -106,7 +106,7 @@ class TokenizerConfig:
                 f"{self.max_training_sentences}: must be at least 1"
             )
         if not 0 <= self.sampling < 1:
-            raise UserError(
+            raise UsageError(
                 f"data.tokenizer.sampling={self.sampling}: must be at least 0 and below 1"
             )
 

@@ -83,11 +83,10 @@ class CTranslate2Engine:
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):
             # The limit is that of the whole call: the few that pass their own are searched again.
-            best = results[i].hypotheses[0]
-            if len(best) > segment.max_length:
+            if max(map(len, results[i].hypotheses)) > segment.max_length:
                 results[i] = self._translate([segment], config, segment.max_length)[0]
         return [
-            self._hypotheses(result, min(segment.max_length, longest), config)
+            self._hypotheses(result, segment.max_length, config)
             for result, segment in zip(results, segments, strict=True)
         ]
 
@@ -103,6 +102,7 @@ class CTranslate2Engine:
             num_hypotheses=config.beam_size,
             length_penalty=config.alpha,
             max_decoding_length=max_length,
+            min_decoding_length=0,
             max_input_length=0,
             suppress_sequences=self._suppressed,
             return_scores=True,

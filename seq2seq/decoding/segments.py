@@ -27,6 +27,8 @@ class Segment:
     """The forced beginning of its translation."""
     prefix_ids: Sequence[int] = ()
     """Token ids of the prefix."""
+    source: str = ""
+    """Its text, without white space around it."""
 
 
 def make_segments(
@@ -86,6 +88,7 @@ def make_segments(
                 unknown=token_ids.count(UNKNOWN_ID),
                 prefix=prefix if is_first else "",
                 prefix_ids=prefix_ids if is_first else (),
+                source=text.strip(),
             )
             if len(segment.prefix_ids) > segment.max_length:
                 raise UserError(

@@ -31,6 +31,8 @@ class Translation:
     """Whether a sentence of the line was too long for the model, and its end was left out."""
     unknown: int = 0
     """Number of pieces of the line that are unknown to the tokenizer."""
+    parts: tuple[tuple[str, "Translation"], ...] = ()
+    """The source and the translation of each segment that is not blank, if there are several."""
 
     @property
     def text(self) -> str:
@@ -47,11 +49,17 @@ class Translation:
         cls, segments: list[Segment], candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
+        parts = [
+            (segment.source, cls.from_segments([segment], [found]))
+            for segment, found in zip(segments, candidates, strict=True)
+            if found and len(segments) > 1
+        ]
         return cls(
             list(candidates[0]) if len(segments) == 1 else _join(segments, candidates),
             source_segments=len(segments),
             source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),
+            parts=tuple(parts),
         )
 
 

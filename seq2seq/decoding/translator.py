@@ -25,7 +25,7 @@ from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UsageError, UserError
 from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.kernels.threads import parallel_map, process_lock
@@ -59,8 +59,8 @@ class TranslationOptions:
     precision: str = "fp32"
     """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
     where it is faster, else `fp32`."""
-    batch_tokens: int = 2048
-    """Most source tokens per batch, padding counted."""
+    batch_tokens: int | None = None
+    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None
     """Batches translated in parallel, each by one thread; the number changes no output. By default
     one per thread of PyTorch's, and one on a GPU."""
@@ -139,9 +139,9 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
-        self.workers = options.workers or (
-            torch.get_num_threads() if self.device.type == "cpu" else 1
-        )
+        on_cpu = self.device.type == "cpu"
+        self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
+        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         self.engine: CTranslate2Engine | None = None
         if uses_ctranslate2:
             if len(together) > 1:
@@ -149,7 +149,6 @@ class Translator:
             self.engine = CTranslate2Engine(
                 together[0], self.device, options.precision, self.workers
             )
-            logger.info(f"seq2seq: {DIFFERENCE}")
         kernels = kernels or TranslationKernels()
         decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
@@ -187,7 +186,10 @@ class Translator:
         check_different(folders)
         models = [load_model(folder) for folder in folders]
         check_ensemble(models, folders)
-        return cls(models, options)
+        translator = cls(models, options)
+        if translator.engine is not None:
+            logger.info(f"seq2seq: {DIFFERENCE}")
+        return translator
 
     def with_nbest(self, nbest: int) -> "Translator":
         """Return a translator with the same model, not copied, that finds `nbest` candidates.
@@ -247,9 +249,11 @@ class Translator:
         lines: Iterable[str],
         prefixes: Iterable[str] | None = None,
         *,
-        chunk_lines: int = 1024,
+        chunk_lines: int | None = None,
     ) -> Iterator[Translation]:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
+
+        By default 1,024 lines, and 8,192 on a GPU.
 
         Raises:
             TypeError: if lines or prefixes is a single string.
@@ -257,6 +261,8 @@ class Translator:
             UserError: if there is not one prefix per line, or one is too long.
         """
         _check_lists(lines=lines, prefixes=prefixes)
+        if chunk_lines is None:
+            chunk_lines = 1024 if self.device.type == "cpu" else 8192
         if chunk_lines < 1:
             raise ValueError(f"chunk_lines={chunk_lines}: must be at least 1")
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
@@ -339,9 +345,7 @@ class Translator:
         batches: list[list[int]] = []
         for i in order:
             # A batch is as wide as its first item.
-            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (
-                self.options.batch_tokens
-            ):
+            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > self.batch_tokens:
                 batches.append([])
             batches[-1].append(i)
         if len(batches) < self.workers:  # a few items: some of each length for every worker
@@ -368,8 +372,8 @@ class Translator:
             found = self.engine.search(segments, search)
             return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
         sources = [segment.source_ids for segment in segments]
-        max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
-        source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
+        max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
+        source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
         step, state = self.decoder.step, self.decoder.begin(source)
         rules: dict[str, Any] = {
             "start_id": START_ID,

@@ -330,7 +330,9 @@ def _answering_errors(handler: Handler) -> Handler:
 async def _http_error(_: Request, error: Exception) -> Response:
     """Answer an unknown path or method."""
     assert isinstance(error, HTTPException)
-    response = JSONResponse({"error": error.detail}, error.status_code)
+    hints = {404: "no such path: POST to /translate", 405: "another method is needed"}
+    message = hints.get(error.status_code, error.detail)
+    response = error_response(RequestError(error.status_code, message))
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

@@ -33,6 +33,7 @@ class Document:
         parser = _Parser()
         parser.feed(content)
         parser.close()
+        parser.handle_data(parser.rawdata)  # an element at the end that was never closed
         parser.finish_text()
         return cls(parser.lines, parser.rest)
 

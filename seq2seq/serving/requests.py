@@ -56,10 +56,14 @@ async def read_fields(request: Request, limits: Limits) -> Fields:
     """
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestError(415, "compressed requests are not read: send the body as it is")
     body = await _read_body(request, limits)
     query = _parse_form(request.scope["query_string"])
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return {**query, **_parse_json(body)}
+    if body.lstrip()[:1] == b"{":
+        raise invalid("the body is JSON, but its content type is not application/json")
     if kind == "multipart/form-data":
         return {**query, **await _parse_multipart(request.headers, body)}
     if kind == "application/x-www-form-urlencoded":

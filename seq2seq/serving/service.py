@@ -101,13 +101,14 @@ class Service:
         """
         if source == "auto":
             source, _ = self.detector.detect("\n".join(texts))
-        if (source, target) in self.models:
-            return self.models[source, target]
-        sources, targets = zip(*self.models, strict=True)
-        for code, known in ((source, sources), (target, targets)):
-            if code not in known:
-                raise RequestError(400, f"{code[:50]} is not supported")
-        raise RequestError(400, f"{source} -> {target} is not supported")
+        asked = (source.lower(), target.lower())
+        for (known_source, known_target), model in self.models.items():
+            if asked == (known_source.lower(), known_target.lower()):
+                return model
+        sources = [known.lower() for known, _ in self.models]
+        wrong = target if asked[0] in sources else source
+        pairs = ", ".join(f"{source} -> {target}" for source, target in self.models)
+        raise RequestError(400, f"{wrong[:50]} is not supported: this server translates {pairs}")
 
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int

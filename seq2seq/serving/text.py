@@ -65,23 +65,24 @@ class TranslatedText:
             texts.append(source.join(line_texts))
         text, *others = dict.fromkeys(texts)
         details = [
-            _details(line, translation)
+            _details(*part)
             for line, translation in zip(source.lines, translations, strict=True)
+            for part in translation.parts or [(line, translation)]
             if translation.candidates
         ]
         return cls(text, others, details)
 
 
-def _details(line: str, translation: Translation) -> dict[str, Any]:
-    """Describe the translation of a line."""
+def _details(source: str, translation: Translation) -> dict[str, Any]:
+    """Describe the translation of a sentence, or of a line if lines are not split."""
     best, *others = translation.candidates
     return {
-        "source": line,
+        "source": source,
         "text": best.text,
         "score": best.score,
         "pieces": best.pieces,
         "cut": best.truncated,
         "unknown": translation.unknown,
-        "suspect": suspicions(line, translation),
+        "suspect": suspicions(source, translation),
         "alternatives": [{"text": other.text, "score": other.score} for other in others],
     }

@@ -98,7 +98,6 @@ CALLS = [
     ("fidelity model", 2, "not KEY=VALUE"),
     ("fidelity model=bas", 2, "did you mean base?"),
     ("fidelity --model {nowhere}", 1, "no such folder"),
-    ("fidelity --model {model}", 1, "config.yaml: no such file"),
     ("fidelity --model {model} model=big", 2, "remove the overrides"),
     ("fidelity model.num_heads=7", 2, "does not divide into 7 heads"),
     ("table3", 2, "RUN"),

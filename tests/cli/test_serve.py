@@ -38,7 +38,7 @@ CALLS = [
     ("--model {model} --timeout 0", 1, "timeout=0: must be at least 1"),
     ("--model {model} --grace -1", 1, "grace=-1: must be at least 0"),
     ("--model {model} --cache -1", 1, "cache=-1: must be at least 0"),
-    ("--model {model} --beam 0", 1, "beam_size=0"),
+    ("--model {model} --beam 0", 2, "beam_size=0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages -de", 2, "--languages"),
     ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),
@@ -46,6 +46,7 @@ CALLS = [
     ("--model {model} --api-key-file {text}", 1, "no key in it"),
     ("--model {model} --api-key-file {text}.none", 1, "no such file"),
     ("--model {text}.none", 1, "none"),
+    ("--model {model} --engine theirs", 2, "engine 'theirs' is unknown"),
     ("--model {model} --allow-origin friend.example", 2, "--allow-origin friend.example"),
     ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
     ("--model {model} --allow-host https://x", 2, "--allow-host https://x"),
@@ -59,7 +60,8 @@ def test_a_bad_call_is_refused_in_one_line(
     text = tmp_path / "text"
     text.write_text("\n")
     port = () if "--port" in words else ("--port", "0")
-    result = seq2seq("serve", *words.format(model=model, text=text).split(), *port)
+    fixed = ("--engine", "ours", *port)
+    result = seq2seq("serve", *fixed, *words.format(model=model, text=text).split())
     assert result.code == code
     assert message in result.err
     assert result.err.count("\n") == 1

@@ -27,6 +27,21 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
     assert translation.source_truncated
 
 
+def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> None:
+    one = [Candidate("Eins.", -1.0, ["Eins."], False), Candidate("Ein.", -2.0, ["Ein."], False)]
+    two = [Candidate("Zwei.", -0.5, ["Zwei."], True)]
+    segments = [
+        Segment([5, 3], 9, " ", unknown=1, source="One."),
+        Segment([3], 9, source=""),
+        Segment([5, 3], 9, truncated=True, source="Two."),
+    ]
+    translation = Translation.from_segments(segments, [one, [], two])
+    assert translation.parts == (
+        ("One.", Translation(one, unknown=1)),
+        ("Two.", Translation(two, source_truncated=True)),
+    )
+
+
 def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_need_one() -> None:
     def joined(*texts_and_separators: str) -> str:
         texts, separators = texts_and_separators[::2], texts_and_separators[1::2]

@@ -138,10 +138,8 @@ def test_greedy_outputs_are_those_of_ctranslate2(
     with np.load(own / "model.npz") as found:
         content = dict(found) | {"Wpos": concatenated_sinusoids(200, 16).numpy().astype("f4")}
     np.savez(tmp_path / "positions.npz", **content)
-    yaml = str(own / "opus.vocab.yml")
-    converter = ctranslate2.converters.MarianConverter(
-        str(tmp_path / "positions.npz"), [yaml, yaml]
-    )
+    npz, yaml = str(tmp_path / "positions.npz"), str(own / "opus.vocab.yml")
+    converter = ctranslate2.converters.MarianConverter(npz, [yaml, yaml])
     converter.convert(str(tmp_path / "ct2"))
     theirs = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
     lines = sentences[::9]

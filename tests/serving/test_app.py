@@ -1,5 +1,6 @@
 """The interface: encodings, shapes of answers, errors, limits, and the same text as the command."""
 
+import gzip
 import logging
 import random
 import threading
@@ -133,14 +134,29 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert details["alternatives"][0]["score"] <= details["score"]
 
 
+def test_details_are_those_of_each_sentence(server: Served) -> None:
+    sentences = ["A man sees the sea.", "Nobody paints.", "Two dogs!"]
+    text = f"{sentences[0]} {sentences[1]}\n\n{sentences[2]}"
+    details = server.translate(text, details=True, alternatives=2).json["details"]
+    alone = [
+        server.translate(sentence, details=True, alternatives=2).json["details"][0]
+        for sentence in sentences
+    ]
+    for found, expected in zip(details, alone, strict=True):
+        assert found.pop("score") == pytest.approx(expected.pop("score"), rel=1e-5)
+        for one, other in zip(found["alternatives"], expected["alternatives"], strict=True):
+            assert one.pop("score") == pytest.approx(other.pop("score"), rel=1e-5)
+    assert details == alone
+
+
 def test_fifty_clients_get_what_the_command_writes(
     folder: Path, translate: Callable, sentences: list[str]
 ) -> None:
     """Each has texts of its own, of random sizes; they share batches, and nothing else."""
     generator = random.Random(4)
     requests = [
-        [generator.choice(sentences) for _ in range(generator.choice([1, 1, 2, 7]))]
-        for _ in range(100)
+        [generator.choice(sentences) for _ in range(generator.choice([1, 1, 2, 5]))]
+        for _ in range(50)
     ]
     expected = dict(zip(sentences, translate(sentences), strict=True))
     translator = Translator.load(
@@ -196,7 +212,12 @@ def test_several_models_are_served_by_their_languages() -> None:
         served.translate(french, source="fr")
         assert [len(fake.calls) for fake in makers] == [0, 1, 1]
         answer = served.translate("x", source="en", target="en")
-        assert (answer.status, answer.json) == (400, {"error": "en -> en is not supported"})
+        translated = "this server translates en -> de, fr -> de, de -> en"
+        assert (answer.status, answer.json) == (
+            400,
+            {"error": f"en is not supported: {translated}"},
+        )
+        assert served.translate("x", source="FR", target="De").status == 200
         targets = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
         assert targets == {"en": ["de"], "fr": ["de"], "de": ["en"]}
 
@@ -340,6 +361,7 @@ def test_hostile_json_is_refused(server: Served, body: bytes) -> None:
         ("multipart/form-data; boundary=f; charset=nope", multipart(("q", "a"))[0]),
         ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
         ("multipart/form-data; boundary=frontier", multipart(file=("q.txt", b"x"))[0]),
+        (FORM, b' {"q": "a", "source": "en", "target": "de"}'),
         ("text/plain", b'{"q": "a", "source": "en", "target": "de"}'),
     ],
 )
@@ -347,6 +369,12 @@ def test_hostile_forms_are_refused(server: Served, kind: str, body: bytes) -> No
     answer = server.ask("POST", "/translate", body, {"content-type": kind})
     assert answer.status == 400
     assert answer.json["error"].startswith("Invalid request: ")
+
+
+def test_compressed_requests_are_refused(server: Served) -> None:
+    headers = {"content-type": FORM, "content-encoding": "gzip"}
+    answer = server.ask("POST", "/translate", gzip.compress(b"q=a"), headers)
+    assert answer.status == 415
 
 
 @pytest.mark.parametrize(

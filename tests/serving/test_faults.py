@@ -18,7 +18,7 @@ from tests.serving.test_app import FORM
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
-LONG = "a man sees the long road home. " * 150
+LONG = "a man sees the long road home. " * 50
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
     process, served = command
 
     def ask(number: int) -> int:
-        return served.translate(f"{number} dogs").status
+        return served.translate(f"{number:05} dogs").status
 
     with ThreadPoolExecutor(8) as clients:
         assert set(clients.map(ask, range(2000))) == {200}

@@ -130,9 +130,9 @@ async function translate() {
 function show({ translatedText, details }) {
   let [read, written] = [0, 0];
   sentences = details.map((detail) => {
-    const begin = translatedText.indexOf(detail.text, written);
+    const begin = Math.max(written, translatedText.indexOf(detail.text, written));
     const gap = translatedText.slice(written, begin);
-    const sourceBegin = source.value.indexOf(detail.source, read);
+    const sourceBegin = Math.max(read, source.value.indexOf(detail.source, read));
     read = sourceBegin + detail.source.length;
     written = begin + detail.text.length;
     return { ...detail, choices: [detail, ...detail.alternatives], chosen: 0, gap, sourceBegin };

@@ -7,6 +7,12 @@ import pytest
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 
+def stop_the_clock(page: Any) -> None:
+    """Let time pass only by `page.clock.run_for`."""
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)
+
+
 def send(page: Any, text: str) -> None:
     """Type a text and don't wait for the pause."""
     page.locator("#source").fill(text)

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.serving.page.conftest import watched
-from tests.serving.page.driver import expect, focused, open_attention, send, translate
+from tests.serving.page.driver import (
+    expect,
+    focused,
+    open_attention,
+    send,
+    stop_the_clock,
+    translate,
+)
 from tests.serving.page.stub import ORIGIN, PAUSE, Stub
 
 Show = Callable[..., Any]
@@ -15,7 +22,7 @@ Show = Callable[..., Any]
 
 def test_a_text_is_sent_once_the_user_pauses(show: Show, stub: Stub) -> None:
     page = show()
-    page.clock.install()
+    stop_the_clock(page)
     page.locator("#source").press_sequentially("a dog")
     page.clock.run_for(PAUSE - 50)
     page.locator("#source").press_sequentially(".")
@@ -28,7 +35,7 @@ def test_a_text_is_sent_once_the_user_pauses(show: Show, stub: Stub) -> None:
 
 def test_ctrl_enter_translates_at_once(show: Show, stub: Stub) -> None:
     page = show()
-    page.clock.install()
+    stop_the_clock(page)
     send(page, "a dog.")
     page.clock.run_for(1)
     expect(page.locator("#output")).to_have_text("A DOG.")
@@ -167,7 +174,7 @@ def test_an_error_stands_beside_the_field_and_the_translation_stays(show: Show, 
 
 def test_a_busy_server_is_asked_again_when_it_says(show: Show, stub: Stub) -> None:
     page = show()
-    page.clock.install()
+    stop_the_clock(page)
     stub.failures = [(503, "busy: about 12 s of work is waiting", {"Retry-After": "12"})]
     send(page, "a dog.")
     page.clock.run_for(1)

@@ -12,7 +12,8 @@ from tests.serving.live import Served
 from tests.serving.page.conftest import watched
 from tests.serving.page.driver import cells, expect, open_attention, translate
 
-TEXT = "a man sees the sea.\n\nthe woman likes an apple."
+TEXT = "Nobody paints. A man sees the sea.\n\nTwo dogs! The woman likes an apple."
+LAST = "The woman likes an apple."  # the sentence at the caret
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def test_the_page_shows_what_the_server_answers(page: Any, server: Served) -> No
     translate(page, TEXT)
     answer = server.translate(TEXT, alternatives=3, details=True).json
     assert page.locator("#output").evaluate("e => e.textContent") == answer["translatedText"]
-    last = answer["details"][-1]
+    *_, last = answer["details"]
+    assert last["source"] == LAST
     texts = [last["text"], *(other["text"] for other in last["alternatives"])]
     assert len(texts) == 4
     assert page.locator("#choices .text").all_text_contents() == texts
@@ -36,13 +38,12 @@ def test_the_cells_are_those_of_the_command(
     page: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_attention(page, TEXT)
-    source = TEXT.splitlines()[-1]
     target = page.locator("#choices .text").first.text_content()
     for kind, layer, head in (("cross", "2", "2"), ("encoder", "1", "1"), ("decoder", "2", "1")):
         page.locator(f"[name=kind][value={kind}]").check()
         page.get_by_label("Layer").select_option(layer)
         page.get_by_label("Head").select_option(head)
-        command = ["attention", "--model", str(folder), "--source", source, "--target", target]
+        command = ["attention", "--model", str(folder), "--source", LAST, "--target", target]
         assert main([*command, "--kind", kind, "--layer", layer, "--head", head, "--json"]) == 0
         ours = json.loads(capsys.readouterr().out)
         expect(page.locator("#weights tbody tr")).to_have_count(len(ours["rows"]))
