@@ -42,6 +42,7 @@ INTEGRATION = (
     "serving/test_guard.py",
     "test_finetuning.py",
     "test_readme.py",
+    "test_recipes.py",
     "test_training_run.py",
     "test_valid_sets.py",
     "test_wheel.py",

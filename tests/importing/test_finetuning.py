@@ -26,7 +26,9 @@ def test_an_imported_model_learns_on_and_is_resumed(
 ) -> None:
     imported = import_marian(make_folder(**kind).path)
     save_model(tmp_path / "model", imported)
-    config = toy_config(tmp_path, sentences)
+    # Letters that both vocabularies of the fixture have.
+    known = str.maketrans("eat", "oos")
+    config = toy_config(tmp_path, [line.translate(known) for line in sentences])
     to = "por" if imported.tokenizer.controls else None
     splits = {
         name: replace(getattr(config.data, name), target_language=to) for name in ("train", "valid")

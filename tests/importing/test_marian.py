@@ -162,7 +162,7 @@ def test_imported_models_of_one_vocabulary_are_an_ensemble(
             parameter.mul_(1.1)
     save_model(tmp_path / "second", trained)
     lines = ["a man sees the sea", "nobody"]
-    options = TranslationOptions(device="cpu")
+    options = TranslationOptions(device="cpu", to="por")
     together, *alone = (
         Translator.load(folders, options).log_probabilities(lines, lines[::-1])
         for folders in (
