@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.importing.marian import import_marian
 from seq2seq.storage.checkpoint import save_model

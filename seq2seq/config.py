@@ -17,7 +17,7 @@ from yaml import (
 )
 
 from seq2seq.data.corpus import DataConfig
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types

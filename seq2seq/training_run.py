@@ -18,7 +18,8 @@ from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.device import (
     choose_device,
     choose_precision,

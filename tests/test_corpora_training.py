@@ -12,8 +12,8 @@ from seq2seq.cli.main import main
 from seq2seq.config import Config
 from seq2seq.data.corpus import CorpusConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World

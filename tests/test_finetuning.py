@@ -15,8 +15,9 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config, read_config
+from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.validation import Validation

@@ -16,7 +16,7 @@ from seq2seq.config import Config
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding import translator
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.decoding.translator import TranslationOptions
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all

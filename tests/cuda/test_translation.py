@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import OutOfMemoryError, limit_reached
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel, new_transformer

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
 from seq2seq.importing.marian_folder import parse_vocabulary

@@ -15,7 +15,7 @@ from torch.optim import Adam
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
