@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError
 from seq2seq.model import TransformerConfig
-from seq2seq.parent import Description
+from seq2seq.run.parent import Description
 
 _VOCABULARY = "data.tokenizer."
 

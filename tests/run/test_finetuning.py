@@ -21,9 +21,9 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.validation import Validation
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 from tests.toy import reversing, toy_config
 
 

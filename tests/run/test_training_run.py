@@ -22,11 +22,11 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.atomic import LOCK
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 
 
 @pytest.fixture(scope="module")
