@@ -8,21 +8,16 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import training_splits
+from seq2seq.data.config import training_splits
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.device import (
-    make_deterministic,
-)
+from seq2seq.device import make_deterministic
 from seq2seq.errors import UserError
 from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import (
-    TrainedModel,
-    new_transformer,
-)
+from seq2seq.storage.checkpoint import TrainedModel, new_transformer
 from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.distributed import World
 from seq2seq.training.optimizer import risky_start, start_moments

@@ -7,10 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seq2seq.config import Config
-from seq2seq.device import (
-    choose_device,
-    choose_precision,
-)
+from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from seq2seq.config import Config
-from seq2seq.data.corpus import SplitConfig
+from seq2seq.data.config import SplitConfig
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData

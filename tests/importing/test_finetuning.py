@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.data.corpus import SplitConfig
+from seq2seq.data.config import SplitConfig
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
 from seq2seq.run.training_run import TrainingRun, run_training

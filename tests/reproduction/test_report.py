@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from seq2seq.data.batching import Batch, Batching
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError

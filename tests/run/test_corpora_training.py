@@ -10,7 +10,7 @@ import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.corpus import CorpusConfig, SplitConfig
+from seq2seq.data.config import CorpusConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator

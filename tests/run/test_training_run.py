@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding import translator
 from seq2seq.decoding.config import SearchConfig

@@ -10,7 +10,7 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.config import Config
-from seq2seq.data.corpus import DataConfig
+from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation
 from seq2seq.run.training_run import TrainingRun, run_training
