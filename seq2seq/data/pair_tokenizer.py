@@ -11,16 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2seq.data.processor import MAX_PIECE, MAX_PIECES, encode_with, read_processor
 from seq2seq.data.punctuation import Punctuation, normalizer
-from seq2seq.data.tokenizer import (
-    CONTROL_PIECES,
-    MAX_PIECE,
-    MAX_PIECES,
-    UNKNOWN_ID,
-    Tokenizer,
-    encode_with,
-    read_processor,
-)
+from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.strict import parse_json
 
