@@ -52,7 +52,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 @cache
-def compiled_loss(backend: str = "inductor") -> LossAndGradient:
+def compiled_loss() -> LossAndGradient:
     """Return `loss_and_gradient` compiled, one program for all numbers of tokens."""
-    compiled: LossAndGradient = torch.compile(loss_and_gradient, dynamic=True, backend=backend)
+    compiled: LossAndGradient = torch.compile(loss_and_gradient, dynamic=True)
     return compiled

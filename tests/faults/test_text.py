@@ -60,7 +60,9 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     """Run a command here, with some bytes as its standard input: code, output file, stderr."""
 
     def run_here(*words: object, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        monkeypatch.setattr(
+            sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+        )
         code = main([str(word) for word in words])
         out, err = capfd.readouterr()
         return code, out.encode(), err

@@ -6,7 +6,12 @@ from functools import partial
 import pytest
 import torch
 
-from seq2seq.kernels.compiled import can_compile, compiled_loss, loss_and_gradient
+from seq2seq.kernels.compiled import (
+    LossAndGradient,
+    can_compile,
+    compiled_loss,
+    loss_and_gradient,
+)
 from seq2seq.kernels.loss import projected_loss
 from seq2seq.training.loss import label_smoothed_loss
 
@@ -26,14 +31,14 @@ def test_loss_and_gradient_are_those_of_the_plain_loss(smoothing: float) -> None
     torch.testing.assert_close(gradient, logits.grad)
 
 
-def check_chunks(backend: str, dtype: torch.dtype, tolerance: float) -> None:
+def check_chunks(compiled: LossAndGradient, dtype: torch.dtype, tolerance: float) -> None:
     """In chunks of 4 rows and a last one of 1 or 3."""
     generator = torch.Generator().manual_seed(2)
     for tokens in (9, 11):
         states, weight = (torch.randn(n, D, generator=generator) for n in (tokens, V))
         targets = torch.randint(1, V, (tokens,), generator=generator)
         found = []
-        for of_chunk in (None, compiled_loss(backend)):
+        for of_chunk in (None, compiled):
             inputs = [states.clone().requires_grad_(), weight.clone().requires_grad_()]
             loss_of = partial(projected_loss, smoothing=0.1, padding_id=0, chunk_elements=4 * V)
             with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
@@ -45,16 +50,16 @@ def check_chunks(backend: str, dtype: torch.dtype, tolerance: float) -> None:
 
 
 def test_chunks_of_any_size_have_the_loss_of_the_plain_form() -> None:
-    check_chunks("eager", torch.float32, 1e-6)
-    check_chunks("eager", torch.bfloat16, 0.01)
+    check_chunks(loss_and_gradient, torch.float32, 1e-6)
+    check_chunks(loss_and_gradient, torch.bfloat16, 0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_compiled_computes_the_same() -> None:
-    check_chunks("inductor", torch.float32, 1e-6)
-    check_chunks("inductor", torch.bfloat16, 0.01)
+    check_chunks(compiled_loss(), torch.float32, 1e-6)
+    check_chunks(compiled_loss(), torch.bfloat16, 0.01)
 
 
 def test_nothing_is_compiled_on_a_cpu() -> None:
