@@ -272,9 +272,10 @@ class TrainingRun:
         """Write the model if it is the best, and only then the progress that says so.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed.
         """
         assert self.newest is not None
+        self._check_name()
         if is_best:
             save_model(self.folder / "best", self._trained(self.trainer.model))
         save_validation(self.newest, self.state().to_json())
@@ -286,6 +287,7 @@ class TrainingRun:
         if len(last) > 1:
             mean = average(last)
             validation = self.validate(mean.model.to(self.device))
+            self._check_name()
             description = describe_validation(validation.metrics())
             result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
@@ -301,6 +303,18 @@ class TrainingRun:
         finished = {"step": progress.step, "ended": progress.ended}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+    def _check_name(self) -> None:
+        """Check that what has the folder's name after a validation is still this training's.
+
+        Raises:
+            UserError: if the folder was moved or removed.
+        """
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while validating; move it back, and continue with"
+                " resume=true"
+            )
 
     def _log_gain(self) -> None:
         """Log the validations of the parent and of the best model."""
