@@ -348,8 +348,8 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     path = folder / MANIFEST
     if not os.path.lexists(path):
         raise UserError(
-            f"{folder}: no {MANIFEST} in it; this program's folders have one, those of other"
-            " programs can't be read"
+            f"{folder}: no {MANIFEST} in it; this program's folders have one;"
+            " seq2seq import reads those of Marian"
         )
     manifest = parse_json(path, read_regular_file(path, MAX_BYTES))
     if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:

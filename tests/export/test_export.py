@@ -26,6 +26,12 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture
+def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
+    model = make_model(vocab_size=tokenizer.vocab_size, layer_norm_epsilon=1e-5).float()
+    return TrainedModel(model, tokenizer, "en", "de")
+
+
 def ctranslate2_pieces(trained: TrainedModel, sentences: list[str]) -> list[list[str]]:
     ids = trained.tokenizer.encode(sentences)
     return [trained.tokenizer.pieces(one) for one in ids]
