@@ -105,7 +105,7 @@ class PairTokenizer(Tokenizer):
             known = isinstance(error, ValueError | UserError)
             reason = str(error) if known else "a SentencePiece model can't be parsed"
             raise UserError(
-                f"{folder}: not the tokenizer of an imported model: {reason}; import it again"
+                f"{folder}: not the tokenizer of a Marian model: {reason}; copy the folder again"
             ) from None
 
     def encode(self, texts: list[str]) -> list[list[int]]:

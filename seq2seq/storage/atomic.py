@@ -350,8 +350,8 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{folder}: no {MANIFEST} in it; this program's folders have one, those of other"
-            " programs can't be read"
+            f"{folder}: no {MANIFEST} in it; this program's folders have one;"
+            " seq2seq import reads those of Marian"
         ) from None
     except OSError as error:  # such as a folder that only its owner may read
         raise UserError(f"{path}: can't be read: {error.strerror}") from error

@@ -455,15 +455,20 @@ def test_another_feed_forward_network_differs(activation: Activation) -> None:
 @pytest.mark.parametrize(
     ("choices", "here"),
     [
-        ({"output_bias": True}, "one storage: a row moves source, target and logits|with a bias"),
         ({"shared_embedding": False}, "2 matrices.*source; target and logits"),
-        ({"tied_output": False}, "2 matrices.*source and target; logits"),
+        ({"tied_output": False}, "2 matrices.*logits; source and target"),
     ],
 )
 def test_matrices_of_their_own_differ(choices: dict[str, bool], here: str) -> None:
     examined = subject(replace(SMALL, **choices))
     assert differing(examined) == [embedding.shared_matrix]
     assert re.search(here, embedding.shared_matrix(examined).here)
+
+
+def test_a_bias_of_the_logits_is_named() -> None:
+    found = embedding.shared_matrix(subject(replace(SMALL, output_bias=True)))
+    assert found.here.endswith("source and target and logits; logits with a bias")
+    assert not found.tensor2tensor
 
 
 @pytest.mark.parametrize(
