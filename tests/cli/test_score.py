@@ -175,7 +175,7 @@ def test_a_model_is_scored(
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
     options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
-    assert loaded == [("runs/mine", options)]
+    assert loaded == [(["runs/mine"], options)]
 
 
 def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
