@@ -63,6 +63,8 @@ class Journal:
     """What happened on the device since `clear`."""
 
     def __init__(self) -> None:
+        self.on_the_way: list[tuple[Tensor, Tensor]] = []
+        """Copies to the host that no event follows, and what they bring."""
         self.clear()
 
     def clear(self) -> None:
@@ -70,6 +72,8 @@ class Journal:
         self.copies: list[HostCopy] = []
         self.products: Counter[torch.dtype] = Counter()
         self.kernels: Counter[str] = Counter()
+        self.given_meanwhile: list[int] = []
+        """The kernels started between each event and the wait for it."""
 
     def wait(self, why: str) -> None:
         frame = sys._getframe(1)
@@ -173,7 +177,11 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
     if to == "cuda":
         inner_kwargs["device"] = "cpu"
+    pinned = inner_kwargs.pop("pin_memory", False)
     made = func(*inner_args, **inner_kwargs)
+    if pinned:
+        made.fill_(torch.nan if made.is_floating_point() else -1)  # whatever was there
+        made.pinned = True
     if to not in (None, "cuda"):
         return made
     made = tree_map(_outside, made)
@@ -201,7 +209,11 @@ def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """`Tensor.copy_` between the host and the GPU."""
     if isinstance(target, CudaTensor):
         _note_host_copy(source, non_blocking)
-    elif not (non_blocking and getattr(target, "pinned", False)):
+    elif non_blocking and getattr(target, "pinned", False):
+        # It is not there before an event says so.
+        journal.on_the_way.append((target, inside(source).clone()))
+        return target
+    else:
         journal.wait("copy to the host")
     inside(target).copy_(inside(source))
     return target
@@ -269,6 +281,19 @@ def attention(
     elif attn_mask is not None:
         scores = scores + attn_mask
     return nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+class Event:
+    """`torch.cuda.Event`: a place in the work of the GPU."""
+
+    def record(self, stream: object) -> None:
+        self.kernels = journal.kernels.total()
+        self.copies, journal.on_the_way = journal.on_the_way, []
+
+    def synchronize(self) -> None:
+        journal.given_meanwhile.append(journal.kernels.total() - self.kernels)
+        for target, values in self.copies:
+            target.copy_(values)
 
 
 def pin(x: Tensor, *_: Any) -> Tensor:

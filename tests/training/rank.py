@@ -62,7 +62,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
         seed=5,
         world=world,
     )
-    trainer.slices = slices
+    trainer.gradient.slices = slices
     return trainer
 
 
