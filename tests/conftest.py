@@ -29,6 +29,7 @@ INTEGRATION = (
     "export",
     "faults",
     "importing",
+    "reporting/test_report.py",
     "reproduction",
     "scripts",
     "serving/page",

@@ -41,14 +41,14 @@ class Bucket:
 
 
 def training_frequencies(
-    references: Iterable[str], train: Iterable[SentencePair]
+    lines: Iterable[str], train: Iterable[SentencePair]
 ) -> tuple[Counter[str], int]:
-    """Count the references' words in the target sides of the training pairs.
+    """Count the words of outputs and references in the target sides of the training pairs.
 
     Returns:
         The counts, and the number of pairs read, at most `MAX_TRAINING_PAIRS`.
     """
-    wanted = {word for line in references for word in words(line)}
+    wanted = {word for line in lines for word in words(line)}
     counts: Counter[str] = Counter()
     read = 0
     for pair in islice(train, MAX_TRAINING_PAIRS):

@@ -9,7 +9,7 @@ from seq2seq.reporting.samples import Attention
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 420, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 12, 28
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 12, 28
 _MAX_POINTS = 400
 _LEVELS = 8
 _CELL = 16
@@ -24,7 +24,8 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
     xs = [x for points in shown.values() for x, _ in points]
     ys = [y for points in shown.values() for _, y in points]
     right = max(xs) or 1.0
-    bottom, top = _range(min(ys), max(ys))
+    ticks = _ticks(min(ys), max(ys))
+    bottom, top = ticks[0], ticks[-1]
 
     def place(x: float, y: float) -> str:
         across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / right
@@ -32,11 +33,12 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
         return f"{across:.1f},{down:.1f}"
 
     parts = []
-    for tick in range(5):
-        value = bottom + (top - bottom) * tick / 4
+    for value in ticks:
         y = place(0, value).partition(",")[2]
         parts.append(f'<path class="grid" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y}" dy=".35em" class="right">{value:.4g}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y}" dy=".35em" class="right">{_number(value)}</text>'
+        )
     for tick in range(4):
         step = right * tick / 3
         x = place(step, bottom).partition(",")[0]
@@ -108,7 +110,14 @@ def _thin(points: Points) -> list[tuple[float, float]]:
     return kept if not finite or kept[-1] == finite[-1] else [*kept, finite[-1]]
 
 
-def _range(low: float, high: float) -> tuple[float, float]:
-    return (
-        (low, high) if high > low else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
-    )
+def _ticks(low: float, high: float) -> list[float]:
+    """Choose round values, at most eight, that enclose the range."""
+    span = high - low or abs(high) or 1.0
+    step = 10.0 ** math.floor(math.log10(span / 3))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 5)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [step * place for place in range(first, max(last, first + 1) + 1)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

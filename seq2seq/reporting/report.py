@@ -1,13 +1,13 @@
 """The figures of a report: what a run folder tells, and what its model does on test sets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.corpus import SentencePair, read_pairs
+from seq2seq.data.corpus import read_pairs
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import TranslationOptions, Translator
@@ -33,6 +33,7 @@ from seq2seq.training.recorder import METRICS, read_metrics
 PAGE_FILE = "report.html"
 _FINISHED = "finished.json"
 _EXAMPLES = 5
+_MACHINE = ("processes", "threads", "dtype")
 _HEALTH = ("empty", "copied", "repeating", "output_truncated", "source_split", "source_truncated")
 
 
@@ -166,7 +167,8 @@ def report_set(translator: Translator, text: TextSet, config: Config) -> SetRepo
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     buckets = by_length(lengths, outputs, text.references)
     try:
-        counts, read = training_frequencies(text.references, _training_pairs(config))
+        train = read_pairs(config.data, "train")
+        counts, read = training_frequencies([*outputs, *text.references], train)
         buckets += by_rarest_word(counts, outputs, text.references)
         buckets += by_word_frequency(counts, outputs, text.references)
         note = f"counted in the first {read:,} training pairs"
@@ -184,10 +186,6 @@ def report_set(translator: Translator, text: TextSet, config: Config) -> SetRepo
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
     )
-
-
-def _training_pairs(config: Config) -> Iterator[SentencePair]:
-    return read_pairs(config.data, "train")
 
 
 def _examine_health(
@@ -236,12 +234,8 @@ def _progress(run: Path) -> tuple[float | None, str]:
         progress, settings = state.get("progress"), state.get("changeable")
         if isinstance(progress, dict) and isinstance(settings, dict):
             seconds = progress.get("seconds")
-            known = [
-                f"{settings[key]} {key}" for key in ("processes", "threads") if key in settings
-            ]
-            known += [str(settings["dtype"])] if "dtype" in settings else []
-            machine = _json(run / _FINISHED).get("machine")
-            known = [str(machine), *known] if machine else known
+            known = [str(found)] if (found := _json(run / _FINISHED).get("machine")) else []
+            known += [f"{key} {settings[key]}" for key in _MACHINE if key in settings]
             return seconds / 60 if isinstance(seconds, int | float) else None, ", ".join(known)
     return None, ""
 
