@@ -40,7 +40,7 @@ from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 ALPHA = 0.6
 EXTRA_TOKENS = 50
-HUGGING_FACE_BATCH = 64
+HUGGING_FACE_BATCH = 64  # sentences, unless a system has its own
 
 Translate = Callable[[list[str]], list[list[int]]]
 """Sentences -> the token ids of their translations."""
@@ -113,8 +113,18 @@ CTRANSLATE2 = tuple(
 ON_A_GPU = (
     System("ours, fp32", "ours", "fp32"),
     System("ours, bf16", "ours", "bf16"),
-    System("Hugging Face, fp32", "hugging_face", "fp32"),
-    System("CTranslate2, float16", "ctranslate2", "float16", batch=64),
+    *(
+        System(
+            f"Hugging Face, {precision}, {batch} a batch", "hugging_face", precision, batch=batch
+        )
+        for precision in ("fp32", "bf16")
+        for batch in (64, 256)
+    ),
+    *(
+        System(f"CTranslate2, {precision}, {batch} a batch", "ctranslate2", precision, batch=batch)
+        for precision in ("float16", "bfloat16")
+        for batch in (32, 128, 512)
+    ),
 )
 
 
@@ -143,14 +153,18 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
     from transformers import MarianMTModel
 
     torch.set_num_threads(system.threads)
-    model = MarianMTModel.from_pretrained(work.marian).eval().to(work.device)
+    dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
+    model = MarianMTModel.from_pretrained(work.marian).eval().to(work.device, dtype)
+    size = system.batch or HUGGING_FACE_BATCH
+    # Compiled with buffers of a fixed size, which is its fastest way on a GPU.
+    static = {"cache_implementation": "static"} if work.device != "cpu" else {}
 
     def translate(lines: list[str]) -> list[list[int]]:
         sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
         order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
         outputs: list[list[int]] = [[] for _ in lines]
-        for first in range(0, len(order), HUGGING_FACE_BATCH):
-            batch = order[first : first + HUGGING_FACE_BATCH]
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
             width = len(sources[batch[0]])
             padded = [sources[i] + [PADDING_ID] * (width - len(sources[i])) for i in batch]
             ids = torch.tensor(padded, device=work.device)
@@ -162,6 +176,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
                     do_sample=False,
                     length_penalty=ALPHA,
                     max_length=width + EXTRA_TOKENS,
+                    **static,
                 )
             for i, row in zip(batch, rows.tolist(), strict=True):
                 outputs[i] = [t for t in row if t not in (PADDING_ID, START_ID, END_ID)]
@@ -209,7 +224,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
     trained = load_model(find_model(Path(work.model)))
     lines = list(read_text_lines(work.source))[: work.sentences]
     translate = MAKERS[system.make](work, system, trained)
-    translate(lines[:32])
+    translate(lines[:32] if work.device == "cpu" else lines)  # on a GPU, compile for all sizes
     started = time.perf_counter()
     outputs = translate(lines)
     seconds = time.perf_counter() - started

@@ -101,6 +101,7 @@ class System:
     keeps_memory: bool = False
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
+    compiled: bool = False
 
 
 SYSTEMS = (
@@ -121,6 +122,15 @@ KERNELS = (
     System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
     System("without the loss in chunks", "ours", "bf16", True, ("loss",)),
     System("freed memory returned to the system", "ours", "bf16"),
+    System("plain model, bf16", "ours", "bf16", False, ALL_KERNELS),
+    System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),
+)
+KERNELS_ON_A_GPU = (
+    System("with the loss compiled", "ours", "bf16", True, compiled=True),
+    System("without micro-batches joined", "ours", "bf16", True, ("joined",)),
+    System("without fused attention", "ours", "bf16", True, ("attention", "joined")),
+    System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
+    System("without the loss in chunks", "ours", "bf16", True, ("loss", "joined")),
     System("plain model, bf16", "ours", "bf16", False, ALL_KERNELS),
     System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),
 )
@@ -232,7 +242,7 @@ def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], Non
     return step
 
 
-def ours(work: Work, dtype: torch.dtype, without: tuple[str, ...]) -> Callable[[list[Any]], object]:
+def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]], object]:
     """Make the step of `seq2seq train`, without some of its fast forms."""
     device = torch.device(work.device)
     torch.manual_seed(1)
@@ -245,8 +255,12 @@ def ours(work: Work, dtype: torch.dtype, without: tuple[str, ...]) -> Callable[[
         device=device,
         dtype=dtype,
         seed=1,
-        kernels=TrainingKernels(**dict.fromkeys(without, False)),
+        kernels=TrainingKernels(
+            **(dict.fromkeys(system.without, False) | {"compiled": system.compiled})
+        ),
     )
+    if device.type == "cuda":
+        trainer.fit_memory()  # as many micro-batches at once as fit
     model.train()
     return trainer.update
 
@@ -321,7 +335,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     step: Callable[[list[Any]], object]
     if system.make == "ours":
-        step = ours(work, dtype, system.without)
+        step = ours(work, dtype, system)
     elif system.make == "products":
         step = products(work, dtype)
     else:
@@ -335,16 +349,16 @@ def measure(work: Work, system: System) -> dict[str, float]:
     seconds = []
     for batches in steps[1:]:
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(work.device)
         started = time.perf_counter()
         step(batches)
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(work.device)
         seconds.append(time.perf_counter() - started)
     tokens = sum(int(lengths[indices].sum()) for batches in steps[1:] for indices in batches)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if cuda:
-        peak = torch.cuda.max_memory_allocated()
+        peak = torch.cuda.max_memory_allocated(work.device)
     return {"seconds": sum(seconds) / len(seconds), "tokens": tokens / len(seconds), "peak": peak}
 
 
@@ -434,7 +448,7 @@ def matmul_peak(device: str, precision: str) -> float:
         started = time.perf_counter()
         a @ b
         if device.startswith("cuda"):
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 
@@ -462,9 +476,10 @@ def main() -> None:
         system = words["system"] | {"without": tuple(words["system"]["without"])}
         print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
+    kernels = KERNELS_ON_A_GPU if arguments.device.startswith("cuda") else KERNELS
     systems = [
         system
-        for system in ((SYSTEMS[0], *KERNELS) if arguments.kernels else SYSTEMS)
+        for system in ((SYSTEMS[0], *kernels) if arguments.kernels else SYSTEMS)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:

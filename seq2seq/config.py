@@ -36,8 +36,8 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
     run_dir: str | None = None
     """The folder of the run; made from data, model and date if not given."""
-    resume: bool = False
-    """Resume the run in run_dir."""
+    resume: bool | str = False
+    """Whether to resume the run in run_dir: true, false, or auto: if it has a checkpoint."""
     init_from: str | None = None
     """Run or model folder to start from: its weights, tokenizer and sizes are taken over."""
     init_sha256: str | None = None
@@ -50,21 +50,28 @@ class Config:
     """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 if it makes this machine's matrix products faster."""
+    deterministic: bool = False
+    """Use only those kernels of a GPU whose sums are the same in every run, which are slower; a
+    CPU's always are."""
+    compile: bool = False
+    """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
     heartbeat_timeout: float = 30.0
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
     def __post_init__(self) -> None:
-        """Check the seed, the timeout and the selection.
+        """Check the seed, the timeout, the selection and whether to resume.
 
         Raises:
             TypeError: if a value has another type.
-            UsageError: if the seed is negative or needs more than 63 bits, heartbeat_timeout is not
-                positive and finite, training.select names no validation set, or init_sha256 stands
-                without init_from.
+            UsageError: if resume is not true, false or auto, the seed is negative or needs more
+                than 63 bits, heartbeat_timeout is not positive and finite, training.select names no
+                validation set, or init_sha256 stands without init_from.
         """
         check_types(self)
         if self.init_sha256 is not None and self.init_from is None:
             raise UsageError("init_sha256 is the sum of a model: give init_from=MODEL")
+        if self.resume not in (True, False, "auto"):
+            raise UsageError(f"resume={self.resume}: must be true, false or auto")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed={self.seed}: must be at least 0 and below 2^63")
         if not 0 < self.heartbeat_timeout < math.inf:

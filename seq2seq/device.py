@@ -1,10 +1,12 @@
 """Device, precision and memory of this machine."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
+from torch import Tensor
 
 from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reached
 
@@ -61,6 +63,21 @@ def _gains_from_bf16(device: torch.device) -> bool:
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Make the context for matrix products in bfloat16, or else in the precision of the weights."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+
+
+def make_deterministic(wanted: bool) -> None:
+    """Let this process use only kernels whose sums are the same in every run, or any."""
+    if wanted:
+        # cuBLAS reads this when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(wanted)
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the host to a device, without waiting for the work of a GPU."""
+    if device.type == "cuda":  # only from pinned memory does a copy run beside the products
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
 
 
 @contextmanager

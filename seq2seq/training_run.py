@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,16 +12,24 @@ import torch
 
 from seq2seq.config import Config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import SentencePair
+from seq2seq.data.corpus import SplitConfig, training_splits
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import choose_device, choose_precision, oom_as_user_error
+from seq2seq.device import (
+    choose_device,
+    choose_precision,
+    make_deterministic,
+    oom_as_user_error,
+)
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, validate
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.parent import DROPOUTS, load_parent
@@ -43,7 +52,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.user_cache import user_cache
+from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -74,16 +83,19 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
+    resume = config.resume is True
+    if config.resume == "auto":
+        resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=config.resume) as has_its_name,
+        reserved(folder, world, resume=resume) as has_its_name,
         deferred_log_file(logger) as log_file,
     ):
         run = TrainingRun(config, folder, world, has_its_name)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
-        before = run.restore() if config.resume else None
+        before = run.restore() if resume else None
         if run.is_trained():
             run.finish_if_unfinished()
             return 0
@@ -138,13 +150,17 @@ class TrainingRun:
         self.data = _prepare(config, world, None if self.parent is None else self.parent.tokenizer)
         if config.model.positions is Positions.learned:
             limit = config.model.max_learned_positions
-            check_lengths(config.data, "train", self.data.train, self.data.tokenizer, limit)
-            check_lengths(config.data, "valid", self.data.valid, self.data.tokenizer, limit)
+            corpora = [
+                (training_splits(config.data), self.data.train),
+                (["valid"], self.data.valid),
+            ]
             for name, valid_set in self.data.valid_sets.items():
-                corpus, split = valid_set.corpus, f"valid_sets.{name}"
-                check_lengths(config.data, split, corpus, self.data.tokenizer, limit)
+                corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
+            for splits, corpus in corpora:
+                check_lengths(config.data, splits, corpus, self.data.tokenizer, limit)
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        make_deterministic(config.deterministic)
         torch.manual_seed(config.seed)
         tokenizer = self.data.tokenizer
         sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
@@ -157,15 +173,27 @@ class TrainingRun:
             train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
         self.trainer = Trainer(
             model,
-            config.training.batching(train, seed=config.seed, devices=world.size),
+            config.training.batching(
+                train, seed=config.seed, devices=world.size, mixture=self.data.mixture
+            ),
             config.training,
             device=self.device,
             dtype=self.dtype,
             seed=config.seed,
             world=world,
+            kernels=TrainingKernels(compiled=config.compile and self._prepare_compiler()),
         )
         if self.parent is not None:
             start_moments(self.trainer.optimizer)
+
+    def _prepare_compiler(self) -> bool:
+        """Return whether there is a compiler, and let it keep its work in the user's cache."""
+        if not can_compile(self.device):
+            logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
+            return False
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
+        logger.info("compiling, which takes about a minute at the first start")
+        return True
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
@@ -185,6 +213,9 @@ class TrainingRun:
         text, rate = self.data.folder.name, config.data.tokenizer.sampling
         data = f"{text} sampled at {rate}" if rate else text
         fixed = {"data": data, "seed": config.seed, **budget, **model}
+        if self.data.mixture is not None:
+            weights = self.data.mixture.weights.items()
+            fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
         if (select := config.training.select) != "valid":
             # The best BLEU so far can be compared with one on the same sets alone.
             sets = sorted(self.data.valid_sets.items())
@@ -257,6 +288,8 @@ class TrainingRun:
             f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
             f" an epoch: {statistics.batches / count:,.1f} steps"
         )
+        if trainer.joined > 1:
+            logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
         if trainer.slices > 1:
             logger.info(
                 f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"
@@ -327,22 +360,29 @@ class TrainingRun:
             OutOfMemoryError: if memory does not suffice.
         """
         options = TranslationOptions(device=str(self.device), search=self.config.search)
+        trained = self._trained(model)
+
+        def result(
+            place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
+        ) -> Validation:
+            translator = Translator(trained, replace(options, to=place.target_language))
+            sources, references = [p.source for p in pairs], [p.target for p in pairs]
+            return validate(
+                model,
+                corpus,
+                references,
+                lambda: [translation.text for translation in translator.translate(sources)],
+                device=self.device,
+                dtype=self.dtype,
+            )
+
+        data = self.config.data
         with oom_as_user_error():
-            translator = Translator(self._trained(model), options)
-
-            def result(pairs: Sequence[SentencePair], corpus: EncodedCorpus) -> Validation:
-                sources, references = [p.source for p in pairs], [p.target for p in pairs]
-                return validate(
-                    model,
-                    corpus,
-                    references,
-                    lambda: [translation.text for translation in translator.translate(sources)],
-                    device=self.device,
-                    dtype=self.dtype,
-                )
-
-            main = result(self.data.valid_pairs, self.data.valid)
-            others = {name: result(s.pairs, s.corpus) for name, s in self.data.valid_sets.items()}
+            main = result(data.valid, self.data.valid_pairs, self.data.valid)
+            others = {
+                name: result(data.valid_sets[name], valid_set.pairs, valid_set.corpus)
+                for name, valid_set in self.data.valid_sets.items()
+            }
             return replace(main, others=others)
 
     def save(self) -> None:

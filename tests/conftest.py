@@ -23,6 +23,8 @@ MakeModel = Callable[..., Transformer]
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
     "cli",
+    "cuda",
+    "data/test_corpora.py",
     "data/test_everyday.py",
     "data/test_preparation.py",
     "decoding/test_ctranslate2_engine.py",
@@ -32,6 +34,7 @@ INTEGRATION = (
     "reporting/test_report.py",
     "reproduction",
     "scripts",
+    "test_corpora_training.py",
     "serving/page",
     "serving/test_app.py",
     "serving/test_clients.py",
@@ -40,6 +43,7 @@ INTEGRATION = (
     "serving/test_guard.py",
     "test_finetuning.py",
     "test_readme.py",
+    "test_recipes.py",
     "test_training_run.py",
     "test_valid_sets.py",
     "test_wheel.py",

@@ -25,6 +25,7 @@ READMES = [
     FRONT,
     TOUR,
     CHECKOUT / "conf" / "README.md",
+    CHECKOUT / "conf" / "RECIPES.md",
     CHECKOUT / "data" / "everyday" / "README.md",
     CHECKOUT / "scripts" / "README.md",
     PACKAGE / "serving" / "README.md",

@@ -5,7 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-from seq2seq.cli.translation_options import add_model_option
+from seq2seq.cli.translation_options import (
+    add_control_options,
+    add_model_option,
+    translation_options,
+)
 
 _EXAMPLE = """\
 example:
@@ -38,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="counted from 1, or all (default all)",
     )
+    add_control_options(parser)
     output = parser.add_mutually_exclusive_group(required=True)
     output.add_argument("-o", "--output", metavar="FILE", help="a picture: .svg, .png or .pdf")
     output.add_argument("--json", action="store_true", help="write pieces and weights to stdout")
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
-    translator = Translator.load(arguments.model)
+    translator = Translator.load(arguments.model, translation_options(arguments))
     config = translator.models[0].config
     layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
     heads = _select("head", arguments.head, config.num_heads)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
-source.spm, target.spm and vocab.json. Nothing in it is executed.
+source.spm, target.spm and vocab.json; or Marian's own, with an .npz, a vocabulary in YAML,
+source.spm and target.spm. Nothing in it is executed.
 
 examples:
   seq2seq import opus-mt-en-mg -o runs/en-mg
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positions",
         choices=("transformers", "marian"),
-        help="the sinusoids of transformers (default), or those with which Marian trained the"
-        " model, which differ from them slightly",
+        help="the sinusoids of transformers, or those with which Marian trained the model, which"
+        " differ from them slightly (default: those of the program that wrote the folder)",
     )
 
 
@@ -58,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"{folder}: no such folder; fetch one with hf download NAME --local-dir FOLDER"
         )
     asked = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
-    marian = arguments.positions == "marian"
+    choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}
     trained = import_marian(
         folder,
         punctuation=asked,
-        positions=Positions.concatenated if marian else Positions.sinusoidal,
+        positions=choices[arguments.positions],
     )
     save_model(output, trained)
     print(_describe(trained))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.score import file_name, read_leniently
 from seq2seq.cli.translation_options import (
+    add_control_options,
     add_device_options,
     add_models_option,
     translation_options,
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write each line's log-probability and number of tokens, separated by a tab",
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object")
+    add_control_options(parser)
     add_device_options(parser)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.translation_options import (
     add_beam_options,
+    add_control_options,
     add_device_options,
     add_engine_option,
     add_models_option,
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
     add_beam_options(translations)
+    add_control_options(translations)
     add_sentence_options(translations)
     add_engine_option(translations)
     add_device_options(translations)
@@ -166,6 +168,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         (
             not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
             "--beam and --alpha need --model",
+        ),
+        (
+            not arguments.model and (arguments.to, arguments.tag) != (None, None),
+            "--to and --tag need --model",
         ),
         (
             not arguments.model

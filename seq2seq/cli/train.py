@@ -81,7 +81,12 @@ def _run_application(world: World) -> list[int]:
         try:
             with world.process_group():
                 config = to_config(chosen)
-                folder = world.on_main(lambda: _run_folder(config))
+                folder = Path(
+                    world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))
+                )
+                if world.restarts and not config.resume:
+                    chosen.resume = "auto"
+                    config = to_config(chosen)
                 if config.init_from is not None:
                     parent = world.on_main(lambda: describe_parent(config, folder))
                     inherit(chosen, parent, HydraConfig.get().overrides.task)

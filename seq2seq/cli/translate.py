@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from seq2seq.cli.translation_options import (
     add_beam_options,
+    add_control_options,
     add_device_options,
     add_engine_option,
     add_models_option,
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="write each translation's score and a tab before it"
     )
+    add_control_options(parser)
     add_sentence_options(parser)
     add_engine_option(parser)
     add_device_options(parser)
@@ -74,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens",
         type=int,
         metavar="N",
-        help="source tokens of a batch, padding counted (default 2048)",
+        help="source tokens of a batch, padding counted (default 2048; 16384 on a GPU)",
     )
     parser.add_argument(
         "--workers",

@@ -51,6 +51,16 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_control_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options for the control symbols before each source."""
+    parser.add_argument(
+        "--to", metavar="CODE", help="target language, of a model that translates into several"
+    )
+    parser.add_argument(
+        "--tag", metavar="PIECE", help="a piece that the model knows, such as '<bt>'"
+    )
+
+
 def add_beam_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of beam search."""
     parser.add_argument(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.mixture import Mixture
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.errors import UserError
 
@@ -67,6 +68,7 @@ class Batching:
         seed: determines the order.
         count_longer_side: count each pair by its longer side instead, padding included, and exceed
             neither budget, as tensor2tensor did.
+        mixture: which pairs each epoch takes; all of them, once, if not given.
 
     Raises:
         UserError: if a pair is longer than the budget.
@@ -80,6 +82,7 @@ class Batching:
         target_tokens: int,
         seed: int,
         count_longer_side: bool = False,
+        mixture: Mixture | None = None,
     ) -> None:
         longest_source = int(corpus.source_lengths.max())
         longest_target = int(corpus.target_lengths.max())
@@ -95,11 +98,14 @@ class Batching:
         self.target_tokens = target_tokens
         self.seed = seed
         self.count_longer_side = count_longer_side
+        self.mixture = mixture
 
     def epoch(self, epoch: int) -> list[Indices]:
         """Make the batches of an epoch, in order, each as the indices of its pairs."""
         random = np.random.default_rng([self.seed, epoch])
         rows = self.corpus.rows(epoch)
+        if self.mixture is not None:
+            rows = rows[self.mixture.epoch(self.seed, epoch)]
         source, target = self.corpus.source_lengths[rows], self.corpus.target_lengths[rows]
         stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
         target_key = np.rint(target * stretch).astype(np.int32)

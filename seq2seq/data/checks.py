@@ -1,14 +1,15 @@
 """Checks of a parallel corpus, made while it is read: alignment, and overlap of its splits."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import DataConfig, SentencePair, Split, locate, read_pairs
+from seq2seq.data.corpus import DataConfig, Split, control_ids, locate, read_pairs
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
@@ -28,6 +29,7 @@ class AlignmentCheck:
     """Detect misaligned lines by the lengths of the two sides."""
 
     config: DataConfig
+    split: Split = "train"
     pairs: int = 0
     """Checked, blank ones not counted."""
     extreme: int = 0
@@ -81,7 +83,7 @@ class AlignmentCheck:
         """Describe each sign of misalignment in one line."""
         found = []
         if self.extreme > _ALARMING_SHARE * self.pairs:
-            places = ", ".join(locate(self.config, "train", line) for line in self.first_extreme)
+            places = ", ".join(locate(self.config, self.split, line) for line in self.first_extreme)
             found.append(
                 f"{self.extreme:,} of {self.pairs:,} training pairs have one side over"
                 f" {self.config.filter.max_length_ratio:g} times as long as the other, first"
@@ -127,18 +129,28 @@ class TrainTestOverlap:
 class UnknownCharacters:
     """Count the characters of a text that the tokenizer of a trained model does not know."""
 
-    tokenizer: Tokenizer
     characters: int = 0
     unknown: int = 0
     examples: dict[str, None] = field(default_factory=dict)
     """The first different pieces of such characters."""
 
-    def count(self, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
-        """Count the characters of texts, given with their token ids."""
+    def count(
+        self,
+        texts: Sequence[str],
+        encoded: Sequence[Sequence[int]],
+        unknown_pieces: Callable[[str], list[str]],
+    ) -> None:
+        """Count the characters of texts, given with their token ids.
+
+        Args:
+            texts: of one side.
+            encoded: their token ids.
+            unknown_pieces: returns the parts of a text that the vocabulary does not know.
+        """
         for text, token_ids in zip(texts, encoded, strict=True):
             self.characters += len(text)
             if UNKNOWN_ID in token_ids:
-                pieces = self.tokenizer.unknown_pieces(text)
+                pieces = [piece.strip("▁") for piece in unknown_pieces(text)]
                 self.unknown += sum(map(len, pieces))
                 if len(self.examples) < _EXAMPLES:
                     self.examples |= dict.fromkeys(pieces)
@@ -163,13 +175,17 @@ class UnknownCharacters:
 
 
 def check_lengths(
-    config: DataConfig, split: Split, corpus: EncodedCorpus, tokenizer: Tokenizer, max_tokens: int
+    config: DataConfig,
+    splits: Sequence[Split],
+    corpus: EncodedCorpus,
+    tokenizer: Tokenizer,
+    max_tokens: int,
 ) -> None:
     """Check that a model with learned positions has one for every token of a split.
 
     Args:
         config: where the text is.
-        split: of the corpus.
+        splits: of the corpus, in the order in which they are encoded.
         corpus: the same, encoded; only if a pair of it is too long, the text is read again.
         tokenizer: of the corpus.
         max_tokens: positions of the model; `</s>` takes one.
@@ -180,10 +196,8 @@ def check_lengths(
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
     if longest <= max_tokens:
         return
-    where = f"data.{split}"
-    for number, pair in enumerate(read_pairs(config, split), start=1):
-        source, target = tokenizer.encode([pair.source]), tokenizer.encode_target([pair.target])
-        tokens = max(map(len, source + target)) + 1
+    where = f"data.{splits[0]}"
+    for split, number, tokens in _lengths(config, splits, tokenizer):
         if max_tokens < tokens <= longest:
             longest, where = tokens, locate(config, split, number)
             break
@@ -191,3 +205,17 @@ def check_lengths(
         f"{where}: {longest} tokens, but positions are learned up to {max_tokens}: lower"
         " data.filter.max_tokens, or raise model.max_learned_positions"
     )
+
+
+def _lengths(
+    config: DataConfig, splits: Sequence[Split], tokenizer: Tokenizer
+) -> Iterator[tuple[Split, int, int]]:
+    """Yield split, number and tokens, on the longer side, of each pair."""
+    for split in splits:
+        controls = len(control_ids(config, split, tokenizer))
+        for number, pair in enumerate(read_pairs(config, split), start=1):
+            [source], [target] = (
+                tokenizer.encode([pair.source]),
+                tokenizer.encode_target([pair.target]),
+            )
+            yield split, number, max(controls + len(source), len(target)) + 1

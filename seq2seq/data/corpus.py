@@ -1,41 +1,40 @@
 """Pairs of sentences, streamed from files or from a Hugging Face dataset.
 
-The two sides of a pair stay together from here on. Unequal line counts, malformed rows and bytes
-that are not UTF-8 are errors that name file and line, and are never skipped: one line lost on one
-side would shift every pair after it.
+The two sides of a pair stay together from here on.
 """
 
 import hashlib
-import json
+import math
 import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, read_text_lines
-from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.data import controls
+from seq2seq.data.controls import check_tag, language_piece
+from seq2seq.data.pair_files import (
+    Languages,
+    SentencePair,
+    pair_of,
+    pairs_suffix,
+    read_pairs_file,
+    read_two_files,
+)
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 
 Split: TypeAlias = str
-"""`train`, `valid`, `test`, or `valid_sets.NAME`: its key below `data`."""
+"""`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
 
 _CHUNK_ROWS = 1000
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_RESERVED_NAMES = ("valid", "mean")  # values of training.select
-
-
-class SentencePair(NamedTuple):
-    """A sentence and its translation, as they stand in the corpus."""
-
-    source: str
-    target: str
+_RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
 
 
 @dataclass(kw_only=True)
@@ -52,13 +51,27 @@ class SplitConfig:
     """Text file with one target sentence per line; line k belongs to line k of the source."""
 
     pairs: str | None = None
-    """File with one pair per line: .tsv (source, tab, target) or .jsonl."""
+    """File with one pair per line, .tsv (source, tab, target) or .jsonl, or a .tmx file."""
 
     split: str | None = None
     """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
 
+    target_language: str | None = None
+    """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
+
     def __post_init__(self) -> None:
         check_types(self)
+
+
+@dataclass(kw_only=True)
+class CorpusConfig(SplitConfig):
+    """One of several training corpora."""
+
+    weight: float = 1.0
+    """How often an epoch takes each pair that passed the filters; 0.5 is every other one."""
+
+    tag: str | None = None
+    """A piece such as ``<bt>``, which no text contains, to stand before each source."""
 
 
 @dataclass(kw_only=True)
@@ -95,7 +108,10 @@ class DataConfig:
     """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
 
     train: SplitConfig = field(default_factory=SplitConfig)
-    """The training split; the tokenizer is learned from it alone."""
+    """The training split; the tokenizer is learned from it and from ``corpora`` alone."""
+
+    corpora: dict[str, CorpusConfig] = field(default_factory=dict)
+    """More training corpora, by name; ``train``, if there is one, has the weight 1 beside them."""
 
     valid: SplitConfig = field(default_factory=SplitConfig)
     """The validation split."""
@@ -129,12 +145,76 @@ class DataConfig:
         for key in ("source_language", "target_language"):
             if not getattr(self, key).isprintable():  # a model's files could not hold it
                 raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")
-        for name in self.valid_sets:
-            if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+        for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
+            for name in names:
+                if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+                    raise UsageError(
+                        f"data.{section}.{name}: choose a name of letters, digits, _ and - other"
+                        f" than {', '.join(_RESERVED_NAMES)}"
+                    )
+        for name, corpus in self.corpora.items():
+            if not 0 < corpus.weight < math.inf:
                 raise UsageError(
-                    f"data.valid_sets.{name}: choose a name of letters, digits, _ and - other than"
-                    f" {' and '.join(_RESERVED_NAMES)}"
+                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and finite"
                 )
+            if corpus.tag is not None:
+                with _prefixed(f"data.corpora.{name}.tag"):
+                    check_tag(corpus.tag)
+        self._check_languages()
+
+    def _check_languages(self) -> None:
+        """Check that all splits that a model sees have a target language, or none."""
+        splits = [*training_splits(self), "valid", *(f"valid_sets.{n}" for n in self.valid_sets)]
+        codes = {name: _place(self, name).target_language for name in splits}
+        for name, code in codes.items():
+            if code is not None:
+                with _prefixed(f"data.{name}.target_language"):
+                    language_piece(code)
+        given = [name for name, code in codes.items() if code is not None]
+        if given and len(given) < len(codes):
+            missing = next(name for name, code in codes.items() if code is None)
+            raise UsageError(
+                f"data.{missing}: has no target_language, but data.{given[0]} has: give"
+                f" data.{missing}.target_language"
+            )
+
+
+@contextmanager
+def _prefixed(key: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{key}: {error}") from None
+
+
+def training_splits(config: DataConfig) -> list[Split]:
+    """Return the training split and the further corpora, in the order in which they are encoded."""
+    corpora: list[Split] = [f"corpora.{name}" for name in sorted(config.corpora)]
+    return ["train", *corpora] if is_configured(config, "train") or not corpora else corpora
+
+
+def control_marks(config: DataConfig, name: Split) -> tuple[str | None, str | None]:
+    """Return target language and tag of a split, which stand before each source."""
+    place = _place(config, name)
+    return place.target_language, place.tag if isinstance(place, CorpusConfig) else None
+
+
+def control_pieces(config: DataConfig) -> list[str]:
+    """Return the control symbols that the vocabulary needs: target languages, then tags."""
+    marks = [control_marks(config, name) for name in training_splits(config)]
+    languages = {code for code, _ in marks if code is not None}
+    tags = {tag for _, tag in marks if tag is not None}
+    return [*map(language_piece, sorted(languages)), *sorted(tags)]
+
+
+def control_ids(config: DataConfig, name: Split, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids that stand before each source of a split.
+
+    Raises:
+        UserError: if the tokenizer, which may be that of a trained model, has no such piece.
+    """
+    with _prefixed(f"data.{name}"):
+        return controls.control_ids(tokenizer.controls, *control_marks(config, name))
 
 
 def is_configured(config: DataConfig, name: Split) -> bool:
@@ -152,10 +232,11 @@ def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
     """
     place = _checked_place(config, name)
     if place.source and place.target:
-        return _read_two_files(place.source, place.target)
+        return read_two_files(place.source, place.target)
+    languages = (config.source_language, place.target_language or config.target_language)
     if place.pairs:
-        return _read_pairs_file(place.pairs, config)
-    return _read_dataset(config, str(place.split))
+        return read_pairs_file(place.pairs, languages)
+    return _read_dataset(config, str(place.split), languages)
 
 
 def fingerprint(config: DataConfig, name: Split) -> str:
@@ -199,9 +280,11 @@ def describe(config: DataConfig, name: Split) -> str:
 
 
 def locate(config: DataConfig, name: Split, number: int) -> str:
-    """Name the place of a pair, counted from 1: ``file:line``, or the row of a dataset."""
+    """Name the place of a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
     place = _place(config, name)
     path = place.pairs or place.source
+    if path and pairs_suffix(path) == ".tmx":
+        return f"{path}, unit {number:,}"
     return f"{path}:{number}" if path else _row_name(config, str(place.split), number)
 
 
@@ -220,8 +303,8 @@ def sha256_of_file(path: Path) -> str:
 
 def _place(config: DataConfig, name: Split) -> SplitConfig:
     split, _, member = name.partition(".")
-    place: SplitConfig | dict[str, SplitConfig] = getattr(config, split)
-    return place[member] if isinstance(place, dict) else place
+    place: SplitConfig | Mapping[str, SplitConfig] = getattr(config, split)
+    return place if isinstance(place, SplitConfig) else place[member]
 
 
 def _checked_place(config: DataConfig, name: Split) -> SplitConfig:
@@ -278,84 +361,13 @@ def _same_file(first: str, second: str) -> bool:
         return False
 
 
-def _read_two_files(source: str, target: str) -> Iterator[SentencePair]:
-    with closing(read_text_lines(source)) as sources, closing(read_text_lines(target)) as targets:
-        for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-            if source_line is None or target_line is None:
-                raise UserError(
-                    f"{source} has {count_lines(source):,} lines and {target} has"
-                    f" {count_lines(target):,} lines: line {number:,} is the first without a"
-                    " partner; give files where line k of one belongs to line k of the other"
-                )
-            yield SentencePair(source_line, target_line)
-
-
-def _read_pairs_file(path: str, config: DataConfig) -> Iterator[SentencePair]:
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
-        suffixes.pop()
-    if suffixes[-1:] == [".tsv"]:
-        return _read_tsv(path)
-    if suffixes[-1:] == [".jsonl"]:
-        return _read_json_lines(path, config)
-    raise UserError(f"{path}: a file of pairs must end in .tsv or .jsonl, compressed or not")
-
-
-def _read_tsv(path: str) -> Iterator[SentencePair]:
-    for number, line in enumerate(read_text_lines(path), start=1):
-        source, *rest = line.split("\t")
-        if len(rest) != 1:
-            raise UserError(f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target")
-        yield SentencePair(source, rest[0])
-
-
-def _read_json_lines(path: str, config: DataConfig) -> Iterator[SentencePair]:
-    for number, line in enumerate(read_text_lines(path), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: not JSON: {error}") from None
-            yield _pair_of(row, config, f"{path}:{number}")
-
-
-def _pair_of(row: Any, config: DataConfig, where: str) -> SentencePair:
-    """Take the two sentences from a row, keyed by language code or by source and target."""
-    if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
-        row = row["translation"]
-    if not isinstance(row, Mapping):
-        raise UserError(f"{where}: not a JSON object but {type(row).__name__}")
-    languages = (config.source_language, config.target_language)
-    for source_key, target_key in (languages, ("source", "target")):
-        if source_key in row and target_key in row:
-            return SentencePair(
-                _text(row[source_key], source_key, where), _text(row[target_key], target_key, where)
-            )
-    raise UserError(
-        f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
-        f" {', '.join(map(repr, row)) or 'none'}; set data.source_language and"
-        " data.target_language"
-    )
-
-
-def _text(value: Any, key: str, where: str) -> str:
-    if value is None:
-        return ""  # how datasets store an empty cell: a blank side, which is filtered and counted
-    if not isinstance(value, str):
-        raise UserError(f"{where}: {key!r} is not text but {type(value).__name__}")
-    # JSON can spell what a UTF-8 file can't hold.
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise UserError(f"{where}: {key!r} holds a NUL or half a surrogate pair; repair the row")
-    return value
-
-
-def _read_dataset(config: DataConfig, split: str) -> Iterator[SentencePair]:
+def _read_dataset(config: DataConfig, split: str, languages: Languages) -> Iterator[SentencePair]:
     number = 0
     for columns in _load_split(config, split).iter(batch_size=_CHUNK_ROWS):
         for values in zip(*columns.values(), strict=True):
             number += 1
             row = dict(zip(columns, values, strict=True))
-            yield _pair_of(row, config, _row_name(config, split, number))
+            yield pair_of(row, languages, _row_name(config, split, number))
 
 
 def _row_name(config: DataConfig, split: str, number: int) -> str:

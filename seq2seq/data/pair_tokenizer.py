@@ -150,6 +150,10 @@ class PairTokenizer(Tokenizer):
         """Return the parts of a source that the vocabulary does not know."""
         return self._source.unknown(text)
 
+    def unknown_target_pieces(self, text: str) -> list[str]:
+        """Return the parts of a translation that the vocabulary does not know."""
+        return self._target.unknown(text)
+
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""
         return self._files

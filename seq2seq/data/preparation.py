@@ -10,30 +10,35 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     Split,
     changes_of_files,
+    control_ids,
+    control_marks,
+    control_pieces,
     describe,
     fingerprint,
     is_configured,
     read_pairs,
     sha256_of_file,
+    training_splits,
 )
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.filters import FilterCounts, filter_lengths
+from seq2seq.data.mixture import Mixture
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import new_folder, write_file
@@ -47,41 +52,6 @@ REPORT_FILE = "report.json"
 
 _CHUNK_PAIRS = 10_000
 _PAIRS_PER_MESSAGE = 1_000_000
-
-
-@dataclass(kw_only=True)
-class FilterCounts:
-    """Counts of the pairs of a split that were left out, under the first reason that applies."""
-
-    read: int = 0
-    blank_source: int = 0
-    """No token on the source side."""
-    blank_target: int = 0
-    """No token on the target side."""
-    too_long: int = 0
-    """More than ``max_tokens`` tokens on a side."""
-    length_ratio: int = 0
-    """One side more than ``max_length_ratio`` times as long as the other."""
-
-    @property
-    def kept(self) -> int:
-        """Pairs that passed every filter."""
-        return self.read - sum(self.dropped.values())
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """Pairs left out, by reason."""
-        return {
-            "blank source": self.blank_source,
-            "blank target": self.blank_target,
-            "too long": self.too_long,
-            "length ratio": self.length_ratio,
-        }
-
-    def __str__(self) -> str:
-        reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
-        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +80,7 @@ class PreparedData:
         valid: the validation pairs for the loss, without blank and over-long ones.
         valid_pairs: every validation pair, its text unchanged, to translate and score.
         valid_sets: the further validation sets, by name.
+        mixture: of several training corpora, whose pairs follow one another in `train`.
         counts: the results of the filters, by split.
         warnings: signs of unsuitable data, one line each.
     """
@@ -120,6 +91,7 @@ class PreparedData:
     valid: EncodedCorpus
     valid_pairs: list[SentencePair]
     valid_sets: dict[str, ValidSet]
+    mixture: Mixture | None
     counts: dict[str, FilterCounts]
     warnings: list[str]
 
@@ -168,27 +140,31 @@ def prepare(
     prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
+    if config.corpora:
+        prepared = replace(prepared, mixture=_mixture(config, prepared.counts))
+        report(f"data: {prepared.mixture}")
     for warning in prepared.warnings:
         report(f"warning: {warning}")
     return prepared
 
 
 def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
-    """Digest the text of both splits and every setting that shapes the result."""
+    """Digest the text of all splits and every setting that shapes the result."""
+    splits = [*training_splits(config), "valid"]
     options = asdict(config.tokenizer)
     sampling = options.pop("sampling")
     content: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        "train": fingerprint(config, "train"),
-        "valid": fingerprint(config, "valid"),
+        **{split: fingerprint(config, split) for split in splits},
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
-        "tokenizer": options
-        if tokenizer is None
-        else {
-            name: hashlib.sha256(content).hexdigest() for name, content in tokenizer.files().items()
-        },
+        "tokenizer": options,
     }
+    if tokenizer is not None:
+        sums = {name: hashlib.sha256(file) for name, file in tokenizer.files().items()}
+        content["tokenizer"] = {name: digest.hexdigest() for name, digest in sums.items()}
+    if controls := {split: marks for split in splits if any(marks := control_marks(config, split))}:
+        content["controls"] = controls
     if sampling:  # at any rate: it only makes the text be kept
         content["training text"] = True
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
@@ -212,6 +188,7 @@ def _open(folder: Path, tokenizer: Tokenizer | None) -> PreparedData | None:
                 for line in (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             ],
             valid_sets={},
+            mixture=None,
             counts={split: FilterCounts(**counts) for split, counts in content["counts"].items()},
             warnings=list(content["warnings"]),
         )
@@ -223,7 +200,8 @@ Changes: TypeAlias = list[tuple[int, int, int]]
 
 
 def _changes(config: DataConfig) -> Changes:
-    return [*changes_of_files(config, "train"), *changes_of_files(config, "valid")]
+    splits = [*training_splits(config), "valid"]
+    return [change for split in splits for change in changes_of_files(config, split)]
 
 
 def _build(
@@ -254,41 +232,56 @@ def _fill(
     folder: Path, config: DataConfig, report: Report, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
     """Write everything but the report, and return its counts and warnings."""
-    report(f"data: preparing {describe(config, 'train')}")
+    splits = training_splits(config)
+    report(f"data: preparing {', '.join(describe(config, split) for split in splits)}")
     valid_pairs = _valid_pairs(config, "valid")
     lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
     (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-    overlap, alignment = TrainTestOverlap("valid", valid_pairs), AlignmentCheck(config)
-    unknown = None if tokenizer is None else UnknownCharacters(tokenizer)
-    tokenizer = tokenizer or Tokenizer.train(
-        _training_sentences(config), config.tokenizer, lambda text: report(f"data: {text}")
+    overlap = TrainTestOverlap("valid", valid_pairs)
+    unknown = None if tokenizer is None else UnknownCharacters()
+    if tokenizer is None:
+        tokenizer = Tokenizer.train(
+            chain.from_iterable(_training_sentences(config, split) for split in splits),
+            config.tokenizer,
+            lambda text: report(f"data: {text}"),
+            control_pieces(config),
+        )
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
+    counts: dict[str, FilterCounts] = {}
+    warnings: list[str] = []
+    with ExitStack() as whole:
+        writer = whole.enter_context(_writer(folder / TRAIN_FILE, tokenizer))
+        text: BinaryIO | None = None
+        if config.tokenizer.sampling:
+            text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
+        for split in splits:
+            alignment = AlignmentCheck(config, split)
+            pairs = overlap.check(read_pairs(config, split))
+            controls = control_ids(config, split, tokenizer)
+            counts[split] = _encode(
+                pairs, tokenizer, writer, controls, config.filter, report, alignment, unknown, text
+            )
+            warnings += alignment.warnings()
+    counts["valid"] = _encode_valid(
+        config, "valid", valid_pairs, tokenizer, folder / VALID_FILE, report
     )
-    for name, content in tokenizer.files().items():
-        (folder / name).write_bytes(content)
-    train_pairs = overlap.check(read_pairs(config, "train"))
-    train_text = folder / TRAIN_TEXT_FILE if config.tokenizer.sampling else None
-    counts = {
-        "train": _encode(
-            train_pairs,
-            tokenizer,
-            folder / TRAIN_FILE,
-            config.filter,
-            report,
-            alignment.check,
-            unknown,
-            train_text,
-        ),
-        "valid": _encode_valid(config, valid_pairs, tokenizer, folder / VALID_FILE, report),
-    }
     for split, count in counts.items():
         _check_kept(split, count)
-    warnings = [*alignment.warnings(), *overlap.warnings()]
+    warnings += overlap.warnings()
     if unknown is not None:
         warnings += unknown.warnings()
     return {
         "counts": {split: asdict(count) for split, count in counts.items()},
         "warnings": warnings,
     }
+
+
+def _mixture(config: DataConfig, counts: Mapping[Split, FilterCounts]) -> Mixture:
+    names = {split: split.removeprefix("corpora.") for split in training_splits(config)}
+    return Mixture(
+        {name: counts[split].kept for split, name in names.items()},
+        {name: 1.0 if name == "train" else config.corpora[name].weight for name in names.values()},
+    )
 
 
 def _valid_pairs(config: DataConfig, split: Split) -> list[SentencePair]:
@@ -312,7 +305,7 @@ def _with_valid_sets(
         pairs = _valid_pairs(config, split)
         with TemporaryDirectory() as folder:  # once it is mapped, a file needs no name
             path = Path(folder) / VALID_FILE
-            counts[split] = _encode_valid(config, pairs, prepared.tokenizer, path, report)
+            counts[split] = _encode_valid(config, split, pairs, prepared.tokenizer, path, report)
             _check_kept(split, counts[split])
             sets[name] = ValidSet(pairs, EncodedCorpus(path), digests[split])
     return replace(prepared, valid_sets=sets, counts=counts)
@@ -325,22 +318,23 @@ def _check_kept(split: Split, count: FilterCounts) -> None:
 
 def _overlap(config: DataConfig, folder: Path, split: Split, digest: str) -> list[str]:
     """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
-    path = folder / f"{split.partition('.')[0]}_{digest[:32]}.json"
+    path = folder / f"{split}_{digest[:32]}.json"
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
             return found
     overlap = TrainTestOverlap(split, read_pairs(config, split))
-    deque(overlap.check(read_pairs(config, "train")), maxlen=0)
+    for training_split in training_splits(config):
+        deque(overlap.check(read_pairs(config, training_split)), maxlen=0)
     with suppress(UserError):  # the folder may be another user's
         write_file(path, json.dumps(overlap.warnings()).encode())
     return overlap.warnings()
 
 
-def _training_sentences(config: DataConfig) -> Iterator[str]:
-    """Yield both sides of every training pair that has text on both."""
+def _training_sentences(config: DataConfig, split: Split) -> Iterator[str]:
+    """Yield both sides of every pair of a training split that has text on both."""
     read = blank_source = blank_target = 0
-    for pair in read_pairs(config, "train"):
+    for pair in read_pairs(config, split):
         read += 1
         if not pair.source.strip():
             blank_source += 1
@@ -349,16 +343,21 @@ def _training_sentences(config: DataConfig) -> Iterator[str]:
         else:
             yield from pair
     if not read:
-        raise UserError(f"{describe(config, 'train')}: is empty; training needs pairs")
+        raise UserError(f"{describe(config, split)}: is empty; training needs pairs")
     if blank_source + blank_target == read:
         raise UserError(
-            f"{describe(config, 'train')}: no pair has text on both sides: of {read:,},"
+            f"{describe(config, split)}: no pair has text on both sides: of {read:,},"
             f" {blank_source:,} have a blank source and {blank_target:,} more a blank target"
         )
 
 
+def _writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
+    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
+
+
 def _encode_valid(
     config: DataConfig,
+    split: Split,
     pairs: Iterable[SentencePair],
     tokenizer: Tokenizer,
     path: Path,
@@ -366,69 +365,46 @@ def _encode_valid(
 ) -> FilterCounts:
     """Write the validation pairs that are not blank or over-long."""
     limits = replace(config.filter, max_length_ratio=float("inf"))
-    return _encode(pairs, tokenizer, path, limits, report)
+    controls = control_ids(config, split, tokenizer)
+    with _writer(path, tokenizer) as writer:
+        return _encode(pairs, tokenizer, writer, controls, limits, report)
 
 
 def _encode(
     pairs: Iterable[SentencePair],
     tokenizer: Tokenizer,
-    path: Path,
+    writer: EncodedCorpusWriter,
+    controls: list[int],
     limits: FilterConfig,
     report: Report,
-    check: Callable[[int, NDArray[np.int64], NDArray[np.int64]], None] | None = None,
+    alignment: AlignmentCheck | None = None,
     unknown: UnknownCharacters | None = None,
-    text_path: Path | None = None,
+    text: BinaryIO | None = None,
 ) -> FilterCounts:
-    """Tokenize, filter and write pairs, and the text of those that are kept to ``text_path``.
+    """Tokenize, check, filter and write pairs, with control symbols before each source.
 
-    ``check`` gets each chunk's offset and lengths.
+    The text of those that are kept goes to ``text``, if it is given.
     """
     counts = FilterCounts()
     stream = iter(pairs)
-    vocab_size = max(tokenizer.source_vocab_size, tokenizer.vocab_size)
-    with (
-        EncodedCorpusWriter(path, vocab_size) as writer,
-        open(text_path, "wb") if text_path else nullcontext() as text,
-    ):
-        while chunk := list(islice(stream, _CHUNK_PAIRS)):
-            sources = tokenizer.encode([pair.source for pair in chunk])
-            targets = tokenizer.encode_target([pair.target for pair in chunk])
-            if unknown is not None:
-                unknown.count([pair.source for pair in chunk], sources)
-                unknown.count([pair.target for pair in chunk], targets)
-            # (chunk,), the end symbol counted
-            source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-            target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-            if check is not None:
-                check(counts.read, source_lengths, target_lengths)
-            kept = _filter(source_lengths, target_lengths, limits, counts)
-            writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
-            if text is not None:
-                lines = (json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
-                text.writelines(lines)
-            if counts.read % _PAIRS_PER_MESSAGE == 0:
-                report(f"data: {counts.read:,} pairs encoded")
+    while chunk := list(islice(stream, _CHUNK_PAIRS)):
+        source_texts = [pair.source for pair in chunk]
+        target_texts = [pair.target for pair in chunk]
+        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
+        if unknown is not None:
+            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
+            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
+        # (chunk,), the end symbol counted, control symbols not
+        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
+        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
+        if alignment is not None:
+            alignment.check(counts.read, source_lengths, target_lengths)
+        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
+        if controls:
+            sources = [controls + source for source in sources]
+        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+        if text is not None:
+            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+        if counts.read % _PAIRS_PER_MESSAGE == 0:
+            report(f"data: {counts.read:,} pairs encoded")
     return counts
-
-
-def _filter(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
-    limits: FilterConfig,
-    counts: FilterCounts,
-) -> list[bool]:
-    """Select the pairs to keep; count each other one under the first reason that applies."""
-    longer = np.maximum(source_lengths, target_lengths)
-    shorter = np.minimum(source_lengths, target_lengths)
-    reasons: dict[str, NDArray[np.bool_]] = {
-        "blank_source": source_lengths == 1,
-        "blank_target": target_lengths == 1,
-        "too_long": longer > limits.max_tokens,
-        "length_ratio": longer > limits.max_length_ratio * shorter,
-    }
-    kept = np.ones(len(longer), dtype=bool)
-    for reason, applies in reasons.items():
-        setattr(counts, reason, getattr(counts, reason) + int((kept & applies).sum()))
-        kept &= ~applies
-    counts.read += len(longer)
-    return [bool(keep) for keep in kept]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,9 +96,16 @@ class SampledCorpus(EncodedCorpus):
                     self.tokenizer.encode_sampled(list(side), self.rate, int(seed) % (2**32 - 1))
                     for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
                 ]
+                for i in range(len(chunk)):
+                    sides[0][i] = self._controls(first + i) + sides[0][i]
                 for i, (source, target) in enumerate(zip(*sides, strict=True)):
                     if len(source) >= self.longest_source or len(target) >= self.longest_target:
                         sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
                         sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
                 yield sides[0], sides[1]
                 first += len(chunk)
+
+    def _controls(self, pair: int) -> list[int]:
+        """Return the control symbols before a source."""
+        ids = self.tokenizer.controls.values()
+        return list(takewhile(ids.__contains__, self.corpus.source(pair).tolist())) if ids else []

@@ -11,7 +11,7 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +116,10 @@ class Tokenizer:
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
     sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
+
+    Attributes:
+        controls: the ids of the further control symbols, by their pieces, such as ``>>de<<`` and
+            ``<bt>``: what may stand before a source, and no text encodes to either.
     """
 
     max_source_tokens: int | None = None
@@ -132,6 +136,11 @@ class Tokenizer:
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
         self.source_vocab_size = self.vocab_size
+        self.controls: Mapping[str, int] = {
+            processor.id_to_piece(token_id): token_id
+            for token_id in range(len(CONTROL_PIECES), self.vocab_size)
+            if processor.is_control(token_id)
+        }
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
@@ -168,6 +177,7 @@ class Tokenizer:
         sentences: Iterable[str],
         config: TokenizerConfig,
         report: Callable[[str], None] = lambda message: None,
+        controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
 
@@ -176,6 +186,7 @@ class Tokenizer:
                 ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
             report: called with a line about sentences that were left out.
+            controls: further control symbols, as in `controls`.
 
         Raises:
             UserError: if there is no text, or it does not suit the size of the vocabulary.
@@ -193,6 +204,8 @@ class Tokenizer:
         # function: SentencePiece would swallow the exception that a signal raises in it.
         reversed_sample: list[str | None] = [None, *map(_without_lone_surrogates, reversed(sample))]
         sample.clear()
+        # Without any, the model's bytes stay what they always were.
+        further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
         try:
             SentencePieceTrainer.train(
                 sentence_iterator=iter(reversed_sample.pop, None),
@@ -212,6 +225,7 @@ class Tokenizer:
                 bos_piece=CONTROL_PIECES[START_ID],
                 eos_piece=CONTROL_PIECES[END_ID],
                 minloglevel=_SILENT,
+                **further,
             )
         except RuntimeError as error:
             raise UserError(_explain(str(error), config)) from None
@@ -277,10 +291,13 @@ class Tokenizer:
         return {TOKENIZER_FILE: self.model_bytes}
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of a text that the vocabulary does not know."""
-        pieces = self._processor.encode(_without_lone_surrogates(text), out_type=str)
-        ids = self._processor.encode(_without_lone_surrogates(text), out_type=int)
+        """Return the parts of a source that the vocabulary does not know."""
+        [pieces], [ids] = (encode_with(self._processor, [text], kind) for kind in (str, int))
         return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
+
+    def unknown_target_pieces(self, text: str) -> list[str]:
+        """Return the parts of a translation that the vocabulary does not know."""
+        return self.unknown_pieces(text)
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:

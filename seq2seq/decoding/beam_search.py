@@ -18,11 +18,12 @@ from seq2seq.decoding.search import (
     Hypothesis,
     SearchBatch,
     State,
-    apply_constraints,
+    force_tokens,
     impossible_error,
     length_penalty,
     output_log_probabilities,
 )
+from seq2seq.device import send
 from seq2seq.errors import UsageError
 from seq2seq.kernels.topk import TopK, round_batch_size, topk_in_chunks
 
@@ -88,14 +89,14 @@ def beam_search(
     while True:
         logits = step(beams.live_tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         parents = beams.extend(logits, suppressed_ids, topk)  # (N,)
-        newly_done = beams.newly_done()  # (B,)
-        if newly_done.any():
-            beams.collect(newly_done)
-            remaining = beams.remaining()  # (b,)
-            if not len(remaining):
-                return beams.results
-            if len(remaining) < len(newly_done):  # b x beam rows of N
-                state.keep(remaining, parents[beams.keep(remaining, beams.live_scores.size(1))])
+        if newly_done := beams.newly_done():
+            beams.finish(newly_done)
+            remaining = beams.remaining()
+            if not remaining:
+                return beams.results()
+            if len(remaining) < len(beams.sentence_ids):  # b x beam rows of N
+                sentences, rows = beams.keep(remaining, beams.live_scores.size(1))
+                state.keep(sentences, parents[rows])
                 continue
         if config.beam_size > 1:
             state.reorder(parents)
@@ -114,10 +115,10 @@ class _Beams(SearchBatch):
     ) -> None:
         super().__init__(max_lengths, prefixes)
         self.config, self.end_id = config, end_id
-        sentences, beam, longest = len(max_lengths), config.beam_size, int(max_lengths.max())
-        penalties = [length_penalty(length + 1, config.alpha) for length in max_lengths.tolist()]
-        self.max_penalties = torch.tensor(penalties, device=max_lengths.device)  # (B,)
-        self.done = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
+        sentences, beam, longest = len(max_lengths), config.beam_size, max(self.limits)
+        penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
+        self.max_penalties = send(torch.tensor(penalties), max_lengths.device)  # (B,)
+        self.done: set[int] = set()  # ids of sentences
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)  # (B, beam)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), start_id)  # (B, beam, T)
         # The best beam_size so far by penalized score, without start symbol and </s>.
@@ -127,9 +128,10 @@ class _Beams(SearchBatch):
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], topk: TopK) -> Tensor:
         """Extend the live hypotheses by a token: logits (N, V) -> their parent rows (N,)."""
 
-        def continuations(logits: Tensor, live_scores: Tensor, *constraints: Tensor) -> Tensor:
+        def continuations(logits: Tensor, live_scores: Tensor, *forced: Tensor) -> Tensor:
             scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
-            apply_constraints(scores, *constraints, length=self.length, end_id=self.end_id)
+            for tokens in forced:
+                force_tokens(scores, tokens)
             scores += live_scores.unsqueeze(2)
             return scores.flatten(1)  # (B, beam x V)
 
@@ -139,12 +141,14 @@ class _Beams(SearchBatch):
         count = min(2 * beam if beam > 1 else 1, width * vocab_size)
         # (B, beam, V) -> (B, C), the best scores and their places in beam x V
         logits = logits.view(sentences, width, vocab_size)
-        inputs = (logits, self.live_scores, self.max_lengths, self.prefixes)
+        forced = self.forced_tokens(self.end_id)
+        inputs = (logits, self.live_scores, *([] if forced is None else [forced]))
         scores, places = topk(continuations, count, *inputs)
         parents, tokens = places // vocab_size, places % vocab_size  # (B, C)
         self.length += 1
         ended = tokens == self.end_id  # (B, C)
-        if ended.any():
+        # Merging nothing takes a GPU less time than the host loses by a look.
+        if ended.is_cuda or ended.any():
             self._finish(scores.masked_fill(~ended, -math.inf), parents)
         # (B, C) -> (B, beam), the best of those that have not ended
         self.live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(min(beam, count))
@@ -165,34 +169,48 @@ class _Beams(SearchBatch):
         tokens[:, :, : self.length - 1] = _choose(self.live_tokens, parents)[:, :, 1:]
         self.finished_tokens = _choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
 
-    def newly_done(self) -> Tensor:
-        """Return (B,), True where a sentence is done since this step."""
+    def newly_done(self) -> list[int]:
+        """Return the sentences that are done since this step; the one look of a step."""
         # A log-probability only falls, and a longer output's is divided by a larger penalty. So at
         # best a live hypothesis reaches the maximum length with the log-probability it has now.
         attainable = self.live_scores[:, 0] / self.max_penalties
         # Written as a negation, so that NaN, which is above nothing, ends a search too.
-        return ~((attainable > self.finished_scores[:, self.config.nbest - 1]) | self.done)
+        over = ~(attainable > self.finished_scores[:, self.config.nbest - 1])  # (B,)
+        return [i for i, is_over in enumerate(over.tolist()) if is_over and not self._is_done(i)]
 
-    def collect(self, newly_done: Tensor) -> None:
-        """Store the results of the newly done sentences (B,)."""
-        self.done |= newly_done
-        for i in newly_done.nonzero().squeeze(1).tolist():
-            scores = self.finished_scores[i, : self.config.nbest].tolist()
+    def finish(self, newly_done: list[int]) -> None:
+        """Keep the best outputs of sentences that are done, and the score that is left live."""
+        self.done.update(self.sentence_ids[i] for i in newly_done)
+        nbest = self.config.nbest
+        found = self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
+        self.set_aside(newly_done, *found, self.live_scores[:, 0])
+
+    def remaining(self) -> list[int]:
+        """Return the sentences to keep: those not done, filled up to a rounded batch size."""
+        count = len(self.sentence_ids)
+        live_first = sorted(range(count), key=self._is_done)
+        live = sum(not self._is_done(i) for i in range(count))
+        return sorted(live_first[: round_batch_size(live)])
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Return the outputs of all sentences.
+
+        Raises:
+            UserError: if the logits were NaN, or no output has a probability above zero.
+        """
+        results: list[list[Hypothesis]] = [[] for _ in self.done]
+        for sentence, limit, (scores, outputs, live_score) in self.all_set_aside():
             if not scores[0] > -math.inf:
                 # Where nothing has ended, NaN is in the scores of what is live.
-                raise impossible_error(scores[0] + float(self.live_scores[i, 0]))
-            max_length = int(self.max_lengths[i])
-            for score, padded in zip(scores, self.finished_tokens[i].tolist(), strict=False):
+                raise impossible_error(scores[0] + live_score)
+            for score, padded in zip(scores, outputs, strict=True):
                 if score > -math.inf:
-                    token_ids = [token for token in padded if token != NO_TOKEN]
-                    found = Hypothesis(token_ids, score, truncated=len(token_ids) >= max_length)
-                    self.results[int(self.sentence_ids[i])].append(found)
+                    ids = [token for token in padded if token != NO_TOKEN]
+                    results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
+        return results
 
-    def remaining(self) -> Tensor:
-        """Return the sentences to keep (b,): those not done, filled up to a rounded batch size."""
-        live = len(self.done) - int(self.done.sum())
-        live_first = self.done.to(torch.uint8).argsort(stable=True)
-        return live_first[: round_batch_size(live)].sort().values
+    def _is_done(self, i: int) -> bool:
+        return self.sentence_ids[i] in self.done
 
 
 def _choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seq2seq.decoding.search import (
+    NO_TOKEN,
     DecodingConfig,
     Hypothesis,
     SearchBatch,
     State,
-    apply_constraints,
+    force_tokens,
     impossible_error,
     length_penalty,
     output_log_probabilities,
 )
+from seq2seq.device import send
 from seq2seq.errors import UsageError
 
 
@@ -97,19 +100,19 @@ def sample(
     Raises:
         UserError: if the logits are NaN, or no output has a probability above zero.
     """
-    remaining = torch.arange(len(max_lengths), device=max_lengths.device)
-    state.reorder(remaining.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
+    sentences = torch.arange(len(max_lengths), device=max_lengths.device)
+    state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
     samples = _Samples(max_lengths, prefixes, config, keys, start_id)
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits, suppressed_ids, end_id)
-        done = samples.ended.all(dim=1)  # (B,)
-        if done.any():
-            samples.collect(done)
-            remaining = (~done).nonzero().squeeze(1)  # (b,)
-            if not len(remaining):
-                return samples.results
-            state.keep(remaining, samples.keep(remaining, config.nbest))
+        done: list[bool] = samples.ended.all(dim=1).tolist()  # the one look of a step
+        if any(done):
+            samples.finish([i for i, is_done in enumerate(done) if is_done])
+            remaining = [i for i, is_done in enumerate(done) if not is_done]
+            if not remaining:
+                return samples.results()
+            state.keep(*samples.keep(remaining, config.nbest))
 
 
 def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor]:
@@ -158,9 +161,9 @@ class _Samples(SearchBatch):
     ) -> None:
         super().__init__(max_lengths, prefixes)
         self.config = config
-        shape, longest = (len(max_lengths), config.nbest), int(max_lengths.max()) + 1
+        shape, longest = (len(max_lengths), config.nbest), max(self.limits) + 1
         uniform = [uniform_numbers(config.seed, key, config.nbest, longest) for key in keys]
-        self.uniform = torch.stack(uniform).to(max_lengths.device)  # (B, nbest, longest)
+        self.uniform = send(torch.stack(uniform), max_lengths.device)  # (B, nbest, longest)
         self.tokens = max_lengths.new_full((*shape, 1), start_id)  # (B, nbest, T)
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
@@ -170,8 +173,9 @@ class _Samples(SearchBatch):
         """Draw a token for each sample from logits (N, V); those of ended samples are unused."""
         logits = logits.view(*self.ended.shape, -1)  # (B, nbest, V)
         log_probabilities = output_log_probabilities(logits, suppressed_ids)
-        constraints = (self.max_lengths, self.prefixes)
-        apply_constraints(log_probabilities, *constraints, length=self.length, end_id=end_id)
+        forced = self.forced_tokens(end_id)
+        if forced is not None:
+            force_tokens(log_probabilities, forced)
         weights, tokens = sampling_weights(log_probabilities, self.config)  # (B, nbest, k)
         cumulative = weights.cumsum(dim=-1)
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)
@@ -188,18 +192,25 @@ class _Samples(SearchBatch):
         # With NaN no `</s>` is drawn: end at the maximum length all the same.
         self.ended |= (self.length > self.max_lengths).unsqueeze(1)
 
-    def collect(self, done: Tensor) -> None:
-        """Store the results of the sentences that are done (B,)."""
-        for i in done.nonzero().squeeze(1).tolist():
-            max_length = int(self.max_lengths[i])
-            for tokens, score, length in zip(
-                self.tokens[i].tolist(),
-                self.scores[i].tolist(),
-                self.lengths[i].tolist(),
-                strict=True,
-            ):
+    def finish(self, done: list[int]) -> None:
+        """Keep the samples of sentences that are done."""
+        missing = self.uniform.size(2) + 1 - self.tokens.size(2)
+        tokens = F.pad(self.tokens, (0, missing), value=NO_TOKEN)
+        self.set_aside(done, tokens, self.scores, self.lengths)
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Return the samples of all sentences.
+
+        Raises:
+            UserError: if the logits were NaN, or a sample has the probability zero.
+        """
+        results: dict[int, list[Hypothesis]] = {}
+        for sentence, limit, samples in self.all_set_aside():
+            results[sentence] = []
+            for tokens, score, length in zip(*samples, strict=True):
                 if not score > -math.inf:
                     raise impossible_error(score)
                 penalized = score / length_penalty(length, self.config.alpha)
-                found = Hypothesis(tokens[1:length], penalized, truncated=length > max_length)
-                self.results[int(self.sentence_ids[i])].append(found)
+                found = Hypothesis(tokens[1:length], penalized, truncated=length > limit)
+                results[sentence].append(found)
+        return [results[sentence] for sentence in sorted(results)]

@@ -12,6 +12,7 @@ from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.ensemble import mean_log_probabilities
 from seq2seq.decoding.search import impossible_error, output_log_probabilities
+from seq2seq.device import send
 from seq2seq.model import Transformer
 
 
@@ -59,16 +60,17 @@ def score_targets(
         UserError: if a model predicts NaN, or a translation has the probability zero.
     """
     device = next(models[0].parameters()).device
-    source = pad([np.array(ids) for ids in sources]).to(device)  # (B, S)
-    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets]).to(device)  # (B, T)
-    target_output = pad([np.array(ids) for ids in targets]).to(device)  # (B, T)
+    source = send(pad([np.array(ids) for ids in sources]), device)  # (B, S)
+    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets])  # (B, T)
+    target_output = pad([np.array(ids) for ids in targets]).flatten()  # (B * T,)
+    # Selected on the host, since a GPU would have to be asked for their number.
+    rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
+    target_ids = send(target_output[rows], device)  # (tokens,)
+    inputs = (source, send(target_input, device), send(rows, device), target_ids)
     tokens = mean_log_probabilities(
-        [
-            _token_log_probabilities(model, source, target_input, target_output, chunk_elements)
-            for model in models
-        ]
+        [_token_log_probabilities(model, *inputs, chunk_elements) for model in models]
     )
-    of_sentences = torch.split(tokens, [len(ids) for ids in targets])
+    of_sentences = torch.split(tokens.cpu(), [len(ids) for ids in targets])
     scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
     for score in scores:
         if not math.isfinite(score.log_probability):
@@ -80,13 +82,13 @@ def _token_log_probabilities(
     model: Transformer,
     source: Tensor,
     target_input: Tensor,
-    target_output: Tensor,
+    target_rows: Tensor,
+    target_ids: Tensor,
     chunk_elements: int,
 ) -> Tensor:
     """Compute the log-probability of each target token, padding left out: (tokens,), float64."""
     states = model.decoder_states(source, target_input)  # (B, T, D)
-    counted = target_output != PADDING_ID
-    states, target_ids = states[counted], target_output[counted]  # (tokens, D), (tokens,)
+    states = states.flatten(0, 1).index_select(0, target_rows)  # (tokens, D)
     rows = max(1, chunk_elements // model.vocab_size)
     gathered = []
     for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):

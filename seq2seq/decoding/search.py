@@ -5,13 +5,15 @@ sentence next to each other; V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from seq2seq.device import send
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 
@@ -75,27 +77,72 @@ State = TypeVar("State", bound=SearchState)
 class SearchBatch:
     """The sentences of a batch that are not done yet.
 
-    Every attribute that is a tensor, in subclasses too, has one row per sentence.
+    Every attribute that is a tensor, in subclasses too, has one row per sentence. What the host
+    needs to know of them is in lists, because each look at a tensor waits for a GPU.
     """
 
     def __init__(self, max_lengths: Tensor, prefixes: Sequence[Sequence[int]]) -> None:
         self.length = 0  # tokens of each live hypothesis, the start symbol not counted
         self.max_lengths = max_lengths  # (B,)
         self.prefixes = pad_prefixes(prefixes, max_lengths)  # (B, longest)
-        self.sentence_ids = torch.arange(len(max_lengths), device=max_lengths.device)  # (B,)
-        self.results: list[list[Hypothesis]] = [[] for _ in max_lengths]  # by sentence id
+        self.limits: list[int] = max_lengths.tolist()
+        self.sentence_ids = list(range(len(max_lengths)))
+        self.aside: list[tuple[list[int], list[int], list[Tensor]]] = []
 
-    def keep(self, sentences: Tensor, beam: int) -> Tensor:
+    def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """Keep only these sentences, each with `beam` rows.
 
         Returns:
-            The indices of their rows among the previous N.
+            The sentences (b,), and the indices of their rows among the previous N.
         """
+        self.limits = [self.limits[i] for i in sentences]
+        self.sentence_ids = [self.sentence_ids[i] for i in sentences]
+        kept = self.indices(sentences)
         for name, value in list(vars(self).items()):
             if isinstance(value, Tensor):
-                setattr(self, name, value[sentences])
-        first_rows = sentences.unsqueeze(1) * beam  # (b, 1)
-        return (first_rows + torch.arange(beam, device=sentences.device)).flatten()
+                setattr(self, name, value[kept])
+        first_rows = kept.unsqueeze(1) * beam  # (b, 1)
+        return kept, (first_rows + torch.arange(beam, device=kept.device)).flatten()
+
+    def set_aside(self, sentences: Sequence[int], *found: Tensor) -> None:
+        """Keep the rows of what these sentences have found, (B, ...), on their device."""
+        rows = self.indices(sentences)
+        ids, limits = (
+            [values[i] for i in sentences] for values in (self.sentence_ids, self.limits)
+        )
+        self.aside.append((ids, limits, [tensor[rows] for tensor in found]))
+
+    def all_set_aside(self) -> Iterator[tuple[int, int, Any]]:
+        """Copy what was set aside to the host, all at once.
+
+        Yields:
+            The id of each sentence, its maximum length, and its rows as lists.
+        """
+        ids, limits, found = zip(*self.aside, strict=True)
+        rows = zip(
+            *(torch.cat(of_all).tolist() for of_all in zip(*found, strict=True)), strict=True
+        )
+        yield from zip(chain(*ids), chain(*limits), rows, strict=True)
+
+    def indices(self, sentences: Sequence[int]) -> Tensor:
+        """Copy indices of sentences to the device of the search."""
+        return send(torch.tensor(sentences), self.max_lengths.device)
+
+    def forced_tokens(self, end_id: int) -> Tensor | None:
+        """Return the only token that may follow in each sentence.
+
+        Within its prefix an output continues with the next token of the prefix; at its maximum
+        length it ends.
+
+        Returns:
+            (B,), NO_TOKEN where any token may follow; None if that is so everywhere.
+        """
+        in_prefix = self.length < self.prefixes.size(1)
+        if not in_prefix and self.length < min(self.limits):
+            return None
+        free = torch.full_like(self.max_lengths, NO_TOKEN)
+        forced = self.prefixes[:, self.length] if in_prefix else free
+        return forced.masked_fill(self.length >= self.max_lengths, end_id)
 
 
 def length_penalty(length: float, alpha: float) -> float:
@@ -106,10 +153,10 @@ def length_penalty(length: float, alpha: float) -> float:
 def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tensor:
     """Pad the prefixes of B sentences, or an empty list, with NO_TOKEN to (B, longest)."""
     longest = max(map(len, prefixes), default=0)
-    padded = max_lengths.new_full((len(max_lengths), longest), NO_TOKEN)
+    padded = torch.full((len(max_lengths), longest), NO_TOKEN)
     for row, prefix in zip(padded, prefixes, strict=False):
-        row[: len(prefix)] = row.new_tensor(prefix)
-    return padded
+        row[: len(prefix)] = torch.tensor(prefix)
+    return send(padded, max_lengths.device)
 
 
 def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ()) -> Tensor:
@@ -121,32 +168,16 @@ def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ())
     return log_probabilities
 
 
-def apply_constraints(
-    log_probabilities: Tensor, max_lengths: Tensor, prefixes: Tensor, *, length: int, end_id: int
-) -> None:
+def force_tokens(log_probabilities: Tensor, forced: Tensor) -> None:
     """Set the log-probability of each token that may not follow to -inf, in place.
-
-    Within its prefix an output continues with the next token of the prefix; at its maximum length
-    it ends.
 
     Args:
         log_probabilities: (B, beam, V).
-        max_lengths: (B,).
-        prefixes: (B, longest), padded with NO_TOKEN.
-        length: tokens of each output so far, the start symbol not counted.
-        end_id: the token that ends an output.
+        forced: (B,), the only token that may follow, or NO_TOKEN.
     """
-    full = length >= max_lengths  # (B,)
-    in_prefix = length < prefixes.size(1)
-    if not in_prefix and not full.any():
-        return
-    forced = prefixes[:, length] if in_prefix else torch.full_like(max_lengths, NO_TOKEN)
-    forced = forced.masked_fill(full, end_id)  # (B,)
-    sentences = (forced != NO_TOKEN).nonzero().squeeze(1)  # (b,)
-    tokens = forced[sentences]  # (b,)
-    kept = log_probabilities[sentences, :, tokens]  # (b, beam)
-    log_probabilities[sentences] = -math.inf
-    log_probabilities[sentences, :, tokens] = kept
+    tokens = torch.arange(log_probabilities.size(2), device=forced.device)
+    forbidden = (tokens != forced.unsqueeze(1)) & (forced != NO_TOKEN).unsqueeze(1)  # (B, V)
+    log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
 
 
 def impossible_error(score: float) -> UserError:

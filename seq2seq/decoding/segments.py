@@ -14,7 +14,7 @@ class Segment:
     """One input of the model."""
 
     source_ids: list[int]
-    """Token ids, ending with `</s>`."""
+    """Token ids, beginning with the control symbols and ending with `</s>`."""
     max_length: int
     """The maximum length of its translation in tokens, `</s>` not counted."""
     separator: str = ""
@@ -41,6 +41,7 @@ def make_segments(
     by_sentence: bool = False,
     language: str = "",
     first_line: int = 1,
+    controls: Sequence[int] = (),
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
@@ -48,12 +49,13 @@ def make_segments(
         lines: sources.
         prefixes: the forced beginning of each line's translation, "" for none.
         tokenizer: the model's tokenizer.
-        max_tokens: the most tokens of a segment, `</s>` not counted.
+        max_tokens: the most tokens of a segment, `</s>` and control symbols not counted.
         max_output: the maximum length of a translation, given the number of source tokens.
         by_sentence: make a segment of each sentence, rather than only split lines that are too
             long.
         language: the code of the lines' language, for `split_sentences`.
         first_line: the number of the first line, for messages.
+        controls: ids of control symbols to stand before each segment that is not blank.
 
     Returns:
         The segments of each line.
@@ -79,7 +81,7 @@ def make_segments(
         for text, token_ids in texts:
             is_first = not segments
             segment = Segment(
-                source_ids=[*token_ids[:max_tokens], END_ID],
+                source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
                 max_length=max_output(min(len(token_ids), max_tokens)),
                 separator=_white_space_after(text),
                 truncated=len(token_ids) > max_tokens,

@@ -15,6 +15,7 @@ import torch
 
 from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
+from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig, beam_search
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
@@ -24,7 +25,7 @@ from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UsageError, UserError
 from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.kernels.threads import parallel_map, process_lock
@@ -58,13 +59,17 @@ class TranslationOptions:
     precision: str = "fp32"
     """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
     where it is faster, else `fp32`."""
-    batch_tokens: int = 2048
-    """Most source tokens per batch, padding counted."""
+    batch_tokens: int | None = None
+    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None
     """Batches translated in parallel, each by one thread; the number changes no output. By default
     one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    to: str | None = None
+    """Code of the target language, for a model that translates into several."""
+    tag: str | None = None
+    """A piece that the model knows, such as `<bt>`, to stand before each source."""
     sentences: bool = False
     """Translate the sentences of a line one by one, and join them as they stood."""
     source_language: str | None = None
@@ -109,8 +114,9 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
-        UserError: if the device or the precision is not available here, or the models of an
-            ensemble differ in their tokenizers or languages.
+        UserError: if the device or the precision is not available here, the models of an ensemble
+            differ in their tokenizers or languages, or they don't know the target language or the
+            tag.
     """
 
     def __init__(
@@ -133,9 +139,9 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
-        self.workers = options.workers or (
-            torch.get_num_threads() if self.device.type == "cpu" else 1
-        )
+        on_cpu = self.device.type == "cpu"
+        self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
+        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         self.engine: CTranslate2Engine | None = None
         if uses_ctranslate2:
             if len(together) > 1:
@@ -148,10 +154,12 @@ class Translator:
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
+        self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
-        # In tokens, `</s>` not counted.
+        # In tokens, `</s>` and control symbols not counted.
+        added = 1 + len(self.controls)
         longest = self.tokenizer.max_source_tokens or options.max_source_tokens
-        self._longest_source = min(longest, options.max_source_tokens) - 1
+        self._longest_source = max(1, min(longest, options.max_source_tokens) - added)
         self._longest_target = self._longest_source + options.search.max_extra_tokens
         for model in self.models:
             if uses_ctranslate2:
@@ -159,8 +167,8 @@ class Translator:
                 self._longest_target = min(self._longest_target, MAX_POSITIONS - 1)
             if model.config.positions is Positions.learned:
                 # The table bounds the source with its `</s>` and the target with its start symbol.
-                positions = max(2, model.config.max_learned_positions)
-                self._longest_source = min(self._longest_source, positions - 1)
+                positions = max(1 + added, model.config.max_learned_positions)
+                self._longest_source = min(self._longest_source, positions - added)
                 self._longest_target = min(self._longest_target, positions - 1)
 
     @classmethod
@@ -225,6 +233,7 @@ class Translator:
             by_sentence=self.options.sentences,
             language=self.source_language,
             first_line=first_line,
+            controls=self.controls,
         )
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
@@ -240,9 +249,11 @@ class Translator:
         lines: Iterable[str],
         prefixes: Iterable[str] | None = None,
         *,
-        chunk_lines: int = 1024,
+        chunk_lines: int | None = None,
     ) -> Iterator[Translation]:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
+
+        By default 1,024 lines, and 8,192 on a GPU.
 
         Raises:
             TypeError: if lines or prefixes is a single string.
@@ -250,6 +261,8 @@ class Translator:
             UserError: if there is not one prefix per line, or one is too long.
         """
         _check_lists(lines=lines, prefixes=prefixes)
+        if chunk_lines is None:
+            chunk_lines = 1024 if self.device.type == "cpu" else 8192
         if chunk_lines < 1:
             raise ValueError(f"chunk_lines={chunk_lines}: must be at least 1")
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
@@ -279,6 +292,7 @@ class Translator:
         source_ids = _check_lengths(
             self.tokenizer.encode(list(sources)), "source", self._longest_source
         )
+        source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
         target_ids = _check_lengths(
             self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
         )
@@ -311,6 +325,7 @@ class Translator:
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
+            source_ids = [*self.controls, *source_ids]
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
         if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
             raise nan_error()
@@ -330,9 +345,7 @@ class Translator:
         batches: list[list[int]] = []
         for i in order:
             # A batch is as wide as its first item.
-            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > (
-                self.options.batch_tokens
-            ):
+            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > self.batch_tokens:
                 batches.append([])
             batches[-1].append(i)
         if len(batches) < self.workers:  # a few items: some of each length for every worker
@@ -359,8 +372,8 @@ class Translator:
             found = self.engine.search(segments, search)
             return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
         sources = [segment.source_ids for segment in segments]
-        max_lengths = torch.tensor([s.max_length for s in segments], device=self.device)  # (B,)
-        source = pad([np.array(ids) for ids in sources]).to(self.device)  # (B, S)
+        max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
+        source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
         step, state = self.decoder.step, self.decoder.begin(source)
         rules: dict[str, Any] = {
             "start_id": START_ID,

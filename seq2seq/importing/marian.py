@@ -129,8 +129,7 @@ def _arrange(
     # Marian has no piece before the first one, and a row that it lacks must not be chosen.
     own_start = target.rows[START_ID] in target.rows[START_ID + 1 :] + target.rows[:START_ID]
     if own_start or (bias is not None and bias.any()):
-        values = torch.zeros(len(target.rows)) if bias is None else bias.float()[0]
-        values = _rows(values, target.rows) if bias is not None else values
+        values = torch.zeros(len(target.rows)) if bias is None else _rows(bias[0], target.rows)
         values[[PADDING_ID, START_ID]] = NEVER
         parameters["output_bias"] = values
         choices["output_bias"] = True

@@ -65,7 +65,10 @@ def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
         UserError: if the file is missing or damaged, holds other names or shapes than those of the
             configuration, or a value that is not finite.
     """
-    required, optional = expected_shapes(config)
+    try:
+        required, optional = expected_shapes(config)
+    except UserError as error:  # sizes that no matrix can have
+        raise UserError(f"{path.with_name('config.json')}: {error}") from None
     shapes = {**required, **optional}
     elements = [torch.Size(shape).numel() for shape in shapes.values()]
     limit = 4 * (sum(elements) + _MAX_COPIES * max(elements)) + _BYTES_PER_ENTRY * len(shapes)

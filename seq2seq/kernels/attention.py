@@ -7,6 +7,7 @@ two products and a softmax (27 ms instead of 8 for 4,096 x 512).
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.kernels.joined import Parts
 from seq2seq.model.transformer import MultiHeadAttention, attention
 
 
@@ -30,11 +31,18 @@ class FusedAttention(MultiHeadAttention):
         self.w_q, self.w_k, self.w_v, self.w_o = plain.w_q, plain.w_k, plain.w_v, plain.w_o
         self.dropout = plain.dropout
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """See `MultiHeadAttention.forward`."""
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | Parts) -> Tensor:
+        """See `MultiHeadAttention.forward`; `Parts` are of several batches at once."""
+        output: Tensor
+        if isinstance(mask, Parts):
+            assert isinstance(self.dropout, nn.Dropout)
+            rate = self.dropout.p if self.dropout.training else 0.0
+            projected = self.w_q(x), self.w_k(memory), self.w_v(memory)
+            output = self.w_o(mask.attend(*projected, self.num_heads, rate))
+            return output
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
         heads = fused_attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        output: Tensor = self.w_o(self.concatenate_heads(heads))
+        output = self.w_o(self.concatenate_heads(heads))
         return output

@@ -5,6 +5,8 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
+from seq2seq.kernels.compiled import LossAndGradient
+
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
 # on a GPU, for large products.
 _CHUNK_ELEMENTS = 8 * 2**20
@@ -18,6 +20,8 @@ def projected_loss(
     *,
     smoothing: float,
     padding_id: int,
+    rows: Tensor | None = None,
+    of_chunk: LossAndGradient | None = None,
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -33,6 +37,8 @@ def projected_loss(
         target_output: (B, T).
         smoothing: eps in the paper.
         padding_id: the target id to ignore.
+        rows: the indices into B * T that are not padding, if known; a GPU is waited for otherwise.
+        of_chunk: `kernels.compiled.loss_and_gradient`, compiled; not used with a bias.
         bias: (V,), added to the logits.
         chunk_elements: elements of the logits in memory at a time.
 
@@ -41,13 +47,20 @@ def projected_loss(
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
-    rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
+    if rows is None:
+        rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
     kept = states.flatten(0, -2).index_select(0, rows)  # (tokens, D)
     targets = target_output.flatten().index_select(0, rows)  # (tokens,)
     if torch.is_autocast_enabled(states.device.type):
         kept = kept.to(torch.get_autocast_dtype(states.device.type))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        kept, weight, bias, targets, smoothing, max(1, chunk_elements // weight.size(0))
+        kept,
+        weight,
+        bias,
+        targets,
+        smoothing,
+        max(1, chunk_elements // weight.size(0)),
+        of_chunk if bias is None else None,
     )
     return loss
 
@@ -64,6 +77,7 @@ class _ProjectedLoss(Function):
         targets: Tensor,
         smoothing: float,
         chunk_rows: int,
+        of_chunk: LossAndGradient | None,
     ) -> tuple[Tensor, Tensor]:
         other = smoothing / (weight.size(0) - 1)  # of each token but the reference
         exact = torch.promote_types(states.dtype, torch.float32)
@@ -77,6 +91,13 @@ class _ProjectedLoss(Function):
         for first in range(0, len(states), chunk_rows):
             rows = slice(first, first + chunk_rows)
             logits = F.linear(states[rows], low, low_bias)
+            if of_chunk is not None:
+                losses = of_chunk(logits, targets[rows].unsqueeze(1), smoothing)
+                smoothed += losses[0]
+                cross_entropy += losses[1]
+                states_gradient[rows] = losses[2] @ low
+                weight_gradient += losses[2].t() @ states[rows]
+                continue
             log_probabilities = logits.log_softmax(dim=-1, dtype=exact)
             target = targets[rows].unsqueeze(1)
             gold = log_probabilities.gather(1, target)
@@ -101,15 +122,11 @@ class _ProjectedLoss(Function):
         return smoothed, cross_entropy
 
     @staticmethod
-    def backward(
-        ctx: FunctionCtx, scale: Tensor, _: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: FunctionCtx, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias = ctx.saved_tensors  # type: ignore[attr-defined]
         return (
             states * scale,
             weight * scale,
             None if bias is None else bias * scale,
-            None,
-            None,
-            None,
+            *([None] * 4),
         )

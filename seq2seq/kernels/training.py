@@ -24,9 +24,17 @@ class TrainingKernels:
     """Residual sums in autocast's precision."""
     loss: bool = True
     """Projection, loss and gradient in chunks."""
+    joined: bool = True
+    """Several micro-batches in one forward pass, on a GPU."""
+    compiled: bool = False
+    """The loss of a chunk compiled, on a GPU where PyTorch has its compiler."""
+
+    def join_on(self, device: torch.device) -> bool:
+        """Return whether micro-batches are joined, which needs the fast attention and loss."""
+        return self.joined and self.attention and self.loss and device.type == "cuda"
 
 
-PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False)
+PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
 
 
 def use_training_kernels(

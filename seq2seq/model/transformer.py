@@ -150,7 +150,8 @@ class PositionalEncoding(nn.Module):
         """Return the encodings (T, D) of the consecutive positions of x (B, T, D)."""
         end = first_position + x.size(1)
         if len(self.table) < end or self.table.device != x.device or self.table.dtype != x.dtype:
-            self.table = self.compute(max(256, 2 * end), x.size(2)).to(x)
+            with torch.inference_mode(False):  # the table of a validation serves training as well
+                self.table = self.compute(max(256, 2 * end), x.size(2)).to(x)
         return self.table[first_position:end]
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import SentencePair
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, percentiles, resample, words
 from seq2seq.evaluation.scores import bleu
 

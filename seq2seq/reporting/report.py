@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.corpus import control_marks, read_pairs, training_splits
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import TranslationOptions, Translator
@@ -126,7 +127,9 @@ def make_report(
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
     config, records = read_config(run), list(read_metrics(path))
-    translator = Translator.load(run, TranslationOptions(device=device, search=config.search))
+    language, _ = control_marks(config.data, "valid")
+    options = TranslationOptions(device=device, search=config.search, to=language)
+    translator = Translator.load(run, options)
     sets = [report_set(translator, one, config) for one in tests or [validation_set(config)]]
     validations = [record for record in records if "valid/bleu" in record]
     names = list(dict.fromkeys(name for record in records for name in record if name != "step"))
@@ -167,7 +170,9 @@ def report_set(translator: Translator, text: TextSet, config: Config) -> SetRepo
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     buckets = by_length(lengths, outputs, text.references)
     try:
-        train = read_pairs(config.data, "train")
+        train = chain.from_iterable(
+            read_pairs(config.data, split) for split in training_splits(config.data)
+        )
         counts, read = training_frequencies([*outputs, *text.references], train)
         buckets += by_rarest_word(counts, outputs, text.references)
         buckets += by_word_frequency(counts, outputs, text.references)

@@ -141,7 +141,9 @@ class Service:
         if target is None:
             (translation,) = await self.translate(model, [source], 0)
             target = translation.text
-        sizes = [len(ids) + 1 for ids in model.translator.tokenizer.encode([source, target])]
+        tokenizer = model.translator.tokenizer
+        encoded = tokenizer.encode([source]) + tokenizer.encode_target([target])
+        sizes = [len(ids) + 1 for ids in encoded]
         if max(sizes) > MAX_ATTENTION_TOKENS:
             raise RequestError(
                 400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"

@@ -206,8 +206,8 @@ def find_model(run: Path) -> Path:
         if any((present_name(folder) / _WEIGHTS).is_file() for _ in range(_MAX_READS)):
             return folder
     raise UserError(
-        f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); models of other"
-        " programs can't be read"
+        f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); seq2seq import"
+        " reads those of Marian"
     )
 
 

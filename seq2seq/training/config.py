@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from seq2seq.data.batching import Batching, BatchStatistics
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.mixture import Mixture
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 
@@ -80,7 +81,14 @@ class TrainingConfig:
         """Return the BLEU that selects the best model, of a validation's metrics."""
         return metrics["valid/bleu" if self.select == "valid" else f"valid/{self.select}/bleu"]
 
-    def batching(self, corpus: EncodedCorpus, *, seed: int, devices: int = 1) -> Batching:
+    def batching(
+        self,
+        corpus: EncodedCorpus,
+        *,
+        seed: int,
+        devices: int = 1,
+        mixture: Mixture | None = None,
+    ) -> Batching:
         """Divide a corpus into micro-batches.
 
         Raises:
@@ -93,6 +101,7 @@ class TrainingConfig:
             target_tokens=math.ceil(self.target_tokens / micro_batches),
             seed=seed,
             count_longer_side=self.count_longer_side,
+            mixture=mixture,
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 import torch
 from torch import distributed, nn
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,6 +27,9 @@ T = TypeVar("T")
 # Long enough for the main process to prepare the data or to validate. Whether a process still runs
 # is found out by the heartbeats, not by this limit.
 _COLLECTIVE_TIMEOUT = timedelta(days=1)
+# Of the exchange of gradients between GPUs, during which a process sends heartbeats even if the GPU
+# is stuck. The main process never validates or saves meanwhile.
+_GRADIENTS_TIMEOUT = timedelta(minutes=10)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
 
@@ -39,11 +42,13 @@ class World:
         rank: number of this process, from 0.
         size: number of all processes.
         local_rank: number of this process among those of its machine.
+        restarts: how often torchrun has started all processes again (--max-restarts).
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    restarts: int = 0
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -51,7 +56,9 @@ class World:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
             return cls()
-        return cls(*(int(os.environ[name]) for name in names))
+        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        rank, size, local_rank = (int(os.environ[name]) for name in names)
+        return cls(rank, size, local_rank, restarts)
 
     @property
     def is_main(self) -> bool:
@@ -92,7 +99,13 @@ class World:
             backend = "cpu:gloo,cuda:nccl"
             # Before anything else, or every process would take memory on the first GPU.
             torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
-        distributed.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT)
+        distributed.init_process_group(
+            backend,
+            store=self._connect(),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=_COLLECTIVE_TIMEOUT,
+        )
         try:
             yield
         except UserError as error:
@@ -102,7 +115,7 @@ class World:
 
     def _report_once(self, error: UserError) -> NoReturn:
         """Let the main process alone report an error that all processes raise."""
-        store = _connect()
+        store = self._connect()
         if self.is_main:
             store.set(_MAIN_FAILED, "")
             raise error
@@ -162,7 +175,9 @@ class World:
         # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
         # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
         # other group, of `gather` and `on_main`, is freed, threads and all, in `process_group`.
-        gradients = distributed.new_group(timeout=_COLLECTIVE_TIMEOUT)
+        on_gpu = next(module.parameters()).is_cuda
+        timeout = _GRADIENTS_TIMEOUT if on_gpu else _COLLECTIVE_TIMEOUT
+        gradients = distributed.new_group(timeout=timeout)
         return DistributedDataParallel(
             module, process_group=gradients, gradient_as_bucket_view=True
         )
@@ -179,7 +194,26 @@ class World:
         """Make a context that ends the training if a process sends no heartbeat in time."""
         if self.size == 1:
             return nullcontext()
-        return Heartbeat(_connect(), self.rank, self.size, timeout, suspicious)
+        return Heartbeat(self._connect(), self.rank, self.size, timeout, suspicious)
+
+    def keep(self, name: str, make: Callable[[], str]) -> str:
+        """Return what `make` returned before torchrun started the processes again, if it did.
+
+        For the main process.
+        """
+        if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+            return make()
+        store, key = _rendezvous(), f"seq2seq/{name}"
+        if not store.check([key]):
+            store.set(key, make())
+        return store.get(key).decode()
+
+    def _connect(self) -> Store:
+        """Open another connection to the rendezvous store, since the group's may be busy.
+
+        The store outlives a restart, so the keys of each start have a prefix of their own.
+        """
+        return PrefixStore(f"seq2seq/start_{self.restarts}", _rendezvous())
 
 
 def _exit_after_main() -> NoReturn:
@@ -188,7 +222,7 @@ def _exit_after_main() -> NoReturn:
     raise SystemExit(1)
 
 
-def _connect() -> Store:
-    """Open another connection to the rendezvous store, since the group's may be busy."""
+def _rendezvous() -> Store:
+    """Connect to torchrun's store."""
     store: Store = next(rendezvous("env://"))[0]
     return store

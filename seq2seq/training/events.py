@@ -34,7 +34,7 @@ class EventFile:
         self._event, self._summary = Event, Summary
         folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files in the order of their names.
-        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        name = f"{time.time():.9f}.{socket.gethostname()}.{os.getpid()}"
         path = folder / f"events.out.tfevents.{name}.{secrets.token_hex(4)}"
         self._records = RecordWriter(path.open("xb"))
         self._write(file_version="brain.Event:2")

@@ -1,7 +1,8 @@
-"""The number of slices in which a micro-batch is computed, so that it fits into memory.
+"""How many micro-batches, or which part of one, are computed at once, to fit into memory.
 
-A step consists of the same micro-batches on any device, whose gradients are summed. Where a
-whole micro-batch does not fit into memory, its sentences run in slices, one after the other.
+A step consists of the same micro-batches on any device, whose gradients are summed. A GPU with much
+memory computes several at once. Where a whole micro-batch does not fit, its sentences run in
+slices, one after the other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,39 @@ def split(micro_batch: Indices, slices: int) -> list[Indices]:
     return [pairs for pairs in np.array_split(micro_batch, slices) if len(pairs)]
 
 
+def find_joined(
+    attempt: Callable[[Sequence[Indices]], None],
+    micro_batches: Sequence[Indices],
+    corpus: EncodedCorpus,
+    most: int,
+) -> int:
+    """Find how many micro-batches fit into memory at once: `most`, half of them, and so on.
+
+    Args:
+        attempt: computes micro-batches together; raises OutOfMemoryError if they don't fit.
+        micro_batches: all micro-batches of an epoch.
+        corpus: the lengths of the pairs.
+        most: micro-batches of a step in this process.
+
+    Returns:
+        1 if no two fit; whether one does is not tried.
+    """
+    largest_first = sorted(micro_batches, key=lambda pairs: -_padded_tokens(pairs, corpus))
+    joined = most
+    while joined > 1:
+        try:
+            attempt(largest_first[:joined])
+            return joined
+        except OutOfMemoryError:
+            joined = -(-joined // 2)
+    return 1
+
+
+def _padded_tokens(pairs: Indices, corpus: EncodedCorpus) -> int:
+    source, target = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
+    return len(pairs) * int(source.max() + target.max())
+
+
 def find_slices(
     attempt: Callable[[Indices], None], micro_batches: Sequence[Indices], corpus: EncodedCorpus
 ) -> int:
@@ -35,16 +69,11 @@ def find_slices(
     Raises:
         OutOfMemoryError: if a single pair does not fit.
     """
-    source, target = corpus.source_lengths, corpus.target_lengths
-
-    def padded_tokens(pairs: Indices) -> int:
-        return len(pairs) * int(source[pairs].max() + target[pairs].max())
-
     slices = 1
     while True:
         largest = max(
             (pairs for micro_batch in micro_batches for pairs in split(micro_batch, slices)),
-            key=padded_tokens,
+            key=lambda pairs: _padded_tokens(pairs, corpus),
         )
         try:
             attempt(largest)
@@ -53,9 +82,9 @@ def find_slices(
             if len(largest) == 1:
                 pair = largest[0]
                 raise OutOfMemoryError(
-                    f"out of memory with a single pair of {source[pair]} source and"
-                    f" {target[pair]} target tokens: lower data.filter.max_tokens or take a"
-                    " smaller model"
+                    f"out of memory with a single pair of {corpus.source_lengths[pair]} source and"
+                    f" {corpus.target_lengths[pair]} target tokens: lower data.filter.max_tokens"
+                    " or take a smaller model"
                 ) from error
         slices *= 2
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
@@ -14,13 +15,20 @@ from torch.nn.utils import get_total_norm
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import autocast, oom_as_user_error
 from seq2seq.errors import UserError
-from seq2seq.kernels.loss import projected_loss
+from seq2seq.kernels.compiled import can_compile, compiled_loss
+from seq2seq.kernels.joined import JoinedBatch, join
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
+from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import Loss, label_smoothed_loss, target_entropy
-from seq2seq.training.memory_probe import find_slices, preserve_state, split
+from seq2seq.training.loss import Loss, target_entropy
+from seq2seq.training.memory_probe import (
+    find_joined,
+    find_slices,
+    preserve_state,
+    split,
+)
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
@@ -34,36 +42,6 @@ SaveValidation = Callable[[bool], None]
 
 class DivergenceError(UserError):
     """A loss or a gradient is not finite; the weights are those of the step before."""
-
-
-class BatchLoss(nn.Module):
-    """The loss of a batch as a module, as DistributedDataParallel needs it."""
-
-    def __init__(self, model: Transformer, smoothing: float, *, in_chunks: bool) -> None:
-        super().__init__()
-        self.model = model
-        self.smoothing = smoothing
-        self.in_chunks = in_chunks
-
-    def forward(self, batch: Batch) -> Loss:
-        """Compute the sums over the batch's target tokens."""
-        states = self.model.decoder_states(batch.source, batch.target_input)
-        if self.in_chunks:
-            smoothed, cross_entropy = projected_loss(
-                states,
-                self.model.output_matrix,
-                batch.target_output,
-                smoothing=self.smoothing,
-                padding_id=self.model.padding_id,
-                bias=self.model.output_bias,
-            )
-            return Loss(smoothed, cross_entropy)
-        return label_smoothed_loss(
-            self.model.project(states),
-            batch.target_output,
-            smoothing=self.smoothing,
-            padding_id=self.model.padding_id,
-        )
 
 
 class Trainer:
@@ -104,10 +82,16 @@ class Trainer:
         self.seed = seed
         self.world = world or World()
         self.clock = clock
-        self.loss = BatchLoss(model, config.label_smoothing, in_chunks=kernels.loss)
+        of_chunk = compiled_loss() if kernels.compiled and can_compile(device) else None
+        self.loss = BatchLoss(
+            model, config.label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk
+        )
         self.ddp_loss = self.world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.micro_batches = config.micro_batches_on(self.world.size)
+        self.joins = kernels.join_on(device)
+        self.joined = 1
+        """Micro-batches computed at once; more than one only where this trainer joins them."""
         self.slices = 1
         """Slices in which a micro-batch is computed, one after the other."""
         self.progress = Progress()
@@ -215,12 +199,17 @@ class Trainer:
     def _stream(self) -> Iterator[Indices]:
         """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
-        while True:
-            for micro_batch in self.batching.epoch(progress.epoch)[progress.batch :]:
-                progress.batch += 1
-                yield micro_batch
-            progress.epoch += 1
-            progress.batch = 0
+        # The order of millions of pairs takes seconds: it is made beside the epoch before.
+        with ThreadPoolExecutor(1) as thread:
+            following = thread.submit(self.batching.epoch, progress.epoch)
+            while True:
+                batches = following.result()
+                following = thread.submit(self.batching.epoch, progress.epoch + 1)
+                for micro_batch in batches[progress.batch :]:
+                    progress.batch += 1
+                    yield micro_batch
+                progress.epoch += 1
+                progress.batch = 0
 
     def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
         """Do one update with the micro-batches of a step.
@@ -234,28 +223,22 @@ class Trainer:
         source_tokens = int(corpus.source_lengths[pairs].sum())
         target_tokens = int(corpus.target_lengths[pairs].sum())
         losses, waited = self._accumulate_gradients(micro_batches, target_tokens)
-        # Read only now, so that a GPU does not wait between two micro-batches.
-        own = torch.stack(losses).double().cpu()
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        figures = torch.cat((*losses, get_total_norm(gradients).view(1))).double()
+        rate = self._update_weights(step, figures)
+        # The one look of a step, after which a GPU has nothing more to do.
+        *own_losses, norm = figures.tolist()
+        own = torch.tensor(own_losses, dtype=torch.float64).view(-1, 2)
         rows = self.world.gather(*own.sum(dim=0).tolist())
         smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = get_total_norm(gradients).item()
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
             odd = [
                 pairs
-                for (_, _, pairs), loss in zip(self._slices(micro_batches), own, strict=True)
+                for (_, _, parts), loss in zip(self._groups(micro_batches), own, strict=True)
                 if not loss.isfinite().all()
+                for pairs in parts
             ]
             raise self._divergence(smoothed / target_tokens, norm, odd or micro_batches)
-        rate = learning_rate(
-            step,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            scale=self.config.learning_rate_scale,
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step = step
         if self.config.subtract_target_entropy:
@@ -266,13 +249,46 @@ class Trainer:
             smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
         )
 
-    def _slices(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, Indices]]:
-        """Return this process's share of a step: number of micro-batch, of slice, and pairs."""
-        return [
+    def _update_weights(self, step: int, figures: Tensor) -> float:
+        """Let Adam update the weights, unless one of the figures is not finite.
+
+        The device decides that, so that the host need not look before.
+
+        Returns:
+            The learning rate.
+        """
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        # Read by fused Adam as that of a gradient scaler would be.
+        self.optimizer.found_inf = (~figures.isfinite()).any().float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        return rate
+
+    def _groups(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, list[Indices]]]:
+        """Divide this process's share of a step into what is computed at once.
+
+        Returns:
+            For each group: the numbers of its first micro-batch and slice, and the pairs of each
+            of its micro-batches or slices.
+        """
+        slices = [
             (number, index, pairs)
             for number, micro_batch in self.world.share(micro_batches)
             for index, pairs in enumerate(split(micro_batch, self.slices))
         ]
+        groups = [slices[i : i + self.joined] for i in range(0, len(slices), self.joined)]
+        return [(*group[0][:2], [pairs for _, _, pairs in group]) for group in groups]
+
+    def _collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
+        """Make the batch of a group, on the device."""
+        batches = [self.batching.collate(pairs) for pairs in parts]
+        return (join(batches) if self.joins else batches[0]).to(self.device)
 
     def _accumulate_gradients(
         self, micro_batches: Sequence[Indices], target_tokens: int
@@ -280,24 +296,24 @@ class Trainer:
         """Accumulate the gradient of a step.
 
         Returns:
-            The two losses of each slice, (2,), and the seconds spent waiting for batches.
+            The two losses of each group, (2,), and the seconds spent waiting for batches.
         """
         losses, waited = [], 0.0
-        slices = self._slices(micro_batches)
-        for position, (number, index, pairs) in enumerate(slices, start=1):
+        groups = self._groups(micro_batches)
+        for position, (number, index, parts) in enumerate(groups, start=1):
             # The same masks for the same micro-batch in any process.
             entropy = [self.seed, self.progress.step + 1, number, *([index] if index else [])]
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
             requested = self.clock()
-            batch = self.batching.collate(pairs).to(self.device)
+            batch = self._collate(parts)
             waited += self.clock() - requested
-            with self.world.accumulating(self.ddp_loss, last=position == len(slices)):
+            with self.world.accumulating(self.ddp_loss, last=position == len(groups)):
                 # DistributedDataParallel averages over processes; the divisor makes it a sum.
                 loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
             losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
         return losses, waited
 
-    def _backward(self, loss_module: nn.Module, batch: Batch, divisor: float) -> Loss:
+    def _backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:
         """Add the gradient of a batch's summed loss, divided by the tokens of the whole step.
 
         Micro-batches and their slices then add up to the gradient of the step's mean loss.
@@ -320,19 +336,23 @@ class Trainer:
         )
 
     def fit_memory(self) -> None:
-        """Find the number of slices in which a micro-batch fits into memory.
+        """Find how many micro-batches, or in how many slices one, are computed at once.
 
-        Memory runs out here or not at all; weights, random state and results do not change.
+        Memory runs out here or not at all; weights and random state do not change.
 
         Raises:
             UserError: if not even a single pair fits.
         """
 
-        def attempt(pairs: Indices) -> None:
+        def attempt(parts: Sequence[Indices]) -> None:
             with oom_as_user_error(), preserve_state(self.model, self.optimizer, self.device):
                 # Not through DistributedDataParallel: another process may have memory enough.
-                self._backward(self.loss, self.batching.collate(pairs).to(self.device), 1.0)
+                self._backward(self.loss, self._collate(parts), 1.0)
 
-        epoch = self.batching.epoch(self.progress.epoch)
-        slices = find_slices(attempt, epoch, self.batching.corpus)
-        self.slices = int(max(row[0] for row in self.world.gather(slices)))
+        epoch, corpus = self.batching.epoch(self.progress.epoch), self.batching.corpus
+        most = self.micro_batches // self.world.size if self.joins else 1
+        joined = find_joined(attempt, epoch, corpus, most)
+        slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1
+        rows = self.world.gather(joined, slices)
+        self.joined = int(min(row[0] for row in rows))
+        self.slices = int(max(row[1] for row in rows))

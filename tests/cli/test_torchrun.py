@@ -1,8 +1,12 @@
 """`torchrun -m seq2seq train`: one of several processes prints, writes and decides."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +75,48 @@ def test_fewer_processes_go_on_with_a_warning(
     assert result.code == 0, result.err
     assert "processes: 2 before, 1 now" in result.err
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]
+
+
+def process_of(rank: int, cwd: Path) -> int:
+    """The number of the process of that rank that works in a folder."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            environ = (folder / "environ").read_bytes().split(b"\0")
+            works_here = (folder / "cwd").resolve() == cwd.resolve()
+        except OSError:
+            continue
+        if works_here and b"seq2seq" in words and f"RANK={rank}".encode() in environ:
+            return int(folder.name)
+    raise AssertionError(f"no rank {rank}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_training_whose_process_is_killed_goes_on_by_itself(
+    corpus, tmp_path: Path, named: bool
+) -> None:
+    steps = ("training.log_steps=1", "training.max_steps=12", "training.checkpoint_steps=4")
+    words = [*corpus.overrides(), *steps]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert torchrun(*words, f"run_dir={whole}", cwd=tmp_path).returncode == 0
+    command = [*TORCHRUN, "--max-restarts", "1", "-m", "seq2seq", "train", *words]
+    killed.mkdir()
+    training = subprocess.Popen(
+        command + ["run_dir=run"] * named, cwd=killed, stderr=subprocess.PIPE, text=True
+    )
+    while not list(killed.glob("**/checkpoints/step_00000004/validated.json")):
+        assert training.poll() is None
+        time.sleep(0.05)
+    os.kill(process_of(1, killed), signal.SIGKILL)
+    stderr = training.communicate(timeout=120)[1]
+    assert training.returncode == 0, stderr
+    (run,) = [killed / "run"] if named else (killed / "runs").iterdir()
+    assert len(re.findall("continuing from .*step_0000000[48]", stderr)) == 1
+    assert losses(run) == losses(whole)
+    for name, value in model(whole, 12).items():
+        assert torch.equal(model(run, 12)[name], value), name
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,11 @@ def test_it_learns_to_write_backwards(
     assert right / len(expected) > 0.8
 
 
+def losses(run: Path) -> list[tuple[int, float]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
+
+
 @pytest.mark.parametrize("step", [3, 7])
 def test_a_resumed_run_is_the_uninterrupted_run(
     corpus, seq2seq: Callable, tmp_path: Path, step: int
@@ -115,11 +120,6 @@ def test_a_resumed_run_is_the_uninterrupted_run(
     ]
     assert optimizers[0] == optimizers[1]
 
-    def losses(run: Path) -> list[tuple[int, float]]:
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        records = [json.loads(line) for line in lines]
-        return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
-
     assert losses(whole) == losses(resumed)
 
 
@@ -134,6 +134,18 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
     )
     assert result.code == 0
     assert "nothing to do: at step 1,200 of 1,200" in result.err
+
+
+def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Callable) -> None:
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "resume=auto"]
+    words.append("training.log_steps=1")
+    first = seq2seq("train", *words, "training.max_steps=1")
+    assert first.code == 0
+    assert "continuing" not in first.err
+    second = seq2seq("train", *words, "training.max_steps=2")
+    assert second.code == 0
+    assert "continuing from" in second.err
+    assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:

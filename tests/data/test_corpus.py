@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     SplitConfig,
     fingerprint,
     read_pairs,
 )
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
 PAIRS = [
@@ -177,7 +177,7 @@ def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert f"{absent}: no such file" in refusal(
         replace(EN_DE, train=SplitConfig(source=source, target=absent))
     )
-    assert ".tsv or .jsonl" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
+    assert ".tsv, .jsonl or .tmx" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:

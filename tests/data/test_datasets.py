@@ -11,11 +11,11 @@ import pytest
 
 from seq2seq.data.corpus import (
     DataConfig,
-    SentencePair,
     SplitConfig,
     fingerprint,
     read_pairs,
 )
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported

@@ -17,12 +17,12 @@ from seq2seq.data import preparation
 from seq2seq.data.corpus import (
     DataConfig,
     FilterConfig,
-    SentencePair,
     Split,
     SplitConfig,
     read_pairs,
 )
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.decoding.engine_choice import fastest_translator
 from seq2seq.decoding.sampling import SamplingConfig
@@ -192,6 +192,21 @@ def test_learned_positions_bound_source_and_output(
     ours, theirs = both(trained, SearchConfig(beam_size=1))
     line = "the long road home " * 9
     assert theirs.translate([line])[0].text == ours.translate([line])[0].text
+
+
+def test_a_target_language_stands_before_the_source(
+    make_model: Callable[..., Transformer], sentences: list[str]
+) -> None:
+    config = TokenizerConfig(vocab_size=60)
+    tokenizer = Tokenizer.train(sentences, config, controls=["<bt>", ">>de<<"])
+    model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
+    trained = TrainedModel(model, tokenizer, "en", "de")
+    texts = [
+        [found.text for found in translator.translate(sentences[::9])]
+        for to in (None, "de")
+        for translator in both(trained, SearchConfig(beam_size=1, max_extra_tokens=5), to=to)
+    ]
+    assert texts[0] == texts[1] != texts[2] == texts[3]
 
 
 def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel) -> None:

@@ -151,7 +151,7 @@ def test_low_precision_translates_with_a_copy(
     close = [abs(a.score - b.score) < 0.5 for a, b in zip(found, exact, strict=True)]
     assert sum(close) > 0.8 * len(lines)
     assert any(a.score != b.score for a, b in zip(found, exact, strict=True))
-    model = make_translator().model
+    model = make_translator().models[0]
     Translator(TrainedModel(model, low.tokenizer, "a", "b"), low.options)
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
@@ -367,7 +367,7 @@ def test_a_callers_autocast_changes_nothing(
 def test_an_unknown_device_or_precision_is_refused(
     make_translator: MakeTranslator, tokenizer: Tokenizer, choice: dict[str, str]
 ) -> None:
-    trained = TrainedModel(make_translator().model, tokenizer, "a", "b")
+    trained = TrainedModel(make_translator().models[0], tokenizer, "a", "b")
     with pytest.raises(UserError, match=next(iter(choice.values()))):
         Translator(trained, TranslationOptions(**choice))
 

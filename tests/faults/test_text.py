@@ -33,7 +33,8 @@ from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer
 CHECKOUT = Path(__file__).parents[2]
 # Each ends a line to some reader; here the last two alone do.
 SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r", "\r\n", "\n"]
-TYPED = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁</s>", "<s", "s>"]
+MARKS = [">>de<<", "<bt>"]
+TYPED = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁</s>", "<s", "s>", *MARKS]
 INVALID = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xf5\x80\x80\x80", b"\xc0\x80"]
 WORDS = ["a man", "the sea", " ", "house", "three old friends", "Ä"]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -59,7 +60,9 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     """Run a command here, with some bytes as its standard input: code, output file, stderr."""
 
     def run_here(*words: object, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        monkeypatch.setattr(
+            sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+        )
         code = main([str(word) for word in words])
         out, err = capfd.readouterr()
         return code, out.encode(), err
@@ -330,12 +333,14 @@ def test_control_symbols_typed_are_ordinary_text(
         byte_fallback=byte_fallback,
         normalization=normalization,
     )
-    tokenizer = Tokenizer.train([*sentences, *typed], config)
+    tokenizer = Tokenizer.train([*sentences, *typed], config, controls=MARKS)
+    never = {PADDING_ID, START_ID, END_ID, *tokenizer.controls.values()}
+    assert set(tokenizer.controls) == set(MARKS)
     for seed in range(trials(50, 1000)):
         chance = random.Random(seed)
         parts = [*TYPED, *SEPARATORS, *WORDS, "\ud800", "\ufeff", "\ufffd"]
         texts = ["".join(chance.choices(parts, k=chance.randint(1, 12))) for _ in range(20)]
         with trial("control symbols typed in the text"):
             ids = {token_id for sequence in tokenizer.encode(texts) for token_id in sequence}
-            assert not ids & {PADDING_ID, START_ID, END_ID}
+            assert not ids & never
             assert byte_fallback is False or UNKNOWN_ID not in ids

@@ -123,9 +123,9 @@ def test_the_model_folder_holds_all_of_it(make_folder: MakeFolder, tmp_path: Pat
         assert loaded.tokenizer.encode(lines) == trained.tokenizer.encode(lines)
 
 
-def greedy(trained: TrainedModel, lines: list[str]) -> list[list[str]]:
+def greedy(trained: TrainedModel, lines: list[str], to: str | None) -> list[list[str]]:
     search = SearchConfig(beam_size=1, max_extra_tokens=12)
-    options = TranslationOptions(device="cpu", search=search)
+    options = TranslationOptions(device="cpu", search=search, to=to)
     return [t.candidates[0].pieces for t in Translator(trained, options).translate(lines)]
 
 
@@ -136,7 +136,10 @@ def test_greedy_outputs_are_those_of_transformers(
     made = make_folder(**kind)
     tokenizer = transformers.MarianTokenizer.from_pretrained(made.path)
     lines = sentences[::9]
-    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    trained = import_marian(made.path)
+    to = "por" if trained.tokenizer.controls else None
+    marked = [f">>{to}<< {line}" if to else line for line in lines]
+    batch = tokenizer(marked, return_tensors="pt", padding=True)
     model = made.model.float()
     output = model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=12)
     end, padding = model.config.eos_token_id, model.config.pad_token_id
@@ -144,7 +147,7 @@ def test_greedy_outputs_are_those_of_transformers(
         [tokenizer.decoder[i] for i in row.tolist()[1:] if i not in (end, padding)]
         for row in output
     ]
-    found = greedy(import_marian(made.path), lines)
+    found = greedy(trained, lines, to)
     assert [pieces[:11] for pieces in found] == [pieces[:11] for pieces in expected]
     assert len({tuple(pieces) for pieces in expected}) > 3
 
@@ -159,7 +162,7 @@ def test_imported_models_of_one_vocabulary_are_an_ensemble(
             parameter.mul_(1.1)
     save_model(tmp_path / "second", trained)
     lines = ["a man sees the sea", "nobody"]
-    options = TranslationOptions(device="cpu")
+    options = TranslationOptions(device="cpu", to="por")
     together, *alone = (
         Translator.load(folders, options).log_probabilities(lines, lines[::-1])
         for folders in (

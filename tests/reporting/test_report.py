@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.data.corpus import SentencePair
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, words
 from seq2seq.evaluation.scores import bleu
 from seq2seq.reporting.buckets import (

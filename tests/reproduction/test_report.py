@@ -1,6 +1,7 @@
 """The report on faithful models, and on models that are wrong on purpose."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,8 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Positions, Start
-from seq2seq.model.transformer import EncoderLayer
+from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.model.transformer import EncoderLayer, FeedForward
 from seq2seq.reproduction import (
     decoding,
     embedding,
@@ -233,7 +234,9 @@ def test_a_norm_after_the_last_layer_that_is_no_module_differs() -> None:
 
 def test_a_missing_embedding_scale_differs() -> None:
     class Unscaled(Transformer):
-        def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+        def embed(
+            self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+        ) -> Tensor:
             x = self.embedding(token_ids)
             embedded: Tensor = self.dropout(x + self.positions(x, first_position))
             return embedded
@@ -245,7 +248,9 @@ def test_a_missing_embedding_scale_differs() -> None:
 
 def test_an_embedding_scale_that_targets_lack_differs() -> None:
     class UnscaledTargets(Transformer):
-        def embed(self, token_ids: Tensor, first_position: int = 0) -> Tensor:
+        def embed(
+            self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+        ) -> Tensor:
             x = self.embedding(token_ids)
             if token_ids[0, 0] != self.start_id:
                 x = x * self.config.d_model**0.5
@@ -435,9 +440,30 @@ def test_a_bias_in_one_attention_differs() -> None:
     assert sublayers.attention_biases(examined).here == "biases in 1 of 6 attentions"
 
 
-def test_another_feed_forward_network_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "relu", nn.functional.gelu)
-    assert differing(subject()) == [sublayers.feed_forward_formula]
+@pytest.mark.parametrize("activation", [a for a in Activation if a is not Activation.relu])
+def test_another_feed_forward_network_differs(activation: Activation) -> None:
+    examined = subject(replace(SMALL, activation=activation))
+    assert differing(examined) == [sublayers.feed_forward_formula]
+    here = sublayers.feed_forward_formula(examined).here
+    assert here.startswith(f"{activation.value}(xW1 + b1)W2 + b2, in ")
+    for module in examined.model.modules():
+        if isinstance(module, FeedForward):
+            module.activation = torch.tanh
+    assert sublayers.feed_forward_formula(examined).here == "another formula"
+
+
+@pytest.mark.parametrize(
+    ("choices", "here"),
+    [
+        ({"output_bias": True}, "one storage: a row moves source, target and logits|with a bias"),
+        ({"shared_embedding": False}, "2 matrices.*source; target and logits"),
+        ({"tied_output": False}, "2 matrices.*source and target; logits"),
+    ],
+)
+def test_matrices_of_their_own_differ(choices: dict[str, bool], here: str) -> None:
+    examined = subject(replace(SMALL, **choices))
+    assert differing(examined) == [embedding.shared_matrix]
+    assert re.search(here, embedding.shared_matrix(examined).here)
 
 
 @pytest.mark.parametrize(

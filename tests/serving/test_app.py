@@ -443,7 +443,8 @@ def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
             500,
             {"error": "a fault of this program"},
         )
-    assert "RuntimeError in translate" in caplog.text
+    # The answer goes out first.
+    wait_until(lambda: "RuntimeError in translate" in caplog.text)
     assert "mine" not in caplog.text
 
 

@@ -105,8 +105,15 @@ leaving = st.lists(
     ),
     max_size=8,
 )
-failing = st.lists(
-    st.builds(Client, at=times, key=st.just("a"), sizes=sizes, bad=st.integers(-3, 5)), max_size=6
+failing = st.lists(  # small, and at about the same time: they share batches
+    st.builds(
+        Client,
+        at=st.integers(0, 2).map(float),
+        key=st.just("a"),
+        sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+        bad=st.integers(-2, 1),
+    ),
+    max_size=6,
 )
 
 

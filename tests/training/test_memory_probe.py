@@ -1,4 +1,6 @@
-"""The number of slices for an injected memory limit."""
+"""The number of micro-batches at once, or of slices of one, for an injected memory limit."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.reproduction.synthetic import SyntheticLengths
-from seq2seq.training.memory_probe import find_slices, split
+from seq2seq.training.memory_probe import find_joined, find_slices, split
 
 CORPUS = SyntheticLengths(2000, mean_length=20, max_length=60)
 EPOCH = Batching(CORPUS, source_tokens=1000, target_tokens=1000, seed=1).epoch(0)
@@ -48,6 +50,18 @@ def test_only_a_single_pair_that_does_not_fit_is_refused() -> None:
     assert slices_in(longest)[0] > 8
     with pytest.raises(OutOfMemoryError, match=r"a single pair of \d+ source and \d+ target"):
         slices_in(longest - 1)
+
+
+@pytest.mark.parametrize(("fit", "found"), [(9, 7), (7, 7), (6, 4), (4, 4), (3, 2), (1, 1)])
+def test_micro_batches_are_joined_while_the_largest_of_them_fit(fit: int, found: int) -> None:
+    largest = sorted(map(padded_tokens, EPOCH))[-7:]
+
+    def attempt(parts: Sequence[Indices]) -> None:
+        assert sorted(map(padded_tokens, parts)) == largest[-len(parts) :]
+        if len(parts) > fit:
+            raise OutOfMemoryError("no memory")
+
+    assert find_joined(attempt, EPOCH, CORPUS, most=7) == found
 
 
 @pytest.mark.parametrize("slices", [1, 2, 8, 32])

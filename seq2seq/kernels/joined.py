@@ -1,0 +1,164 @@
+"""The micro-batches of a step in one forward pass, in place of one after the other, for a GPU.
+
+A GPU computes one long product in less time than several short ones, and the host starts fewer
+kernels. All positions of all batches, one after the other, are the rows of every product, norm and
+sum; attention alone runs within each batch. So the batches, their padding and the loss stay those
+of the micro-batches. On a CPU this gains nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2seq.data.batching import Batch
+from seq2seq.data.tokenizer import PADDING_ID
+from seq2seq.device import send
+from seq2seq.model import Transformer
+
+_TENSORS = (
+    *("source", "source_positions"),
+    *("target_input", "target_positions", "target_output", "target_rows"),
+)
+
+
+@dataclass(frozen=True)
+class JoinedBatch:
+    """Token ids of several batches: M source and N target positions, padding counted."""
+
+    source: Tensor
+    """(M,)."""
+    source_positions: Tensor
+    """(M,), the position of each token in its sentence."""
+    target_input: Tensor
+    """(N,)."""
+    target_positions: Tensor
+    """(N,)."""
+    target_output: Tensor
+    """(N,)."""
+    target_rows: Tensor
+    """The indices into N that are not padding."""
+    sources: list[torch.Size]
+    """(B, S) of each batch."""
+    targets: list[torch.Size]
+    """(B, T) of each batch."""
+    padded: list[bool]
+    """Whether any source of the batch is padded."""
+
+    def to(self, device: torch.device) -> "JoinedBatch":
+        """Copy the batch to a device, in one copy."""
+        tensors = [getattr(self, name) for name in _TENSORS]
+        copied = torch.split(send(torch.cat(tensors), device), [len(tensor) for tensor in tensors])
+        on_device: dict[str, Any] = dict(zip(_TENSORS, copied, strict=True))
+        return replace(self, **on_device)
+
+
+def join(batches: Sequence[Batch]) -> JoinedBatch:
+    """Join batches on the host."""
+    sources, inputs = [b.source for b in batches], [b.target_input for b in batches]
+    target_output = torch.cat([batch.target_output.flatten() for batch in batches])
+    return JoinedBatch(
+        source=torch.cat([source.flatten() for source in sources]),
+        source_positions=torch.cat([_positions(source.shape) for source in sources]),
+        target_input=torch.cat([ids.flatten() for ids in inputs]),
+        target_positions=torch.cat([_positions(ids.shape) for ids in inputs]),
+        target_output=target_output,
+        target_rows=(target_output != PADDING_ID).nonzero().squeeze(1),
+        sources=[source.shape for source in sources],
+        targets=[ids.shape for ids in inputs],
+        padded=[bool((source == PADDING_ID).any()) for source in sources],
+    )
+
+
+def _positions(shape: torch.Size) -> Tensor:
+    return torch.arange(shape[1]).repeat(shape[0])
+
+
+def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
+    """Compute `Transformer.decoder_states` of all batches: (1, N, D).
+
+    Args:
+        model: its attentions are `FusedAttention`.
+        batch: on the device of the model.
+    """
+    sources = torch.split(batch.source, [math.prod(shape) for shape in batch.sources])
+    masks = [
+        model.source_mask(ids.view(shape)) if padded else None
+        for ids, shape, padded in zip(sources, batch.sources, batch.padded, strict=True)
+    ]
+    # The layers hand these to their attentions in place of masks.
+    encoder: Any = Parts(batch.sources, batch.sources, masks)
+    cross: Any = Parts(batch.targets, batch.sources, masks)
+    causal: Any = Parts(batch.targets, batch.targets, [None] * len(masks), causal=True)
+    x = _embed(model, model.embedding, batch.source, batch.source_positions, batch.sources)
+    memory = model.encoder(x, encoder)
+    embedding, positions = model.target_embedding, batch.target_positions
+    x = _embed(model, embedding, batch.target_input, positions, batch.targets)
+    states: Tensor = model.decoder(x, memory, causal, cross)
+    return states
+
+
+def _embed(
+    model: Transformer,
+    embedding: nn.Embedding,
+    token_ids: Tensor,
+    positions: Tensor,
+    shapes: list[torch.Size],
+) -> Tensor:
+    """Compute `Transformer.embed` of tokens (N,) at any positions (N,): (1, N, D)."""
+    x = embedding(token_ids).unsqueeze(0) * math.sqrt(model.config.d_model)
+    vectors = model.positions(x[:, : max(length for _, length in shapes)])
+    embedded: Tensor = model.dropout(x + vectors.index_select(0, positions))
+    return embedded
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which rows of joined batches attend to which, in place of a mask."""
+
+    queries: list[torch.Size]
+    """(B, T) of each batch."""
+    keys: list[torch.Size]
+    """(B, S) of each batch."""
+    masks: Sequence[Tensor | None]
+    """(B, 1, 1, S) of each batch; None if all keys may be attended to."""
+    causal: bool = False
+    """Whether each position attends only to itself and those before it."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, heads: int, rate: float) -> Tensor:
+        """Compute equation 1 within each batch by the fused kernel.
+
+        Args:
+            query: (1, N, H * K).
+            key: (1, M, H * K).
+            value: (1, M, H * d_v).
+            heads: H.
+            rate: of dropout.
+
+        Returns:
+            (1, N, H * d_v).
+        """
+        attended = []
+        for q, k, v, mask in zip(
+            _divide(query, self.queries, heads),
+            _divide(key, self.keys, heads),
+            _divide(value, self.keys, heads),
+            self.masks,
+            strict=True,
+        ):
+            out = F.scaled_dot_product_attention(q, k, v, mask, rate, is_causal=self.causal)
+            attended.append(out.transpose(1, 2).reshape(-1, heads * v.size(3)))
+        return torch.cat(attended).unsqueeze(0)
+
+
+def _divide(x: Tensor, shapes: list[torch.Size], heads: int) -> list[Tensor]:
+    """Divide rows (1, N, H * K) into batches (B, H, T, K)."""
+    parts = torch.split(x.squeeze(0), [math.prod(shape) for shape in shapes])
+    return [
+        part.view(*shape, heads, -1).transpose(1, 2)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]

@@ -1,0 +1,284 @@
+"""Tensors that say `cuda:0` to Python and to C++, computed by the CPU.
+
+Autocast, autograd and composite operations take CUDA's branches for them. Each operation keeps
+CUDA's rules (one device, one type for a norm and its weights, no NumPy) and is then done on the CPU
+tensor within. A journal notes where the host waits for the GPU, what it copies to it, how many
+kernels it starts and in which precision matrices are multiplied.
+
+Kernels, their rounding, memory, streams, speed and NCCL are beyond this: `tests/test_cuda.py`.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_iter, tree_map
+
+import seq2seq
+
+aten = torch.ops.aten
+
+_PACKAGE = f"{Path(seq2seq.__file__).parent}/"
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
+# Operations whose result, or its shape, the host has to know.
+_WAITS = {
+    "_local_scalar_dense": "item",
+    "nonzero": "nonzero",
+    "masked_select": "masked_select",
+    "equal": "equal",
+    "_unique2": "unique",
+}
+_INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+# They make another view of the same memory, or reserve some, and start nothing on the GPU.
+_WITHOUT_KERNEL = {
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "as_strided", "expand", "permute"),
+    *("t", "transpose", "select", "slice", "narrow", "split", "split_with_sizes", "unbind"),
+    *("squeeze", "unsqueeze", "detach", "alias", "lift_fresh", "diagonal", "unfold"),
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+}
+
+
+class Wait(NamedTuple):
+    """A place where the host waits for the GPU."""
+
+    why: str
+    function: str
+    """The innermost one of the package: `training/trainer.py:update`."""
+
+
+class HostCopy(NamedTuple):
+    """A copy from the host to the GPU."""
+
+    pinned: bool
+    non_blocking: bool
+    bytes: int
+
+
+class Journal:
+    """What happened on the device since `clear`."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.waits: list[Wait] = []
+        self.copies: list[HostCopy] = []
+        self.products: Counter[torch.dtype] = Counter()
+        self.kernels: Counter[str] = Counter()
+
+    def wait(self, why: str) -> None:
+        frame = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        function = "a test"
+        if frame is not None:
+            file = frame.f_code.co_filename.removeprefix(_PACKAGE)
+            function = f"{file}:{frame.f_code.co_name}"
+        self.waits.append(Wait(why, function))
+
+
+journal = Journal()
+
+
+class CudaTensor(torch.Tensor):
+    """A tensor on the GPU that isn't there."""
+
+    inner: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "CudaTensor":
+        with torch._C._InferenceMode(False):  # or a view of a usual tensor would not be one
+            made = torch.Tensor._make_wrapper_subclass(
+                cls,
+                inner.size(),
+                strides=inner.stride(),
+                storage_offset=inner.storage_offset(),
+                dtype=inner.dtype,
+                device=torch.device("cuda", 0),
+            )
+        made.inner = inner
+        return made
+
+    def __init__(self, inner: Tensor) -> None: ...
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made: Any = self.detach().clone()
+        if isinstance(self, nn.Parameter):
+            made = nn.Parameter(made, self.requires_grad)
+        memo[id(self)] = made
+        return made
+
+    def __repr__(self) -> str:
+        return f"CudaTensor({self.inner})"
+
+    def tolist(self) -> Any:
+        journal.wait("tolist")
+        return self.inner.tolist()
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    __array__ = numpy
+
+
+def inside(x: Any) -> Any:
+    """The CPU's tensor within one on the GPU; anything else as it is."""
+    return x.inner if isinstance(x, CudaTensor) else x
+
+
+def _outside(x: Any) -> Any:
+    return CudaTensor(x) if isinstance(x, Tensor) and not isinstance(x, CudaTensor) else x
+
+
+class Factories(TorchDispatchMode):
+    """Makes the tensors that are asked for on the GPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do one operation of PyTorch's dispatcher, on the GPU if one of its tensors is there."""
+    name = func._schema.name.removeprefix("aten::")
+    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)]
+    device = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
+    to = None if device is None else torch.device(device).type
+    if to != "cuda" and not any(isinstance(t, CudaTensor) for t in tensors):
+        return func(*args, **kwargs)
+    if name != "scaled_dot_product_attention" and torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    ):  # inference mode does not take such an operation apart
+        with Factories():
+            made = func.decompose(*args, **kwargs)
+        if made is not NotImplemented:
+            return made
+    if func is aten._to_copy.default:
+        return _convert(args[0], to, kwargs)
+    if func is aten.copy_.default and isinstance(args[0], CudaTensor) != isinstance(
+        args[1], CudaTensor
+    ):
+        return _copy(*args, **kwargs)
+    _check_rules(func, name, args, tensors)
+    _note(name, args)
+    inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
+    if to == "cuda":
+        inner_kwargs["device"] = "cpu"
+    made = func(*inner_args, **inner_kwargs)
+    if to not in (None, "cuda"):
+        return made
+    made = tree_map(_outside, made)
+    if any(output.alias_info is not None for output in func._schema.returns):
+        return return_and_correct_aliasing(func, args, kwargs, made)
+    return made
+
+
+def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
+    """`Tensor.to`, from or to the GPU or on it."""
+    rest = {key: value for key, value in kwargs.items() if key not in ("device", "non_blocking")}
+    non_blocking = kwargs.get("non_blocking", False)
+    if not isinstance(x, CudaTensor):
+        _note_host_copy(x, non_blocking)
+        return CudaTensor(aten._to_copy.default(x, **rest))
+    if to in (None, "cuda"):
+        journal.kernels["_to_copy"] += 1
+        return CudaTensor(aten._to_copy.default(x.inner, **rest))
+    if to == "cpu" and not non_blocking:
+        journal.wait("copy to the host")
+    return aten._to_copy.default(x.inner, device=to, **rest)
+
+
+def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """`Tensor.copy_` between the host and the GPU."""
+    if isinstance(target, CudaTensor):
+        _note_host_copy(source, non_blocking)
+    elif not (non_blocking and getattr(target, "pinned", False)):
+        journal.wait("copy to the host")
+    inside(target).copy_(inside(source))
+    return target
+
+
+def _note_host_copy(x: Tensor, non_blocking: bool) -> None:
+    pinned = getattr(x, "pinned", False)
+    journal.copies.append(HostCopy(pinned, non_blocking, x.nbytes))
+    if not (pinned and non_blocking):
+        journal.wait("copy to the GPU")
+
+
+def _check_rules(func: Any, name: str, args: Any, tensors: list[Tensor]) -> None:
+    if func.namespace != "aten":
+        raise NotImplementedError(f"Could not run '{func}' with arguments from the 'CUDA' backend.")
+    first = func._schema.arguments[0].alias_info if func._schema.arguments else None
+    for tensor in tensors:
+        # A number on the CPU may stand beside tensors on the GPU, but can't take their result.
+        written = first is not None and first.is_write and tensor is args[0]
+        number = tensor.dim() == 0 and name not in ("index_select", "gather") and not written
+        if not isinstance(tensor, CudaTensor) and not number:
+            raise RuntimeError(
+                f"{func}: Expected all tensors to be on the same device, but found at least two"
+                f" devices, cuda:0 and {tensor.device}!"
+            )
+    if name == "native_layer_norm" and any(t.dtype != args[0].dtype for t in tensors):
+        raise RuntimeError("expected scalar type of weight and bias to be that of the input")
+
+
+def _note(name: str, args: Any) -> None:
+    if name not in _WITHOUT_KERNEL:
+        journal.kernels[name] += 1
+    if name in _PRODUCTS:
+        journal.products[args[-1].dtype] += 1
+    if name in _WAITS:
+        journal.wait(_WAITS[name])
+    masks = (torch.bool, torch.uint8)
+    if name in _INDEXING and any(t is not None and t.dtype in masks for t in args[1]):
+        journal.wait("index by a mask")
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`F.scaled_dot_product_attention`, whose kernels for CUDA are missing, with its complaints."""
+    journal.kernels["scaled_dot_product_attention"] += 1
+    if not query.dtype == key.dtype == value.dtype:
+        raise RuntimeError("Expected query, key, and value to have the same dtype")
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, query.dtype):
+        raise RuntimeError("Expected attn_mask dtype to be bool or to match query dtype")
+    if attn_mask is not None and is_causal:
+        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
+    scores = query @ key.transpose(-2, -1) * (scale or query.size(-1) ** -0.5)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+def pin(x: Tensor, *_: Any) -> Tensor:
+    """`Tensor.pin_memory`."""
+    if x.device.type != "cpu":
+        raise RuntimeError("only dense CPU tensors can be pinned")
+    pinned = x.clone()
+    pinned.pinned = True
+    return pinned
+
+
+def of_inside(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: function(inside(x))

@@ -1,0 +1,66 @@
+"""The simulated device itself: it must complain where CUDA would, and notice each wait."""
+
+import pytest
+import torch
+from torch import nn
+
+from seq2seq.device import choose_device, choose_precision
+from seq2seq.errors import UserError
+from tests.cuda.device import HostCopy, Journal
+
+CUDA = torch.device("cuda")
+
+
+def test_tensors_of_two_devices_do_not_meet() -> None:
+    x = torch.ones(2, 4, device=CUDA)
+    with pytest.raises(RuntimeError, match="same device"):
+        x + torch.ones(4)
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.zeros(()).sub_(x.sum())
+    with pytest.raises(TypeError, match="numpy"):
+        x.numpy()
+    torch.testing.assert_close((x + torch.tensor(1.0)).cpu(), torch.full((2, 4), 2.0))
+
+
+def test_a_norm_wants_its_weights_in_the_type_of_its_input() -> None:
+    x = torch.ones(2, 4, device=CUDA)
+    with pytest.raises(RuntimeError, match="scalar type"):
+        nn.functional.layer_norm(x.bfloat16(), [4], torch.ones(4, device=CUDA))
+
+
+def test_autocast_is_that_of_cuda(journal: Journal) -> None:
+    x = torch.ones(2, 4, device=CUDA)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert (x @ x.T).dtype is torch.bfloat16
+        # Unlike the CPU's.
+        assert nn.functional.layer_norm(x.bfloat16(), [4]).dtype is torch.float32
+    assert journal.products == {torch.bfloat16: 1}
+
+
+def test_every_wait_is_noted(journal: Journal) -> None:
+    x = torch.ones(2, 4, device=CUDA)
+    assert (x > 0).all()
+    assert x[0, 0].item() == 1.0
+    assert len(x.nonzero()) == 8
+    assert len(x[x > 0]) == 8
+    assert x.tolist() == [[1.0] * 4] * 2
+    assert torch.equal(x.cpu(), torch.ones(2, 4))
+    whys = [wait.why for wait in journal.waits]
+    assert whys == ["item", "item", "nonzero", "index by a mask", "tolist", "copy to the host"]
+    x.to("cpu", non_blocking=True)
+    assert len(journal.waits) == 6
+
+
+def test_copies_and_kernels_are_noted(journal: Journal) -> None:
+    x = torch.ones(3).to(CUDA)
+    torch.ones(3).pin_memory().to(CUDA, non_blocking=True)
+    assert journal.copies == [HostCopy(False, False, 12), HostCopy(True, True, 12)]
+    (x.view(1, 3).t() * 2).sum()
+    assert journal.kernels == {"mul": 1, "sum": 1}
+
+
+def test_a_gpu_is_taken_where_there_is_one() -> None:
+    assert choose_device("auto").type == "cuda"
+    assert choose_precision("auto", CUDA) is torch.bfloat16
+    with pytest.raises(UserError, match="int8 is for the CPU"):
+        choose_precision("int8", CUDA, for_translation=True)

@@ -1,0 +1,224 @@
+"""Training on the simulated GPU: the CPU's numbers, in few waits."""
+
+import copy
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.data.batching import Batch
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.device import autocast
+from seq2seq.errors import OutOfMemoryError
+from seq2seq.kernels.training import TrainingKernels, use_training_kernels
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.config import Positions, Start
+from seq2seq.storage.checkpoint import (
+    TrainedModel,
+    new_transformer,
+    restore_checkpoint,
+    save_checkpoint,
+)
+from seq2seq.training.batch_loss import BatchLoss
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.loss import Loss
+from seq2seq.training.trainer import DivergenceError, Trainer
+from tests.cuda.device import Journal, inside
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+V = 50
+
+
+def make_model(**choices: Any) -> Transformer:
+    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "dropout": 0.0}
+    torch.manual_seed(1)
+    return new_transformer(TransformerConfig(**(sizes | choices)), V).train()
+
+
+def make_batch() -> Batch:
+    chance = torch.Generator().manual_seed(1)
+    source = torch.randint(4, V, (3, 7), generator=chance)
+    output = torch.randint(4, V, (3, 5), generator=chance)
+    source[1, 4:] = output[2, 3:] = 0
+    return Batch(source, output.roll(1, 1), output)
+
+
+def loss_of(plain: Transformer, device: torch.device, dtype: torch.dtype) -> tuple[Any, Loss]:
+    """A copy of the model with the gradients of a batch, and its loss."""
+    model = copy.deepcopy(plain).to(device)
+    use_training_kernels(model, TrainingKernels(), device)
+    with autocast(device, dtype):
+        loss = BatchLoss(model, 0.1, in_chunks=True)(make_batch().to(device))
+    loss.smoothed.backward()
+    return model, loss
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
+        {"d_k": 4, "d_v": 12, "positions": Positions.concatenated},
+    ],
+)
+def test_loss_and_gradients_are_those_of_the_cpu(choices: dict[str, Any]) -> None:
+    plain = make_model(**choices)
+    model, expected = loss_of(plain, CPU, torch.float32)
+    on_gpu, found = loss_of(plain, CUDA, torch.float32)
+    assert found.smoothed.is_cuda
+    torch.testing.assert_close(found.smoothed.cpu(), expected.smoothed)
+    for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
+    rates = {"dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1}
+    _, expected = loss_of(make_model(**rates), CPU, torch.bfloat16)
+    journal.clear()
+    model, found = loss_of(make_model(**rates), CUDA, torch.bfloat16)
+    assert found.smoothed.item() == pytest.approx(expected.smoothed.item(), rel=0.2)
+    assert all(p.grad is not None and p.grad.is_cuda for p in model.parameters())
+    assert set(journal.products) == {torch.bfloat16}
+
+
+def test_sums_between_the_layers_are_bf16() -> None:
+    kinds: set[torch.dtype] = set()
+    model = make_model().to(CUDA)
+    use_training_kernels(model, TrainingKernels(), CUDA)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.register_forward_hook(lambda _, inputs, output: kinds.update({output.dtype}))
+    batch = make_batch().to(CUDA)
+    with autocast(CUDA, torch.bfloat16):
+        model.decoder_states(batch.source, batch.target_input)
+    assert kinds == {torch.bfloat16}
+
+
+def test_no_weight_of_attention_is_dropped_in_evaluation() -> None:
+    model, batch = make_model(attention_dropout=0.5).eval(), make_batch()
+    expected = model(batch.source, batch.target_input)
+    on_gpu = model.to(CUDA)
+    use_training_kernels(on_gpu, TrainingKernels(), CUDA)
+    found = on_gpu(batch.source.to(CUDA), batch.target_input.to(CUDA))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_is_copied_beside_the_products(journal: Journal) -> None:
+    make_batch().to(CUDA)
+    assert journal.copies
+    assert all(copied.pinned and copied.non_blocking for copied in journal.copies)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
+    path = tmp_path_factory.mktemp("corpus") / "train.arrow"
+    chance = random.Random(3)
+    sources = [[chance.randrange(4, V) for _ in range(chance.randint(1, 8))] for _ in range(120)]
+    with EncodedCorpusWriter(path, V) as writer:
+        writer.write(sources, [source[::-1] for source in sources])
+    return EncodedCorpus(path)
+
+
+def make_trainer(
+    corpus: EncodedCorpus, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Trainer:
+    tokens = {"source_tokens": 96, "target_tokens": 96, "micro_batch_tokens": 48}
+    config = TrainingConfig(**tokens, warmup_steps=10)
+    batching = config.batching(corpus, seed=1)
+    model = make_model().to(device)
+    return Trainer(model, batching, config, device=device, dtype=dtype, seed=1)
+
+
+def test_updates_are_those_of_the_cpu_and_wait_rarely(
+    corpus: EncodedCorpus, journal: Journal
+) -> None:
+    trainers = [make_trainer(corpus, device) for device in (CPU, CUDA)]
+    for trainer in trainers:
+        trainer.fit_memory()
+    journal.clear()
+    steps = [trainers[0].batching.epoch(0)[i : i + 2] for i in (0, 2, 4)]
+    for step in steps:
+        expected, found = (trainer.update(step) for trainer in trainers)
+        assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-4)
+        assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3)
+    assert trainers[1].joined == 2
+    # Once a step, for losses and norm, whatever the number of micro-batches.
+    assert len(journal.waits) <= len(steps), Counter(journal.waits)
+    for ours, theirs in zip(*(t.model.parameters() for t in trainers), strict=True):
+        torch.testing.assert_close(theirs.detach().cpu(), ours.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal: Journal) -> None:
+    started = []
+    for joined in (1, 2):
+        trainer = make_trainer(corpus, CUDA, torch.bfloat16)
+        trainer.joined = joined
+        trainer.update(trainer.batching.epoch(0)[:2])
+        journal.clear()
+        trainer.update(trainer.batching.epoch(0)[2:4])
+        started.append(journal.kernels.total())
+    assert started[1] < 0.75 * started[0]
+
+
+def test_a_training_goes_on_from_its_checkpoint(
+    corpus: EncodedCorpus, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    first, second = (make_trainer(corpus, CUDA, torch.bfloat16) for _ in range(2))
+    batches = first.batching.epoch(0)
+    first.update(batches[:2])
+    trained = TrainedModel(first.model, tokenizer, "a", "b")
+    folder = save_checkpoint(tmp_path, 1, trained, first.optimizer, {"step": 1})
+    restore_checkpoint(folder, second.model, second.optimizer)
+    for state in second.optimizer.state.values():
+        assert all(value.is_cuda for value in state.values())
+    second.progress.step = 1
+    expected, found = (trainer.update(batches[2:4]) for trainer in (first, second))
+    assert found.smoothed == expected.smoothed
+    assert found.gradient_norm == expected.gradient_norm
+    for ours, theirs in zip(*(t.model.parameters() for t in (first, second)), strict=True):
+        assert torch.equal(inside(ours), inside(theirs))
+
+
+def test_an_update_that_is_not_finite_is_not_done(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(corpus, CUDA)
+    batches = trainer.batching.epoch(0)
+    trainer.update(batches[:2])
+    with torch.no_grad():
+        trainer.model.output_matrix[5, 0] = torch.inf
+    before = [inside(p).clone() for p in trainer.model.parameters()]
+    with pytest.raises(DivergenceError, match="step 2: the loss"):
+        trainer.update(batches[2:4])
+    for weights, parameter in zip(before, trainer.model.parameters(), strict=True):
+        assert torch.equal(weights, inside(parameter))
+
+
+def test_weights_of_a_joined_step_are_those_of_single_micro_batches(corpus: EncodedCorpus) -> None:
+    joined, single = (make_trainer(corpus, CUDA) for _ in "12")
+    joined.joined = 2
+    for trainer in (joined, single):
+        trainer.update(trainer.batching.epoch(0)[:2])
+    for ours, theirs in zip(joined.model.parameters(), single.model.parameters(), strict=True):
+        torch.testing.assert_close(inside(ours), inside(theirs), rtol=1e-4, atol=1e-6)
+
+
+def out_of_memory(*_: object) -> Tensor:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_too_little_memory_for_a_single_pair_is_told(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(corpus, CUDA, torch.bfloat16)
+    with (
+        mock.patch.object(trainer.model.decoder, "forward", out_of_memory),
+        pytest.raises(OutOfMemoryError, match="out of memory with a single pair"),
+    ):
+        trainer.fit_memory()
+
+
+def test_batches_do_not_depend_on_the_device(corpus: EncodedCorpus) -> None:
+    one, other = (make_trainer(corpus, device).batching.epoch(2) for device in (CPU, CUDA))
+    assert [pairs.tolist() for pairs in one] == [pairs.tolist() for pairs in other]

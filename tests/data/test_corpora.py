@@ -1,0 +1,259 @@
+"""Several training corpora: what is encoded of each, in which share, and with what before it."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from math import ceil, floor
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.fidelity import compose_config
+from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig, fingerprint
+from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.errors import UsageError, UserError
+from seq2seq.training.config import TrainingConfig
+from tests.toy import reversing, two_files
+
+
+@pytest.fixture
+def plain(sentences: list[str], tmp_path: Path) -> DataConfig:
+    return DataConfig(
+        train=reversing(tmp_path, "train", sentences[20:]),
+        valid=reversing(tmp_path, "valid", sentences[:10]),
+        tokenizer=TokenizerConfig(vocab_size=60),
+        filter=FilterConfig(max_tokens=40),
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Callable[..., CorpusConfig]:
+    def make(name: str, lines: list[str], **options: object) -> CorpusConfig:
+        paths = two_files(tmp_path, name, lines, [line[::-1] for line in lines])
+        return CorpusConfig(**paths, **options)  # type: ignore[arg-type]
+
+    return make
+
+
+def prepared(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> PreparedData:
+    return prepare(config, folder / "cache", lambda line: None, tokenizer)
+
+
+def test_shares_hold_after_filtering_to_the_line(
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+) -> None:
+    """A line is known by its own text: each corpus has its own beginning."""
+    beginnings = {"two": "likes", "the": "sees"}
+    good = {name: [f"{word} {line}" for line in sentences] for name, word in beginnings.items()}
+    bad = ["", "x", *["a man " * 40] * 60]  # blank or over-long, but for one
+    mixed = replace(
+        plain,
+        corpora={
+            "two": corpus("two", good["two"][:33] + bad, weight=0.4),
+            "the": corpus("the", good["the"][:17], weight=2.5),
+        },
+    )
+    data = prepared(mixed, tmp_path)
+    kept = {name: data.counts[f"corpora.{name}"].kept for name in ("two", "the")}
+    assert kept == {"two": 34, "the": 17}
+    assert data.mixture is not None
+    batching = TrainingConfig(
+        source_tokens=200, target_tokens=200, micro_batch_tokens=200
+    ).batching(data.train, seed=1, mixture=data.mixture)
+    total: Counter[str] = Counter()
+    for epoch in range(5):
+        rows = [int(row) for batch in batching.epoch(epoch) for row in batch]
+        texts = data.tokenizer.decode([data.train.source(row).tolist() for row in rows])
+        assert Counter(rows) == Counter(data.mixture.epoch(1, epoch).tolist())
+        of_two = sum(text.startswith("likes ") or text == "x" for text in texts)
+        of_the = sum(text.startswith("sees ") for text in texts)
+        assert floor(0.4 * 34) <= of_two <= ceil(0.4 * 34)
+        assert floor(2.5 * 17) <= of_the <= ceil(2.5 * 17)
+        assert len(texts) - of_two - of_the == len(sentences) - 20
+        total.update(texts)
+    assert {total[line] for line in sentences[20:]} == {5}
+    assert {total[line] for line in good["the"][:17]} <= {12, 13}
+    assert {total[line] for line in [*good["two"][:33], "x"]} == {2}
+
+
+def test_control_symbols_stand_before_the_source_and_can_t_be_typed(
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+) -> None:
+    typed = [f">>de<< <bt> {line} >>de<<" for line in sentences[20:]]
+    config = replace(
+        plain,
+        train=replace(plain.train, target_language="fr"),
+        valid=replace(plain.valid, target_language="de"),
+        corpora={"back": corpus("back", typed, tag="<bt>", target_language="de")},
+        tokenizer=TokenizerConfig(vocab_size=70),
+        filter=FilterConfig(),
+    )
+    data = prepared(config, tmp_path)
+    controls = data.tokenizer.controls
+    assert set(controls) == {">>de<<", ">>fr<<", "<bt>"}
+    de, fr, bt = (controls[piece] for piece in (">>de<<", ">>fr<<", "<bt>"))
+    count = len(sentences) - 20
+    sources = [data.train.source(row).tolist() for row in range(2 * count)]
+    assert all(source[0] == fr for source in sources[:count])
+    assert all(source[:2] == [de, bt] for source in sources[count:])
+    rest = [source[1:] for source in sources[:count]] + [source[2:] for source in sources[count:]]
+    assert not {de, fr, bt} & {token for source in rest for token in source}
+    assert data.tokenizer.decode(rest) == sentences[20:] + typed
+    assert data.valid.source(0)[0] == de
+    targets = [data.train.target(row).tolist() for row in range(2 * count)]
+    assert not {de, fr, bt} & {token for target in targets for token in target}
+
+
+def test_one_corpus_is_cached_where_it_always_was(plain: DataConfig, tmp_path: Path) -> None:
+    options = asdict(plain.tokenizer)
+    del options["sampling"]
+    content = {
+        "format": 1,
+        "train": fingerprint(plain, "train"),
+        "valid": fingerprint(plain, "valid"),
+        "languages": ["source", "target"],
+        "filter": asdict(plain.filter),
+        "tokenizer": options,
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    data = prepared(plain, tmp_path)
+    assert data.folder.name == digest
+    assert data.mixture is None
+    assert data.tokenizer.controls == {}
+
+
+def test_a_weight_leaves_the_encoded_text_and_a_tag_does_not(
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+) -> None:
+    def folder(**options: object) -> Path:
+        config = replace(plain, corpora={"back": corpus("back", sentences[5:30], **options)})
+        return prepared(config, tmp_path).folder
+
+    assert folder() == folder(weight=3.0) != folder(tag="<bt>") != folder(tag="<other>")
+
+
+def test_a_corpus_may_be_the_only_one(
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+) -> None:
+    own = corpus("own", sentences[20:], weight=0.5)
+    data = prepared(replace(plain, train=SplitConfig(), corpora={"own": own}), tmp_path)
+    assert data.mixture is not None
+    assert data.mixture.counts(0) == {"own": (len(sentences) - 20) // 2}
+
+
+def test_rows_are_read_by_the_target_language_of_their_corpus(
+    plain: DataConfig, sentences: list[str], tmp_path: Path
+) -> None:
+    rows = [{"en": line, "de": line.upper(), "fr": line[::-1]} for line in sentences]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    places = {code: CorpusConfig(pairs=str(path), target_language=code) for code in ("de", "fr")}
+    valid = SplitConfig(pairs=str(path), target_language="fr")
+    config = replace(plain, train=SplitConfig(), valid=valid, corpora=places, source_language="en")
+    data = prepared(replace(config, tokenizer=TokenizerConfig(vocab_size=80)), tmp_path)
+    targets = data.tokenizer.decode([data.train.target(row).tolist() for row in range(200)])
+    expected = [row[code] for code in ("de", "fr") for row in rows]
+    assert targets[: len(expected)] == expected
+    assert [pair.target for pair in data.valid_pairs] == [row["fr"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("marks", "message"),
+    [
+        ({"tag": "<bt>"}, r"data\.corpora\.back: no tag '<bt>': the model knows none"),
+        ({"target_language": "de"}, r"no target language 'de': the model knows none"),
+    ],
+)
+def test_a_given_vocabulary_must_have_the_control_symbols(
+    plain: DataConfig,
+    corpus: Callable[..., CorpusConfig],
+    sentences: list[str],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    marks: dict[str, str],
+    message: str,
+) -> None:
+    language = marks.get("target_language")
+    config = replace(
+        plain,
+        train=SplitConfig(),
+        valid=replace(plain.valid, target_language=language),
+        corpora={"back": corpus("back", sentences, **marks)},
+    )
+    with pytest.raises(UserError, match=message):
+        prepared(config, tmp_path, tokenizer)
+
+
+def test_a_given_vocabulary_of_several_languages_needs_one(
+    plain: DataConfig, sentences: list[str], tmp_path: Path
+) -> None:
+    config = TokenizerConfig(vocab_size=70)
+    several = Tokenizer.train(sentences, config, controls=[">>de<<", ">>fr<<"])
+    assert set(several.controls) == {">>de<<", ">>fr<<"}
+    with pytest.raises(UserError, match=r"data\.train: .* \(de, fr\): choose one"):
+        prepared(plain, tmp_path, several)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data.corpora.back.weight=0"], "data.corpora.back.weight=0.0: must be above 0"),
+        (["data.corpora.back.weight=-1"], "must be above 0 and finite"),
+        (["data.corpora.back.weight=inf"], "must be above 0 and finite"),
+        (["data.corpora.back.weight=half"], "could not be converted to Float"),
+        (["data.corpora.back.wieght=2"], "did you mean data.corpora.back.weight"),
+        (["data.corpora.back.tag=bt"], "data.corpora.back.tag: 'bt' is not a tag: use a word"),
+        (["data.corpora.back.tag=</s>"], "'</s>' is not a tag"),
+        (["data.corpora.back.tag=<pad>"], "other than <pad>, <unk>, <s>, </s>"),
+        (["data.corpora.back.tag=>>de<<"], "'>>de<<' is not a tag"),
+        (["data.corpora.back.tag=<0x41>"], "'<0x41>' is not a tag"),
+        (["data.corpora.back.target_language=d e"], "'d e' is not a language code"),
+        (["data.corpora.back.target_language=>>de<<"], "'>>de<<' is not a language code"),
+        (
+            ["data.corpora.back.target_language=de"],
+            "data.train: has no target_language, but data.corpora.back has: give",
+        ),
+        (
+            ["data.corpora.back.target_language=de", "data.train.target_language=de"],
+            "data.valid: has no target_language",
+        ),
+        (["data.corpora.train.source=a"], "choose a name of letters"),
+        (["data.corpora.back=a"], "give data.corpora.NAME.KEY=VALUE"),
+        (["data.corpora=[a,b]"], "data.corpora"),
+    ],
+)
+def test_a_wrong_override_is_refused_in_one_line(words: list[str], message: str) -> None:
+    with pytest.raises((UsageError, UserError)) as error:
+        compose_config(["data=everyday", *words])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (CorpusConfig(), r"data\.corpora\.back: not set; give data\.corpora\.back\.source=FILE"),
+        (CorpusConfig(source="a"), "has a source but no target"),
+        (CorpusConfig(pairs="a.csv"), r"a\.csv: can't be read"),
+        (CorpusConfig(source="a", target="b", pairs="c.tsv"), "names several places"),
+        (CorpusConfig(split="train"), "no dataset is named"),
+    ],
+)
+def test_a_corpus_without_text_is_refused_by_its_key(
+    plain: DataConfig, tmp_path: Path, place: CorpusConfig, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        prepared(replace(plain, corpora={"back": place}), tmp_path)
+
+
+def test_an_empty_corpus_is_refused(
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"back\.source and .*: is empty; training needs pairs"):
+        prepared(replace(plain, corpora={"back": corpus("back", [])}), tmp_path)
+    long = corpus("back", ["a man sees the sea. " * 20])
+    with pytest.raises(UserError, match=r"data\.corpora\.back: no pair is left after the filters"):
+        prepared(replace(plain, corpora={"back": long}), tmp_path)

@@ -1,0 +1,66 @@
+"""The loss that is compiled, before and after, against the plain one."""
+
+import shutil
+from functools import partial
+
+import pytest
+import torch
+
+from seq2seq.kernels.compiled import (
+    LossAndGradient,
+    can_compile,
+    compiled_loss,
+    loss_and_gradient,
+)
+from seq2seq.kernels.loss import projected_loss
+from seq2seq.training.loss import label_smoothed_loss
+
+V, D = 13, 6
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_and_gradient_are_those_of_the_plain_loss(smoothing: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(9, V, dtype=torch.float64, generator=generator).requires_grad_()
+    targets = torch.randint(1, V, (9, 1), generator=generator)
+    plain = label_smoothed_loss(logits, targets.squeeze(1), smoothing=smoothing, padding_id=0)
+    plain.smoothed.backward()
+    smoothed, cross_entropy, gradient = loss_and_gradient(logits.detach(), targets, smoothing)
+    torch.testing.assert_close(smoothed, plain.smoothed.detach())
+    torch.testing.assert_close(cross_entropy, plain.cross_entropy.detach())
+    torch.testing.assert_close(gradient, logits.grad)
+
+
+def check_chunks(compiled: LossAndGradient, dtype: torch.dtype, tolerance: float) -> None:
+    """In chunks of 4 rows and a last one of 1 or 3."""
+    generator = torch.Generator().manual_seed(2)
+    for tokens in (9, 11):
+        states, weight = (torch.randn(n, D, generator=generator) for n in (tokens, V))
+        targets = torch.randint(1, V, (tokens,), generator=generator)
+        found = []
+        for of_chunk in (None, compiled):
+            inputs = [states.clone().requires_grad_(), weight.clone().requires_grad_()]
+            loss_of = partial(projected_loss, smoothing=0.1, padding_id=0, chunk_elements=4 * V)
+            with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
+                losses = loss_of(*inputs, targets, of_chunk=of_chunk)
+            losses[0].backward()
+            found.append([*(loss.detach() for loss in losses), *(x.grad for x in inputs)])
+        for one, other in zip(*found, strict=True):
+            assert (one - other).norm() <= tolerance * other.norm()
+
+
+def test_chunks_of_any_size_have_the_loss_of_the_plain_form() -> None:
+    check_chunks(loss_and_gradient, torch.float32, 1e-6)
+    check_chunks(loss_and_gradient, torch.bfloat16, 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_compiled_computes_the_same() -> None:
+    check_chunks(compiled_loss(), torch.float32, 1e-6)
+    check_chunks(compiled_loss(), torch.bfloat16, 0.01)
+
+
+def test_nothing_is_compiled_on_a_cpu() -> None:
+    assert not can_compile(torch.device("cpu"))

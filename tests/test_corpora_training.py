@@ -1,0 +1,178 @@
+"""A training on several corpora: one model for two languages, and a resumed one to the bit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.main import main
+from seq2seq.config import Config
+from seq2seq.data.corpus import CorpusConfig, SplitConfig
+from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.errors import UserError
+from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.training.distributed import World
+from seq2seq.training_run import TrainingRun, run_training
+from tests.toy import toy_config, two_files
+
+# Two languages: each word has another one in either.
+WORDS = {
+    "one": ("eins", "un"),
+    "two": ("zwei", "deux"),
+    "six": ("sechs", "sis"),
+    "ten": ("zehn", "dis"),
+}
+
+
+def spoken(line: str, language: int) -> str:
+    return " ".join(WORDS[word][language] for word in line.split())
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A training on pairs in both languages, a third of them tagged."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [" ".join(words) for n in (1, 2, 3, 4) for words in product(WORDS, repeat=n)]
+    config = toy_config(folder, ["a line"] * 30)
+    places = {
+        code: two_files(folder, code, lines, [spoken(line, number) for line in lines])
+        for number, code in enumerate(("de", "fr"))
+    }
+    data = replace(
+        config.data,
+        train=SplitConfig(),
+        corpora={
+            "de": CorpusConfig(**places["de"], target_language="de"),
+            "fr": CorpusConfig(**places["fr"], target_language="fr"),
+            "again": CorpusConfig(**places["de"], target_language="de", tag="<bt>", weight=0.3),
+        },
+        valid=SplitConfig(**places["de"], target_language="de"),
+        valid_sets={"french": SplitConfig(**places["fr"], target_language="fr")},
+        tokenizer=TokenizerConfig(vocab_size=58),
+    )
+    model = replace(config.model, d_model=64, d_ff=64, dropout=0.0)
+    search = SearchConfig(beam_size=1, max_extra_tokens=10)
+    return replace(config, data=data, model=model, search=search)
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> Path:
+    chosen = replace(config, resume=resume, training=replace(config.training, **training))
+    assert run_training(chosen, folder, "", World()) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(both: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(
+        both,
+        tmp_path_factory.mktemp("trained") / "run",
+        max_steps=600,
+        warmup_steps=150,
+        checkpoint_steps=600,
+        average_checkpoints=1,
+    )
+
+
+LINES = ["one two six", "ten ten two", ""]
+
+
+@pytest.mark.parametrize(("code", "tag"), [("de", None), ("de", "<bt>"), ("fr", None)])
+def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None) -> None:
+    translator = Translator.load(trained, TranslationOptions(to=code, tag=tag))
+    expected = [spoken(line, ("de", "fr").index(code)) for line in LINES]
+    assert [found.text for found in translator.translate(LINES)] == expected
+    scores = translator.log_probabilities(LINES[:2], expected[:2])
+    assert all(score.perplexity < 1.5 for score in scores)
+    assert translator.log_probabilities([""], [""])[0].tokens == 0
+    maps = translator.attention(LINES[0], expected[0])
+    assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
+
+
+def test_no_text_names_a_language(trained: Path) -> None:
+    translator = Translator.load(trained, TranslationOptions(to="de"))
+    typed = translator.tokenizer.encode([">>fr<< one two six <bt>"])[0]
+    assert not set(typed) & set(translator.tokenizer.controls.values())
+
+
+def test_each_set_is_validated_in_its_language(trained: Path) -> None:
+    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
+    assert min(last["valid/bleu"], last["valid/french/bleu"]) > 99
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"to": "nl"}, "no target language 'nl': the model knows de, fr"),
+        ({}, r"several languages \(de, fr\): choose one with --to"),
+        ({"to": "de", "tag": "<x>"}, "no tag '<x>': the model knows <bt>"),
+        ({"to": "de", "tag": ">>fr<<"}, "no tag '>>fr<<'"),
+        ({"to": ""}, "no target language ''"),
+    ],
+)
+def test_an_unknown_mark_is_refused_by_what_the_model_knows(
+    trained: Path, choices: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Translator.load(trained, TranslationOptions(**choices))
+
+
+def test_the_commands_take_the_marks(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("one two six\n")
+    target.write_text("un deux sis\n")
+    model, marks = ["--model", str(trained)], ["--to", "fr"]
+    calls: dict[str, tuple[list[str], Callable[[str], bool]]] = {
+        "translate": (["-i", str(source)], lambda out: out == "un deux sis\n"),
+        "score": (["-s", str(source), "-r", str(target)], lambda out: "100.00" in out),
+        "rescore": (["-s", str(source), "-i", str(target)], lambda out: "perplexity 1." in out),
+        "attention": (
+            ["--source", "one two six", "--json", "--kind", "encoder"],
+            lambda out: '">>fr<<"' in out,
+        ),
+    }
+    for command, (words, expected) in calls.items():
+        assert main([command, *model, *marks, *words]) == 0
+        assert expected(capfd.readouterr().out), command
+        assert main([command, *model, *words]) == 1
+        assert capfd.readouterr().err.count("choose one with --to") == 1
+    assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
+    assert "--to and --tag need --model" in capfd.readouterr().err
+
+
+def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:
+    limits = {"checkpoint_steps": 3, "keep_checkpoints": 9, "max_steps": 12}
+    whole = train(both, tmp_path / "whole", **limits)
+    resumed = tmp_path / "resumed"
+    train(both, resumed, **{**limits, "max_steps": 3})
+    train(both, resumed, resume=True, **{**limits, "max_steps": 9})
+    train(both, resumed, resume=True, **limits)
+    assert TrainingRun(both, tmp_path, World()).trainer.batching.mixture is not None
+    for first, second in zip(checkpoints(whole), checkpoints(resumed), strict=True):
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            assert (first / name).read_bytes() == (second / name).read_bytes()
+    again = replace(both.data.corpora["again"], weight=0.5)
+    data = replace(both.data, corpora={**both.data.corpora, "again": again})
+    with pytest.raises(UserError, match=r"trained with weights='again 0\.3, de 1\.0, fr 1\.0'"):
+        train(replace(both, data=data), resumed, resume=True, **{**limits, "max_steps": 15})
+
+
+def test_a_training_goes_on_in_the_languages_of_its_parent(
+    both: Config, trained: Path, tmp_path: Path
+) -> None:
+    own = replace(both, init_from=str(trained), cache=str(tmp_path / "cache"))
+    train(own, tmp_path / "run", max_steps=1)
+    place = SplitConfig(source=both.data.valid.source, target=both.data.valid.target)
+    unmarked = replace(both.data, train=place, valid=place, corpora={}, valid_sets={})
+    with pytest.raises(UserError, match=r"data\.train: .* several languages \(de, fr\)"):
+        TrainingRun(replace(own, data=unmarked), tmp_path, World())
+    dutch = replace(place, target_language="nl")
+    data = replace(unmarked, train=dutch, valid=dutch)
+    with pytest.raises(UserError, match=r"data\.train: no target language 'nl': .* de, fr"):
+        TrainingRun(replace(own, data=data), tmp_path, World())

@@ -1,0 +1,120 @@
+"""The recipes of conf/RECIPES.md, run as they stand, with smaller models and few steps."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.main import main
+from seq2seq.storage.checkpoint import find_model, load_model
+
+RECIPES = Path(__file__).resolve().parents[1] / "conf" / "RECIPES.md"
+TRAINING = ["training.source_tokens=300", "training.target_tokens=300", "training.max_steps=2"]
+TRAINING += ["training.warmup_steps=4", "training.checkpoint_minutes=null", "cache=cache"]
+TRAINING += ["device=cpu", "precision=fp32", "search.beam_size=1", "search.max_extra_tokens=3"]
+MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
+MODEL += ["data.tokenizer.vocab_size=60"]
+
+
+def commands(title: str) -> list[list[str]]:
+    """The commands below a heading, as lists of words."""
+    text = RECIPES.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```\n(.*?)```", text, re.S)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    found = [shlex.split(line) for line in lines]
+    assert all(words[0] == "seq2seq" for words in found)
+    return [words[1:] for words in found]
+
+
+def run(words: list[str]) -> None:
+    if words[0] == "train":
+        inherited = any(word.startswith("init_from=") for word in words)
+        words = [*words, *TRAINING, *([] if inherited else MODEL)]
+    else:
+        words = [*words, "--device", "cpu"]
+    assert main(words) == 0, words
+
+
+def train(name: str) -> None:
+    """Train a model that a recipe begins with."""
+    places = [
+        f"data.{split}.{side}={split}.{language}"
+        for split in ("train", "valid")
+        for side, language in (("source", "en"), ("target", "de"))
+    ]
+    run(["train", "data=files", *places, f"run_dir=runs/{name}"])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with the files that the recipes name."""
+    monkeypatch.chdir(tmp_path)
+    german = [line[::-1] for line in sentences]
+    french = [line.upper() for line in sentences]
+    for name, part in (
+        ("train", slice(10, 60)),
+        ("train_fr", slice(20, 90)),
+        ("own", slice(60, 80)),
+        ("own_valid", slice(80, 86)),
+        ("mono", slice(86, 100)),
+        ("valid", slice(0, 6)),
+        ("valid_fr", slice(6, 10)),
+        ("test", slice(60, 65)),
+    ):
+        for language, lines in (("en", sentences), ("de", german), ("fr", french)):
+            Path(f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines[part]))
+
+
+def lines(name: str) -> list[str]:
+    return Path(name).read_text().splitlines()
+
+
+def bleus(run_dir: str) -> set[str]:
+    """The names of the BLEUs that a training has recorded."""
+    records = [json.loads(line) for line in lines(f"{run_dir}/metrics.jsonl")]
+    return {name for record in records for name in record if name.endswith("bleu")}
+
+
+def test_a_domain_is_learned_with_the_general_text_mixed_in() -> None:
+    train("general")
+    for words in commands("Fine-tune without forgetting"):
+        run(words)
+    assert bleus("runs/own") == {"valid/bleu", "valid/general/bleu", "valid/mean/bleu"}
+    general, own = (load_model(find_model(Path("runs", n))).tokenizer for n in ("general", "own"))
+    assert own.files() == general.files()
+    assert len(lines("test.out.de")) == len(lines("test.en"))
+
+
+def test_back_translations_are_sampled_and_tagged() -> None:
+    for words in commands("Back-translation"):
+        run(words)
+    assert len(lines("mono.back.en")) == len(lines("mono.de"))
+    tokenizer = load_model(find_model(Path("runs/with_back"))).tokenizer
+    assert list(tokenizer.controls) == ["<bt>"]
+    assert len(lines("test.out.de")) == len(lines("test.en"))
+
+
+def test_one_model_has_several_target_languages() -> None:
+    for words in commands("Several target languages"):
+        run(words)
+    tokenizer = load_model(find_model(Path("runs/many"))).tokenizer
+    assert set(tokenizer.controls) == {">>de<<", ">>fr<<"}
+    assert bleus("runs/many") == {"valid/bleu", "valid/fr/bleu", "valid/mean/bleu"}
+    assert len(lines("test.out.de")) == len(lines("test.out.fr")) == len(lines("test.en"))
+
+
+def test_a_student_learns_from_its_teacher() -> None:
+    train("teacher")
+    for words in commands("Distillation"):
+        run(words)
+    assert len(lines("train.distilled.de")) == len(lines("train.en"))
+    assert len(lines("test.out.de")) == len(lines("test.en"))
+
+
+def test_seeds_translate_together_and_pieces_are_sampled() -> None:
+    for words in commands("Ensembles and subword sampling"):
+        run(words)
+    assert len(lines("test.out.de")) == len(lines("test.en"))
+    assert "sampling: 0.1" in Path("runs/sampled/config.yaml").read_text()
