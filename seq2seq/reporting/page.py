@@ -88,21 +88,20 @@ def _verdict(report: RunReport) -> str:
             f" {report.best['step']:,}."
         )
     rows = [
-        [
-            one.name,
-            f"{one.lines:,}",
-            score.name,
-            f"{score.value:.2f}",
-            _interval(one, score.name),
-            f"{score.signature} {score.detail}".strip(),
-        ]
+        [one.name, f"{one.lines:,}", score.name, f"{score.value:.2f}", _interval(one, score.name)]
         for one in report.sets
         for score in one.scores
     ]
-    titles = ["set", "lines", "metric", "value", "95 % interval", "signature"]
+    titles = ["set", "lines", "metric", "value", "95 % interval"]
+    signatures = {score.name: score.signature for one in report.sets for score in one.scores}
+    listed = "".join(
+        f"<dt>{_text(name)}</dt><dd><code>{_text(text)}</code></dd>"
+        for name, text in signatures.items()
+    )
     return (
         f"<h1>{_text(report.run)}</h1>\n<p>{_text(' '.join(facts))}</p>\n"
         f'<div class="tiles">{drawn}</div>\n{_table(titles, rows, numbers=(1, 3, 4))}'
+        f"<details open><summary>Signatures</summary><dl>{listed}</dl></details>\n"
     )
 
 
