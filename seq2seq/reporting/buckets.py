@@ -57,6 +57,20 @@ def training_frequencies(
     return counts, read
 
 
+def make_buckets(
+    lengths: Sequence[int],
+    counts: Mapping[str, int] | None,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+) -> list[Bucket]:
+    """Score by source length and, if frequencies in training are known, by these."""
+    buckets = by_length(lengths, hypotheses, references)
+    if counts is not None:
+        buckets += by_rarest_word(counts, hypotheses, references)
+        buckets += by_word_frequency(counts, hypotheses, references)
+    return buckets
+
+
 def by_length(
     lengths: Sequence[int], hypotheses: Sequence[str], references: Sequence[str]
 ) -> list[Bucket]:

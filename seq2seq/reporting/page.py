@@ -10,6 +10,7 @@ from html import escape
 from importlib import resources
 
 from seq2seq.reporting.buckets import Bucket
+from seq2seq.reporting.comparison import LineChange, SetComparison
 from seq2seq.reporting.curves import draw_attention, draw_curves
 from seq2seq.reporting.report import RunReport, SetReport
 from seq2seq.reporting.samples import Sample, differing_words
@@ -160,6 +161,11 @@ def _set(one: SetReport) -> str:
         group = [bucket for bucket in one.buckets if bucket.by == by]
         if group:
             buckets.append(f"<h3>{_text(title)}</h3>\n{_bucket_table(group, values)}")
+            if one.comparison is not None:
+                theirs = [bucket for bucket in one.comparison.buckets if bucket.by == by]
+                caption = f"<p>The same for {_text(one.comparison.other)}:</p>\n"
+                buckets.append(f"{caption}{_bucket_table(theirs, values)}")
+    compared = "" if one.comparison is None else _comparison(one.comparison)
     kinds: dict[str, list[Sample]] = {}
     for sample in one.samples:
         kinds.setdefault(sample.kind, []).append(sample)
@@ -167,13 +173,59 @@ def _set(one: SetReport) -> str:
         f"<h3>{kind.capitalize()} lines by chrF</h3>\n{''.join(map(_sample, group))}"
         for kind, group in kinds.items()
     ]
+    parts = [health, compared, *buckets]
     return (
-        f"<h2>{_text(one.name)}: {one.lines:,} lines</h2>\n{health}"
-        f'{"".join(buckets)}<p class="soft">Intervals: 95 %, bootstrap over lines. Training'
+        f"<h2>{_text(one.name)}: {one.lines:,} lines</h2>\n{''.join(parts)}"
+        '<p class="soft">Intervals: 95 %, bootstrap over lines. Training'
         f" frequencies: {_text(one.frequency_note)}.</p>\n"
         '<h3>Samples</h3>\n<p class="soft">Words of the reference that the output lacks are'
         ' <mark class="missing">marked so</mark>, words of the output that the reference lacks'
         f' <mark class="extra">so</mark>.</p>\n{"".join(samples)}'
+    )
+
+
+def _comparison(comparison: SetComparison) -> str:
+    other = comparison.other
+    tests = [
+        [
+            test.metric,
+            f"{test.value:.2f}",
+            f"{test.difference:+.2f}",
+            f"{test.p_value:.4f}",
+            f"{test.interval[0]:.2f} to {test.interval[1]:.2f}" if test.interval else "",
+        ]
+        for test in comparison.tests
+    ]
+    differing = comparison.tests[0].differing_lines
+    parts = [
+        f"<h3>Compared with {_text(other)}</h3>\n<p>{differing:,} lines differ. The values are"
+        f" those of {_text(other)}, by paired bootstrap against this run.</p>\n",
+        _table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
+    ]
+    for better, changes in (
+        ("this run", comparison.ngrams_won),
+        (other, comparison.ngrams_lost),
+    ):
+        rows = [[change.ngram, f"{change.run:,}", f"{change.other:,}"] for change in changes]
+        parts.append(f"<h3>N-grams that {_text(better)} gets right more often</h3>\n")
+        parts.append(_table(["n-gram", "this run", other], rows, (1, 2)))
+    for better, lines in (("this run", comparison.lines_won), (other, comparison.lines_lost)):
+        parts.append(f"<h3>Lines that {_text(better)} translates better, by chrF</h3>\n")
+        parts += [_line_change(change, other) for change in lines]
+    return "".join(parts)
+
+
+def _line_change(change: LineChange, other: str) -> str:
+    texts = {
+        "source": _text(change.source),
+        "reference": _text(change.reference),
+        f"this run, {change.run_chrf:.2f}": _marked(change.run, change.reference, "extra"),
+        f"{other}, {change.other_chrf:.2f}": _marked(change.other, change.reference, "extra"),
+    }
+    rows = [f'<dt>{_text(name)}</dt><dd dir="auto">{text}</dd>' for name, text in texts.items()]
+    return (
+        f'<div class="sample"><div class="soft">line {change.line:,}</div>'
+        f"<dl>{''.join(rows)}</dl></div>\n"
     )
 
 

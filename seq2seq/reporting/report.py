@@ -1,6 +1,7 @@
 """The figures of a report: what a run folder tells, and what its model does on test sets."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -15,13 +16,8 @@ from seq2seq.decoding.translator import TranslationOptions, Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import bleu_interval
 from seq2seq.evaluation.scores import Score, score_all
-from seq2seq.reporting.buckets import (
-    Bucket,
-    by_length,
-    by_rarest_word,
-    by_word_frequency,
-    training_frequencies,
-)
+from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
+from seq2seq.reporting.comparison import SetComparison, compare_set
 from seq2seq.reporting.data import DATA_FILE
 from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
@@ -54,6 +50,19 @@ class TextSet:
 
 
 @dataclass(frozen=True)
+class OtherSystem:
+    """A system to compare with.
+
+    Attributes:
+        name: for the page.
+        translate: returns an output for each source of a test set.
+    """
+
+    name: str
+    translate: Callable[[TextSet], list[str]]
+
+
+@dataclass(frozen=True)
 class SetReport:
     """What a model does on one test set."""
 
@@ -69,6 +78,8 @@ class SetReport:
     frequency_note: str
     """From what text the frequencies are, or why there are none."""
     samples: list[Sample]
+    comparison: SetComparison | None
+    """With another system, if one was given."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +121,19 @@ class RunReport:
 
 
 def make_report(
-    run: Path, tests: Sequence[TextSet], *, device: str = "auto", fidelity: bool = True
+    run: Path,
+    tests: Sequence[TextSet],
+    other: OtherSystem | None = None,
+    *,
+    device: str = "auto",
+    fidelity: bool = True,
 ) -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
     Args:
         run: the run folder.
         tests: the test sets; the run's validation set if there are none.
+        other: the system to compare with, if any.
         device: to translate on.
         fidelity: whether to compare the model with the paper, which takes some seconds.
 
@@ -127,15 +144,14 @@ def make_report(
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
     config, records = read_config(run), list(read_metrics(path))
-    language, _ = control_marks(config.data, "valid")
-    options = TranslationOptions(device=device, search=config.search, to=language)
-    translator = Translator.load(run, options)
-    sets = [report_set(translator, one, config) for one in tests or [validation_set(config)]]
+    translator, name = load_translator(run, device), run.absolute().name
+    texts = tests or [validation_set(config)]
+    sets = [report_set(translator, text, config, name, other) for text in texts]
     validations = [record for record in records if "valid/bleu" in record]
     names = list(dict.fromkeys(name for record in records for name in record if name != "step"))
     minutes, machine = _progress(run)
     return RunReport(
-        run=run.absolute().name,
+        run=name,
         model=find_model(run).name,
         ended=_ended(run),
         minutes=minutes,
@@ -148,6 +164,18 @@ def make_report(
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
         fidelity=_deviations(run, config) if fidelity else [],
     )
+
+
+def load_translator(run: Path, device: str) -> Translator:
+    """Load a run's model, with the search by which it was validated.
+
+    Raises:
+        UserError: if the run or its model can't be read.
+    """
+    config = read_config(run)
+    language, _ = control_marks(config.data, "valid")
+    options = TranslationOptions(device=device, search=config.search, to=language)
+    return Translator.load(run, options)
 
 
 def validation_set(config: Config) -> TextSet:
@@ -163,22 +191,32 @@ def validation_set(config: Config) -> TextSet:
     return TextSet("valid", [pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
-def report_set(translator: Translator, text: TextSet, config: Config) -> SetReport:
-    """Translate and score one test set."""
+def report_set(
+    translator: Translator, text: TextSet, config: Config, name: str, other: OtherSystem | None
+) -> SetReport:
+    """Translate and score one test set, and compare with another system if there is one."""
     translations = list(translator.translate_stream(text.sources))
     outputs = [translation.text for translation in translations]
+    others = other.translate(text) if other else []
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
-    buckets = by_length(lengths, outputs, text.references)
+    counts: Counter[str] | None = None
     try:
         train = chain.from_iterable(
             read_pairs(config.data, split) for split in training_splits(config.data)
         )
-        counts, read = training_frequencies([*outputs, *text.references], train)
-        buckets += by_rarest_word(counts, outputs, text.references)
-        buckets += by_word_frequency(counts, outputs, text.references)
+        counts, read = training_frequencies([*outputs, *others, *text.references], train)
         note = f"counted in the first {read:,} training pairs"
     except UserError as error:
         note = f"not known, because the training text can't be read: {error}"
+    comparison = None
+    if other:
+        comparison = compare_set(
+            (name, other.name),
+            text.sources,
+            text.references,
+            (outputs, others),
+            make_buckets(lengths, counts, others, text.references),
+        )
     health, places = _examine_health(text.sources, translations)
     return SetReport(
         name=text.name,
@@ -187,9 +225,10 @@ def report_set(translator: Translator, text: TextSet, config: Config) -> SetRepo
         bleu_interval=bleu_interval(outputs, text.references),
         health=health,
         health_lines=places,
-        buckets=buckets,
+        buckets=make_buckets(lengths, counts, outputs, text.references),
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
+        comparison=comparison,
     )
 
 

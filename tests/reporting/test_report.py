@@ -19,6 +19,7 @@ from seq2seq.reporting.buckets import (
     by_word_frequency,
     training_frequencies,
 )
+from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
 from seq2seq.training.recorder import read_metrics
 
@@ -203,3 +204,48 @@ def test_words_that_the_other_text_lacks_are_marked() -> None:
         ("red", True),
         ("house", False),
     ]
+
+
+def test_ngrams_are_won_and_lost_as_counted_by_hand() -> None:
+    won, lost = ngram_changes(["a b c"], ["a c x"], ["a b c"])
+    assert {(n.ngram, n.run, n.other) for n in won} == {
+        (ngram, 1, 0) for ngram in ("b", "a b", "b c", "a b c")
+    }
+    assert lost == []
+
+
+def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
+    changes = line_changes(
+        ["1", "2", "3"], ["abc", "abc", "abc"], ["abc", "abd", "x"], ["x", "abd", "abc"]
+    )
+    assert [change.line for change in changes] == [1, 2, 3]
+    assert [change.run_chrf for change in changes] == [change.other_chrf for change in changes][
+        ::-1
+    ]
+
+
+def test_a_comparison_has_the_figures_of_score(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    (tmp_path / "other").write_text("\n".join(["<i>"] + ["a man sees the sea."] * 10) + "\n")
+    report = ["report", str(run), "--compare", str(tmp_path / "other")]
+    assert main([*report, "--json"]) == 0
+    comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
+    score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
+    assert main([*score, "--compare", str(tmp_path / "other")]) == 0
+    expected = json.loads(capfd.readouterr().out)["comparisons"]
+    for test, wanted in zip(comparison["tests"], expected, strict=True):
+        for key in ("metric", "value", "difference", "p_value", "signature"):
+            assert test[key] == wanted[key]
+    assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
+    rows = Page((tmp_path / "page.html").read_text()).rows
+    assert ["BLEU", f"{expected[0]['value']:.2f}"] in [row[:2] for row in rows]
+
+
+def test_translations_of_another_text_are_not_compared(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").write_text("one line\n")
+    assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
+    assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
