@@ -33,12 +33,14 @@ from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.parent import DROPOUTS, load_parent
+from seq2seq.reporting.card import model_card
 from seq2seq.reporting.data import DATA_FILE, data_record, machine
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
 from seq2seq.run_folder import reserved
-from seq2seq.storage.atomic import remove_folder, write_file
+from seq2seq.storage.atomic import add_file, remove_folder, write_file
 from seq2seq.storage.checkpoint import (
+    CARD_FILE,
     TrainedModel,
     average,
     checkpoints,
@@ -303,7 +305,7 @@ class TrainingRun:
             UserError: if the folder can't be written.
         """
         write_file(self.folder / "config.yaml", yaml.encode())
-        write_file(self.folder / DATA_FILE, data_record(self.data))
+        write_file(self.folder / DATA_FILE, data_record(self.data, self.config.data))
         log_file.write_to(self.folder / "train.log")
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)
@@ -451,11 +453,18 @@ class TrainingRun:
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
 
     def _write_report(self) -> None:
+        """Write the page and the cards of the models; a failure is warned of."""
         path = self.folder / PAGE_FILE
         try:
             report = make_report(self.folder, [], device=str(self.device), fidelity=False)
             write_file(path, draw_page(report).encode())
             logger.info(f"report: {path}")
+            for folder in (self.folder / "best", self.folder / _AVERAGED):
+                if folder.exists():
+                    path = folder / CARD_FILE
+                    averaged = folder.name == _AVERAGED
+                    card = model_card(report, averaged=averaged, license_name=self.config.license)
+                    add_file(folder, CARD_FILE, card.encode())
         except Exception as error:  # whatever it is, the training is done and saved
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
             logger.warning(f"{path}: not written: {reason}")

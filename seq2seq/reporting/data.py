@@ -6,14 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
+from seq2seq.data.corpus import (
+    DataConfig,
+    SplitConfig,
+    describe,
+    fingerprint,
+    sha256_of_file,
+)
 from seq2seq.data.preparation import PreparedData
 
 DATA_FILE = "data.json"
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 
 
-def data_record(data: PreparedData) -> bytes:
-    """Return the counts, the warnings and the lengths of a training's data, as JSON.
+def data_record(data: PreparedData, config: DataConfig) -> bytes:
+    """Return the counts, the warnings, the lengths and the sums of a training's data, as JSON.
 
     `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
     side, the tokens of a training sentence at each of the `percentiles`.
@@ -25,6 +32,7 @@ def data_record(data: PreparedData) -> bytes:
             for split, counts in data.counts.items()
         },
         "warnings": data.warnings,
+        "sha256": _sums(config),
         "lengths": {
             "percentiles": PERCENTILES,
             **{
@@ -34,6 +42,21 @@ def data_record(data: PreparedData) -> bytes:
         },
     }
     return json.dumps(record, indent=2, ensure_ascii=False).encode()
+
+
+def _sums(config: DataConfig) -> dict[str, str]:
+    """Return the sha256 of each file, or the fingerprint of a data set's split."""
+    places: dict[str, SplitConfig] = {"train": config.train, "valid": config.valid}
+    places |= {f"corpora.{name}": place for name, place in config.corpora.items()}
+    sums = {}
+    for split, place in places.items():
+        for path in (place.pairs, place.source, place.target):
+            if path:
+                file = Path(path).expanduser()
+                sums[f"{split}: {file.name}"] = sha256_of_file(file)
+        if place.split:
+            sums[f"{split}: {describe(config, split)}"] = fingerprint(config, split)
+    return sums
 
 
 def machine() -> str:

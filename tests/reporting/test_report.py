@@ -1,5 +1,6 @@
 """The report of a run: its figures against the files and the scores that they come from."""
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -8,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.data.pair_files import SentencePair
@@ -21,6 +23,8 @@ from seq2seq.reporting.buckets import (
 )
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
+from seq2seq.storage.atomic import listed_files
+from seq2seq.storage.checkpoint import load_model
 from seq2seq.training.recorder import read_metrics
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
@@ -45,7 +49,8 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
             "train", "data=files", *places, *(f"model.{size}" for size in sizes),
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
-            "training.micro_batch_tokens=100", "device=cpu", f"cache={folder / 'cache'}",
+            "training.micro_batch_tokens=100", "license=cc-by-4.0",
+            "device=cpu", f"cache={folder / 'cache'}",
             f"run_dir={folder / 'run'}",
         ]
     )  # fmt: skip
@@ -249,3 +254,26 @@ def test_translations_of_another_text_are_not_compared(
     (tmp_path / "other").write_text("one line\n")
     assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
     assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
+
+
+def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) -> None:
+    best = max(
+        (r for r in read_metrics(run / "metrics.jsonl") if "valid/bleu" in r),
+        key=lambda record: record["valid/bleu"],
+    )
+    for folder in (run / "best", run / "averaged"):
+        if not folder.exists():
+            continue
+        assert "README.md" in listed_files(folder)
+        load_model(folder)
+        card = ModelCard.load(folder / "README.md")
+        results = card.data.eval_results
+        assert card.data.license == "cc-by-4.0"
+        assert card.data.pipeline_tag == "translation"
+        assert results[0].metric_type == "bleu"
+        assert "tok:13a" in results[0].metric_name
+        sums = re.findall("[0-9a-f]{64}", card.text)
+        file = run.parent / "train.source"
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
+        if folder.name == "best":
+            assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
