@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import logging
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
+from seq2seq.config import read_config
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, words
 from seq2seq.evaluation.scores import bleu
@@ -25,7 +29,9 @@ from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
 from seq2seq.storage.atomic import listed_files
 from seq2seq.storage.checkpoint import load_model
+from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
+from seq2seq.training_run import run_training
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
 
@@ -277,3 +283,20 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
         assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
         if folder.name == "best":
             assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
+
+
+def test_a_report_that_cannot_be_written_ends_no_training_badly(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "finished.json").unlink()
+    (copy / "report.html").unlink()
+    (copy / "report.html" / "in_the_way").mkdir(parents=True)
+    logging.getLogger("seq2seq").addHandler(caplog.handler)
+    try:
+        assert run_training(replace(read_config(copy), resume=True), copy, "", World()) == 0
+    finally:
+        logging.getLogger("seq2seq").removeHandler(caplog.handler)
+    assert "report.html: not written: " in caplog.text
+    assert (copy / "finished.json").exists()
