@@ -1,12 +1,14 @@
 """The model card: `README.md` of a model folder, in the format of the Hugging Face hub."""
 
 import json
+import re
 from typing import Any
 
 from seq2seq.evaluation.scores import Score
 from seq2seq.reporting.report import RunReport
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+_CODE = re.compile("[a-z]{2,3}")
 _RECIPE = ("model.", "training.", "search.", "seed")
 
 
@@ -23,7 +25,8 @@ def model_card(report: RunReport, *, averaged: bool, license_name: str | None = 
     data = str(report.config["data.name"])
     scores = _scores(report, averaged=averaged)
     metadata: dict[str, Any] = {
-        "language": [source, target],
+        # The hub accepts codes alone, and "source" is the name of a language that was not told.
+        "language": [code for code in (source, target) if _CODE.fullmatch(code)],
         "tags": ["translation", "transformer", "seq2seq"],
         "pipeline_tag": "translation",
         "metrics": [_ON_THE_HUB[score.name] for score in scores],
@@ -59,14 +62,14 @@ def model_card(report: RunReport, *, averaged: bool, license_name: str | None = 
         f" {report.parameters:,} parameters, {kind}. Training ended {_plain(report.ended)}.\n",
         "## Scores on the validation set\n",
         "| metric | value | signature |\n|---|---|---|\n"
-        + "".join(f"| {s.name} | {s.value:.2f} | `{s.signature}` |\n" for s in scores),
+        + "".join(f"| {s.name} | {s.value:.2f} | `{_in_cell(s.signature)}` |\n" for s in scores),
         "The validation set chose the checkpoint, so the scores on other text may be lower.\n",
         "## Data\n",
         _data(report),
         "## Recipe\n",
         "```\n"
         + "".join(
-            f"{key}={_plain(str(value))}\n"
+            f"{key}={_on_one_line(str(value))}\n"
             for key, value in report.config.items()
             if key.startswith(_RECIPE)
         )
@@ -109,5 +112,12 @@ def _data(report: RunReport) -> str:
 
 def _plain(text: str) -> str:
     """Keep a text on its line and out of Markdown and HTML."""
-    words = " ".join(text.split())
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in words if c.isprintable())
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in _on_one_line(text))
+
+
+def _on_one_line(text: str) -> str:
+    return "".join(c for c in " ".join(text.split()) if c.isprintable()).replace("```", "")
+
+
+def _in_cell(code: str) -> str:
+    return code.replace("|", "\\|")  # else it would end the cell, even within backticks
