@@ -18,10 +18,11 @@ from seq2seq.reporting.samples import Sample, differing_words
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
 _MAX_ROWS = 100
+_JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
 
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
-    "Validation BLEU": {"valid": "valid/bleu"},
+    "Validation BLEU": {},
     "Learning rate": {"rate": "train/learning_rate"},
     "Gradient norm": {"norm": "train/gradient_norm"},
     "Tokens per second": {"source and target": "train/tokens_per_second"},
@@ -112,8 +113,15 @@ def _interval(one: SetReport, metric: str) -> str:
 
 
 def _curves(report: RunReport) -> str:
+    bleu = [name for name in report.curves if name.endswith("/bleu")]
+    sets = {
+        name.removeprefix("valid/").removesuffix("bleu").rstrip("/") or "valid": name
+        for name in bleu
+    }
     charts = "".join(
-        draw_curves(title, {label: report.curves.get(name, []) for label, name in curves.items()})
+        draw_curves(
+            title, {label: report.curves.get(name, []) for label, name in (curves or sets).items()}
+        )
         for title, curves in _CHARTS.items()
     )
     names = ["valid/loss", "valid/perplexity", "valid/bleu"]
@@ -334,7 +342,9 @@ def _text(text: str) -> str:
     if len(text) > MAX_TEXT:
         text = text[:MAX_TEXT] + "…"
     visible = (
-        f"\\u{ord(c):04x}" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\t" else c
+        f"\\u{ord(c):04x}"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
+        else c
         for c in text
     )
     return escape("".join(visible))
