@@ -19,7 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from seq2seq.data.corpus import DataConfig, SplitConfig, read_pairs
+from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.corpus import read_pairs
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 

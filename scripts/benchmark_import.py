@@ -8,7 +8,7 @@ have the same number of tokens, so that all programs do the same work.
 
 import argparse
 import json
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.importing.marian import import_marian
 from seq2seq.storage.checkpoint import save_model
@@ -45,12 +45,16 @@ def make_folder(vocabularies: Path, folder: Path) -> None:
 
 def import_once(folder: Path, output: Path) -> None:
     """Import in this process; print seconds, and the peak of its memory in MB."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _megabytes("VmRSS")
     start = time.perf_counter()
     save_model(output, import_marian(folder))
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"import: {seconds:.1f} s, peak memory {peak / 1024:.0f} MB ({before / 1024:.0f} before)")
+    print(f"import: {seconds:.1f} s, peak memory {_megabytes('VmHWM')} MB ({before} before)")
+
+
+def _megabytes(key: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(rf"{key}:\s*(\d+) kB", status)[1]) // 1024
 
 
 def measure(folder: Path, temporary: Path) -> None:

@@ -33,8 +33,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from seq2seq.data.lines import read_text_lines
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.serving.server import listen

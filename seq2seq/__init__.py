@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from seq2seq.decoding.config import TranslationOptions as TranslationOptions
     from seq2seq.decoding.translation import Translation as Translation
-    from seq2seq.decoding.translator import TranslationOptions as TranslationOptions
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.1.0"
@@ -16,8 +16,12 @@ def __getattr__(name: str) -> object:
         from seq2seq.decoding.translation import Translation
 
         return Translation
-    if name in ("TranslationOptions", "Translator"):
-        from seq2seq.decoding import translator
+    if name == "TranslationOptions":
+        from seq2seq.decoding.config import TranslationOptions
 
-        return getattr(translator, name)
+        return TranslationOptions
+    if name == "Translator":
+        from seq2seq.decoding.translator import Translator
+
+        return Translator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,8 @@ from yaml import (
     YAMLError,
 )
 
-from seq2seq.data.corpus import DataConfig
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.data.config import DataConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from seq2seq.attention_maps import MAX_PIECES, draw_heads
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions

@@ -12,9 +12,9 @@ from torch import Tensor
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
-from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.kernels.loss import projected_loss
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.overrides import GROUPS, choices, config_path, register
 from seq2seq.config import Config
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from seq2seq.config import Config
-from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import TranslationOptions
+from seq2seq.decoding.config import SamplingConfig, TranslationOptions
 from seq2seq.evaluation.scores import ScoreConfig
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from seq2seq.config import Config
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import TransformerConfig
 from seq2seq.training.config import TrainingConfig
 

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     translator = Translator.load(arguments.model, translation_options(arguments))
     config = translator.models[0].config
-    layers = _select("layer", arguments.layer or str(config.num_layers), config.num_layers)
+    depth = config.num_layers if arguments.kind == "encoder" else config.decoder_depth
+    layers = _select("layer", arguments.layer or str(depth), depth)
     heads = _select("head", arguments.head, config.num_heads)
     target = arguments.target
     if target is None:

@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 from omegaconf import DictConfig
 
-from seq2seq.data.corpus import DataConfig
+from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError
 from seq2seq.model import TransformerConfig
-from seq2seq.parent import Description
+from seq2seq.run.parent import Description
 
 _VOCABULARY = "data.tokenizer."
 

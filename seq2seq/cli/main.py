@@ -143,9 +143,10 @@ class _Parser(argparse.ArgumentParser):
         found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if found:
             options, message = list(_COMMANDS), f"no such command: {found[1]}"
-        word = message.rpartition(":")[2].split()
+        word = message.rpartition(":")[2].replace(",", " ").split()
         near = difflib.get_close_matches(word[0], options, n=1) if word else []
-        hint = f"; did you mean {near[0]}?" if near else ""
+        # A required option that is missing is spelt as it should be.
+        hint = f"; did you mean {near[0]}?" if near and near[0] != word[0] else ""
         raise UsageError(f"{message}{hint}; {self.prog} --help shows how")
 
 

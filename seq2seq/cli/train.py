@@ -25,9 +25,9 @@ from seq2seq.cli.overrides import (
 )
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
-from seq2seq.parent import describe_parent
+from seq2seq.run.parent import describe_parent
+from seq2seq.run.training_run import run_training
 from seq2seq.training.distributed import World
-from seq2seq.training_run import run_training
 
 logger = logging.getLogger("seq2seq")
 

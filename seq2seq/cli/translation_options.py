@@ -9,9 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.beam_search import SearchConfig
-    from seq2seq.decoding.sampling import SamplingConfig
-    from seq2seq.decoding.translator import TranslationOptions
+    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
@@ -127,9 +125,7 @@ def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
         UsageError: if options of beam search and of sampling are combined.
         UserError: if a value is out of range.
     """
-    from seq2seq.decoding.beam_search import SearchConfig
-    from seq2seq.decoding.sampling import SamplingConfig
-    from seq2seq.decoding.translator import TranslationOptions
+    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.errors import UsageError
 
     search: SearchConfig | SamplingConfig

@@ -11,6 +11,7 @@ from torch import Tensor
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.mixture import Mixture
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
+from seq2seq.device import send
 from seq2seq.errors import UserError
 
 Indices = NDArray[np.int64]
@@ -36,10 +37,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device."""
-        tensors = [self.source, self.target_input, self.target_output]
-        if device.type == "cuda":  # pinned memory lets the copy run beside the products
-            tensors = [tensor.pin_memory() for tensor in tensors]
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        tensors = (self.source, self.target_input, self.target_output)
+        return Batch(*(send(tensor, device) for tensor in tensors))
 
 
 @dataclass(frozen=True)

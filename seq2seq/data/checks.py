@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import DataConfig, Split, control_ids, locate, read_pairs
+from seq2seq.data.config import DataConfig, Split, control_ids
+from seq2seq.data.corpus import locate, read_pairs
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.corpus import FilterConfig
+from seq2seq.data.config import FilterConfig
 
 
 @dataclass(kw_only=True)

@@ -11,16 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seq2seq.data.processor import MAX_PIECE, MAX_PIECES, encode_with, read_processor
 from seq2seq.data.punctuation import Punctuation, normalizer
-from seq2seq.data.tokenizer import (
-    CONTROL_PIECES,
-    MAX_PIECE,
-    MAX_PIECES,
-    UNKNOWN_ID,
-    Tokenizer,
-    encode_with,
-    read_processor,
-)
+from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.strict import parse_json
 
@@ -112,7 +105,7 @@ class PairTokenizer(Tokenizer):
             known = isinstance(error, ValueError | UserError)
             reason = str(error) if known else "a SentencePiece model can't be parsed"
             raise UserError(
-                f"{folder}: not the tokenizer of an imported model: {reason}; import it again"
+                f"{folder}: not the tokenizer of a Marian model: {reason}; copy the folder again"
             ) from None
 
     def encode(self, texts: list[str]) -> list[list[int]]:

@@ -9,49 +9,38 @@ that does not agree with its report is made again.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, compress, islice
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, TypeAlias
 
-import numpy as np
-
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
-from seq2seq.data.corpus import (
+from seq2seq.data.config import (
     DataConfig,
-    FilterConfig,
     Split,
-    changes_of_files,
     control_ids,
     control_marks,
     control_pieces,
-    describe,
-    fingerprint,
     is_configured,
-    read_pairs,
-    sha256_of_file,
     training_splits,
 )
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.filters import FilterCounts, filter_lengths
+from seq2seq.data.corpus import changes_of_files, describe, fingerprint, read_pairs, sha256_of_file
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.encoding import Report, encode, encode_valid, new_writer
+from seq2seq.data.filters import FilterCounts
 from seq2seq.data.mixture import Mixture
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import new_folder, write_file
 
-Report: TypeAlias = Callable[[str], None]
-
 FORMAT_VERSION = 1
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
-
-_CHUNK_PAIRS = 10_000
-_PAIRS_PER_MESSAGE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -250,7 +239,7 @@ def _fill(
     counts: dict[str, FilterCounts] = {}
     warnings: list[str] = []
     with ExitStack() as whole:
-        writer = whole.enter_context(_writer(folder / TRAIN_FILE, tokenizer))
+        writer = whole.enter_context(new_writer(folder / TRAIN_FILE, tokenizer))
         text: BinaryIO | None = None
         if config.tokenizer.sampling:
             text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
@@ -258,11 +247,11 @@ def _fill(
             alignment = AlignmentCheck(config, split)
             pairs = overlap.check(read_pairs(config, split))
             controls = control_ids(config, split, tokenizer)
-            counts[split] = _encode(
+            counts[split] = encode(
                 pairs, tokenizer, writer, controls, config.filter, report, alignment, unknown, text
             )
             warnings += alignment.warnings()
-    counts["valid"] = _encode_valid(
+    counts["valid"] = encode_valid(
         config, "valid", valid_pairs, tokenizer, folder / VALID_FILE, report
     )
     for split, count in counts.items():
@@ -305,7 +294,7 @@ def _with_valid_sets(
         pairs = _valid_pairs(config, split)
         with TemporaryDirectory() as folder:  # once it is mapped, a file needs no name
             path = Path(folder) / VALID_FILE
-            counts[split] = _encode_valid(config, split, pairs, prepared.tokenizer, path, report)
+            counts[split] = encode_valid(config, split, pairs, prepared.tokenizer, path, report)
             _check_kept(split, counts[split])
             sets[name] = ValidSet(pairs, EncodedCorpus(path), digests[split])
     return replace(prepared, valid_sets=sets, counts=counts)
@@ -349,62 +338,3 @@ def _training_sentences(config: DataConfig, split: Split) -> Iterator[str]:
             f"{describe(config, split)}: no pair has text on both sides: of {read:,},"
             f" {blank_source:,} have a blank source and {blank_target:,} more a blank target"
         )
-
-
-def _writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
-    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
-
-
-def _encode_valid(
-    config: DataConfig,
-    split: Split,
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    path: Path,
-    report: Report,
-) -> FilterCounts:
-    """Write the validation pairs that are not blank or over-long."""
-    limits = replace(config.filter, max_length_ratio=float("inf"))
-    controls = control_ids(config, split, tokenizer)
-    with _writer(path, tokenizer) as writer:
-        return _encode(pairs, tokenizer, writer, controls, limits, report)
-
-
-def _encode(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    writer: EncodedCorpusWriter,
-    controls: list[int],
-    limits: FilterConfig,
-    report: Report,
-    alignment: AlignmentCheck | None = None,
-    unknown: UnknownCharacters | None = None,
-    text: BinaryIO | None = None,
-) -> FilterCounts:
-    """Tokenize, check, filter and write pairs, with control symbols before each source.
-
-    The text of those that are kept goes to ``text``, if it is given.
-    """
-    counts = FilterCounts()
-    stream = iter(pairs)
-    while chunk := list(islice(stream, _CHUNK_PAIRS)):
-        source_texts = [pair.source for pair in chunk]
-        target_texts = [pair.target for pair in chunk]
-        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
-        if unknown is not None:
-            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
-            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
-        # (chunk,), the end symbol counted, control symbols not
-        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        if alignment is not None:
-            alignment.check(counts.read, source_lengths, target_lengths)
-        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
-        if controls:
-            sources = [controls + source for source in sources]
-        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
-        if text is not None:
-            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
-        if counts.read % _PAIRS_PER_MESSAGE == 0:
-            report(f"data: {counts.read:,} pairs encoded")
-    return counts

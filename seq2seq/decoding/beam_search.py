@@ -7,14 +7,13 @@ V vocabulary; C candidates of a sentence; T tokens so far, the start symbol incl
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
-    DecodingConfig,
     Hypothesis,
     SearchBatch,
     State,
@@ -24,28 +23,7 @@ from seq2seq.decoding.search import (
     output_log_probabilities,
 )
 from seq2seq.device import send
-from seq2seq.errors import UsageError
 from seq2seq.kernels.topk import TopK, round_batch_size, topk_in_chunks
-
-
-@dataclass(kw_only=True)
-class SearchConfig(DecodingConfig):
-    """The options of beam search; the defaults are the paper's.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if beam_size is below 1, nbest is above it, or another value is out of range.
-    """
-
-    beam_size: int = 4
-    """Hypotheses kept at each step; 1 is greedy search."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beam_size < 1:
-            raise UsageError(f"beam_size={self.beam_size}: must be at least 1")
-        if self.nbest > self.beam_size:
-            raise UsageError(f"nbest={self.nbest}: must be at most beam_size, {self.beam_size}")
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.errors import UserError

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from seq2seq.data.tokenizer import END_ID, Tokenizer
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.storage.checkpoint import TrainedModel
 

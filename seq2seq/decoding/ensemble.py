@@ -13,7 +13,7 @@ from torch import Tensor
 from seq2seq.decoding.search import SearchState, output_log_probabilities
 from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
 
 
 class Decoder(Protocol):
@@ -78,6 +78,20 @@ def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
     return total - math.log(len(log_probabilities))
 
 
+def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
+    """Load the models of run folders or model folders, which are to translate together.
+
+    Raises:
+        UserError: if there is no model, a model is damaged or named twice, or one differs from the
+            first in its tokenizer or its languages.
+    """
+    folders = [find_model(Path(run)) for run in runs]
+    _check_different(folders)
+    models = [load_model(folder) for folder in folders]
+    check_ensemble(models, folders)
+    return models
+
+
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:
     """Check that models can translate together.
 
@@ -106,7 +120,7 @@ def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> N
             )
 
 
-def check_different(folders: Sequence[Path]) -> None:
+def _check_different(folders: Sequence[Path]) -> None:
     """Check that no model is named twice: an ensemble of a model with itself is that model.
 
     Raises:

@@ -8,16 +8,15 @@ mates change at most the rounding.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2seq.decoding.config import SamplingConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
-    DecodingConfig,
     Hypothesis,
     SearchBatch,
     State,
@@ -27,42 +26,6 @@ from seq2seq.decoding.search import (
     output_log_probabilities,
 )
 from seq2seq.device import send
-from seq2seq.errors import UsageError
-
-
-@dataclass(kw_only=True)
-class SamplingConfig(DecodingConfig):
-    """The options of sampling; the defaults draw from the model's own distribution.
-
-    `nbest` samples are drawn for each sentence, some of which may be equal; `alpha` affects only
-    their scores.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if temperature is not positive and finite, top_k is below 1, top_p is not in
-            (0, 1], seed is not from 0 to 2^32 - 1, or another value is out of range.
-    """
-
-    temperature: float = 1.0
-    """Divides the logits: below 1, probable tokens become more probable."""
-    top_k: int | None = None
-    """Draw only from that many of the most probable tokens."""
-    top_p: float = 1.0
-    """After top_k, draw only from the smallest set of most probable tokens whose share of the
-    probability reaches this (the nucleus of Holtzman et al. 2020)."""
-    seed: int = 1
-    """Different seeds give different samples."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise UsageError(f"temperature={self.temperature}: must be above 0; --beam 1 is greedy")
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top_k={self.top_k}: must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p={self.top_p}: must be above 0 and at most 1")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed={self.seed}: must be from 0 to {2**32 - 1}")
 
 
 @torch.inference_mode()

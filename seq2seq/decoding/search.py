@@ -14,39 +14,10 @@ import torch
 from torch import Tensor
 
 from seq2seq.device import send
-from seq2seq.errors import UsageError, UserError
-from seq2seq.options import check_types
-
-MAX_ALPHA = 10.0
-"""Far above any useful value; beyond it the penalties of long outputs would overflow."""
+from seq2seq.errors import UserError
 
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""
-
-
-@dataclass(kw_only=True)
-class DecodingConfig:
-    """The options of any search.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
-    """
-
-    nbest: int = 1
-    """Translations returned for each sentence."""
-    alpha: float = 0.6
-    """Exponent of the length penalty; 0 means no penalty."""
-    max_extra_tokens: int = 50
-    """The maximum length of an output is that of its source plus this, `</s>` not counted."""
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        for name in ("nbest", "max_extra_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
-        if not 0 <= self.alpha <= MAX_ALPHA:
-            raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 import copy
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,88 +16,28 @@ from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.batches import make_batches
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
-from seq2seq.decoding.ensemble import Decoder, Ensemble, check_different, check_ensemble
-from seq2seq.decoding.sampling import SamplingConfig, sample
+from seq2seq.decoding.ensemble import Decoder, Ensemble, check_ensemble, load_models
+from seq2seq.decoding.lengths import longest_texts, with_end_symbol
+from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision, send
-from seq2seq.errors import UsageError, UserError
-from seq2seq.export.limits import MAX_POSITIONS
+from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
-from seq2seq.model.config import Positions
-from seq2seq.options import check_types
-from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
+from seq2seq.storage.checkpoint import TrainedModel
 
 logger = logging.getLogger("seq2seq")
 
-ENGINES = ("ours", "ctranslate2")
-_LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
-
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslationOptions:
-    """The options of a translator.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
-            source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
-    """
-
-    device: str = "auto"
-    """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
-    precision: str = "fp32"
-    """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
-    where it is faster, else `fp32`."""
-    batch_tokens: int | None = None
-    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
-    workers: int | None = None
-    """Batches translated in parallel, each by one thread; the number changes no output. By default
-    one per thread of PyTorch's, and one on a GPU."""
-    max_source_tokens: int = 1024
-    """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
-    to: str | None = None
-    """Code of the target language, for a model that translates into several."""
-    tag: str | None = None
-    """A piece that the model knows, such as `<bt>`, to stand before each source."""
-    sentences: bool = False
-    """Translate the sentences of a line one by one, and join them as they stood."""
-    source_language: str | None = None
-    """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
-    sentences are split; by default the model's."""
-    search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
-    """Beam search, or sampling."""
-    engine: str = "ours"
-    """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
-    differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{name}={value}: must be at least {least}")
-        if self.engine not in ENGINES:
-            raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
-        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
-            raise UsageError(
-                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
-                " choose the engine ours, or beam search"
-            )
-        language = self.source_language
-        if language is not None and not _LANGUAGE_CODE.fullmatch(language):
-            raise UsageError(
-                f"source_language={language}: must be the code of a language, such as en or de"
-            )
 
 
 class Translator:
@@ -156,20 +95,9 @@ class Translator:
         self.tokenizer = together[0].tokenizer
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
-        # In tokens, `</s>` and control symbols not counted.
-        added = 1 + len(self.controls)
-        longest = self.tokenizer.max_source_tokens or options.max_source_tokens
-        self._longest_source = max(1, min(longest, options.max_source_tokens) - added)
-        self._longest_target = self._longest_source + options.search.max_extra_tokens
-        for model in self.models:
-            if uses_ctranslate2:
-                self._longest_source = min(self._longest_source, MAX_POSITIONS - 1)
-                self._longest_target = min(self._longest_target, MAX_POSITIONS - 1)
-            if model.config.positions is Positions.learned:
-                # The table bounds the source with its `</s>` and the target with its start symbol.
-                positions = max(1 + added, model.config.max_learned_positions)
-                self._longest_source = min(self._longest_source, positions - added)
-                self._longest_target = min(self._longest_target, positions - 1)
+        self._longest_source, self._longest_target = longest_texts(
+            together, options, control_symbols=len(self.controls)
+        )
 
     @classmethod
     def load(
@@ -182,11 +110,7 @@ class Translator:
                 translate together, or the device or the precision is not available here.
         """
         runs = [run] if isinstance(run, str | Path) else run
-        folders = [find_model(Path(one)) for one in runs]
-        check_different(folders)
-        models = [load_model(folder) for folder in folders]
-        check_ensemble(models, folders)
-        translator = cls(models, options)
+        translator = cls(load_models(runs), options)
         if translator.engine is not None:
             logger.info(f"seq2seq: {DIFFERENCE}")
         return translator
@@ -289,11 +213,11 @@ class Translator:
             raise UserError(
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
-        source_ids = _check_lengths(
+        source_ids = with_end_symbol(
             self.tokenizer.encode(list(sources)), "source", self._longest_source
         )
         source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
-        target_ids = _check_lengths(
+        target_ids = with_end_symbol(
             self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
         )
         pairs = list(zip(source_ids, target_ids, strict=True))
@@ -340,17 +264,7 @@ class Translator:
             The result of each item, in the original order; `blank` for items of size 1, which are
             `</s>` alone.
         """
-        # The longest first, so that no worker begins a large batch when the others are done.
-        order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
-        batches: list[list[int]] = []
-        for i in order:
-            # A batch is as wide as its first item.
-            if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > self.batch_tokens:
-                batches.append([])
-            batches[-1].append(i)
-        if len(batches) < self.workers:  # a few items: some of each length for every worker
-            workers = min(self.workers, len(order))
-            batches = [order[worker::workers] for worker in range(workers)]
+        batches = make_batches(sizes, self.batch_tokens, self.workers)
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
@@ -409,17 +323,6 @@ class Translator:
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
         return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
-
-
-def _check_lengths(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
-    """Add `</s>` to each line; refuse lines of more than `longest` tokens."""
-    for number, ids in enumerate(encoded, start=1):
-        if len(ids) > longest:
-            raise UserError(
-                f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                " scored; leave the pair out, or split it"
-            )
-    return [[*ids, END_ID] for ids in encoded]
 
 
 def _check_lists(**texts: object) -> None:

@@ -130,6 +130,8 @@ def read_config(folder: Path) -> MarianConfig:
     """
     path = folder / "config.json"
     saved = _read_settings(path)
+    if saved.keys() >= {"format", "model"}:
+        raise UserError(f"{folder}: a model of this program already: nothing to import")
     if (model_type := saved.get("model_type")) != "marian":
         raise UserError(
             f"{path}: model_type is {repr(model_type)[:100]}: only 'marian' can be imported"

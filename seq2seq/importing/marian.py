@@ -19,6 +19,7 @@ from seq2seq.data.pair_tokenizer import (
 )
 from seq2seq.data.punctuation import TYPOGRAPHIC, Punctuation
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.errors import UserError
 from seq2seq.export.marian_names import (
     NEVER,
     features_of_marian,
@@ -53,7 +54,9 @@ def import_marian(
         UserError: if a file is missing or damaged, the files don't belong together, or this program
             can't express the model.
     """
-    is_own = not (folder / "config.json").exists() and any(folder.glob("*.npz"))
+    is_own = not (folder / "config.json").exists()
+    if is_own and not any(folder.glob("*.npz")):
+        raise UserError(f"{folder}: no config.json and no .npz in it: not a folder of Marian")
     found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
     if positions is None:
         positions = Positions.concatenated if is_own else Positions.sinusoidal

@@ -135,7 +135,7 @@ class _Archive:
             raise UserError(f"{self.path}: has no {name[:100]}") from None
         except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
             raise UserError(f"{self.path}: {name[:100]} is damaged") from None
-        if dtype.str not in dtypes or fortran or (shape is not None and found != shape):
+        if dtype.str not in dtypes or (shape is not None and found != shape):
             expected = "a list of bytes" if shape is None else f"{list(shape)} of {dtypes[0]}"
             raise UserError(
                 f"{self.path}: {name[:100]} is {list(found)} of {dtype.str}, should be {expected}"
@@ -143,7 +143,8 @@ class _Archive:
         rest = content[stream.tell() :]
         if len(found) > 2 or len(rest) != int(np.prod(found, dtype=object)) * dtype.itemsize:
             raise UserError(f"{self.path}: {name[:100]} is damaged, it has another length")
-        return torch.from_numpy(np.frombuffer(bytearray(rest), dtype).reshape(found))
+        numbers = np.frombuffer(bytearray(rest), dtype)
+        return torch.from_numpy(numbers.reshape(found, order="F" if fortran else "C"))
 
     def floats(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Read numbers in float32.

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq.data.pair_tokenizer import check_pieces
-from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, MAX_PIECES, PADDING_ID, START_ID
+from seq2seq.data.processor import MAX_PIECES
+from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 from seq2seq.importing.files import MAX_VOCABULARY_BYTES, read_file
 from seq2seq.storage.strict import parse_json

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from seq2seq.data.corpus import (
-    DataConfig,
-    SplitConfig,
-    describe,
-    fingerprint,
-    sha256_of_file,
-)
+from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.corpus import describe, fingerprint, sha256_of_file
 from seq2seq.data.preparation import PreparedData
 
 DATA_FILE = "data.json"

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.corpus import control_marks, read_pairs, training_splits
+from seq2seq.data.config import control_marks, training_splits
+from seq2seq.data.corpus import read_pairs
+from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import bleu_interval
 from seq2seq.evaluation.scores import Score, score_all

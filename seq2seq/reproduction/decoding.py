@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, START_ID
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.search import Hypothesis
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_tokenizer

@@ -12,8 +12,8 @@ from typing import Self, TypeAlias
 
 import torch
 
-from seq2seq.data.corpus import DataConfig
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.data.config import DataConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters

@@ -7,18 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from seq2seq.data.corpus import DataConfig
+from seq2seq.data.config import DataConfig
 from seq2seq.data.lines import iterate_lines
 from seq2seq.errors import UserError
 from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
 from seq2seq.evaluation.scores import bleu
 from seq2seq.model.size import count_parameters
-from seq2seq.reproduction.cost import (
-    PAPER_FLOPS,
-    PAPER_MODELS,
-    TENSOR2TENSOR_ROWS,
-    step_flops,
-)
+from seq2seq.reproduction.cost import PAPER_FLOPS, PAPER_MODELS, TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.recipe import STEPS, synthetic_batches
 from seq2seq.storage.atomic import read_regular_file

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2seq.attention_maps import AttentionMaps
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator

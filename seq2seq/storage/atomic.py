@@ -346,11 +346,15 @@ def _manifest(digests: Mapping[str, str]) -> bytes:
 
 def _read_manifest(folder: Path) -> dict[str, str]:
     path = folder / MANIFEST
-    if not os.path.lexists(path):
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{folder}: no {MANIFEST} in it; this program's folders have one, those of other"
-            " programs can't be read"
-        )
+            f"{folder}: no {MANIFEST} in it; this program's folders have one;"
+            " seq2seq import reads those of Marian"
+        ) from None
+    except OSError as error:  # such as a folder that only its owner may read
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
     manifest = parse_json(path, read_regular_file(path, MAX_BYTES))
     if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:
         raise UserError(f"{path}: damaged, not a list of sha256 sums alone")

@@ -17,7 +17,7 @@ CALLS = [
     ("translat", 2, "did you mean translate?"),
     ("zzz", 2, "no such command: zzz"),
     ("--modle x", 2, "no such command: x"),
-    ("translate", 2, "--model"),
+    ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
     ("translate --modle x", 2, "--model"),
     ("translate --model", 2, "--model: expected one argument"),
     ("translate --model {model} extra", 2, "unrecognized arguments: extra"),

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.decoding.translator import TranslationOptions
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all
@@ -176,7 +175,7 @@ def test_a_model_is_scored(
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
     options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
-    assert loaded == [("runs/mine", options)]
+    assert loaded == [(["runs/mine"], options)]
 
 
 def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(

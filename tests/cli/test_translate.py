@@ -210,7 +210,7 @@ def test_sentences_of_a_line_are_translated_one_by_one(
     found = translate(seq2seq, trained, tmp_path, lines, "--sentences", "--source-language", "en")
     assert found[:2] == ["  ".join(alone), ""]
     result = seq2seq("translate", "--model", trained, "--source-language", "e")
-    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert (result.code, result.err.count("\n")) == (2, 1)
     assert "source_language=e: must be the code of a language" in result.err
 
 
@@ -301,7 +301,7 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     result = seq2seq("translate", "--model", trained, "-i", path, *words)
     assert result.err.count("engine ctranslate2: ") == 1
     sampled = seq2seq("translate", "--model", trained, "-i", path, *words, "--sample")
-    assert (sampled.code, sampled.out, sampled.err.count("\n")) == (1, "", 1)
+    assert (sampled.code, sampled.out, sampled.err.count("\n")) == (2, "", 1)
     unknown = seq2seq("translate", "--model", trained, "--engine", "marian")
     assert "engine 'marian' is unknown: choose ours or ctranslate2" in unknown.err
     references = tmp_path / "references"

@@ -10,9 +10,7 @@ from seq2seq.cli.translation_options import (
     add_sampling_options,
     translation_options,
 )
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.sampling import SamplingConfig
-from seq2seq.decoding.translator import TranslationOptions
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.errors import UsageError
 
 

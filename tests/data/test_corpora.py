@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig, fingerprint
+from seq2seq.data.config import CorpusConfig, DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.corpus import fingerprint
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UsageError, UserError

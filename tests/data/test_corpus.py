@@ -11,13 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from seq2seq.data.corpus import (
-    DataConfig,
-    FilterConfig,
-    SplitConfig,
-    fingerprint,
-    read_pairs,
-)
+from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.corpus import fingerprint, read_pairs
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.data.corpus import DataConfig, is_configured
+from seq2seq.data.config import DataConfig, is_configured
 from seq2seq.data.preparation import prepare
 
 CHECKOUT = Path(__file__).parents[2]

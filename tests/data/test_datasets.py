@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 
-from seq2seq.data.corpus import (
-    DataConfig,
-    SplitConfig,
-    fingerprint,
-    read_pairs,
-)
+from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.corpus import fingerprint, read_pairs
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 

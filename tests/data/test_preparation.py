@@ -14,13 +14,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.data import preparation
-from seq2seq.data.corpus import (
-    DataConfig,
-    FilterConfig,
-    Split,
-    SplitConfig,
-    read_pairs,
-)
+from seq2seq.data.config import DataConfig, FilterConfig, Split, SplitConfig
+from seq2seq.data.corpus import read_pairs
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData, prepare
@@ -323,7 +318,7 @@ def test_an_interrupted_preparation_leaves_nothing(
 PREPARE = """
 import sys
 from pathlib import Path
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.errors import UserError

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.corpus import DataConfig, SplitConfig, locate, read_pairs
+from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.corpus import locate, read_pairs
 from seq2seq.errors import UserError
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
 from seq2seq.kernels.topk import TopK, plain_topk, round_batch_size, topk_in_chunks

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.ensemble import Ensemble, mean_log_probabilities
-from seq2seq.decoding.sampling import SamplingConfig
 from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.search import length_penalty
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
 from seq2seq.model import IncrementalDecoder, Transformer

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
-from seq2seq.decoding.sampling import SamplingConfig, sample, sampling_weights, uniform_numbers
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SamplingConfig, SearchConfig
+from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig, beam_search
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import length_penalty
 from seq2seq.errors import UserError

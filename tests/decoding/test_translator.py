@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.sampling import SamplingConfig
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
 from seq2seq.kernels.threads import process_lock

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
@@ -24,6 +24,12 @@ with warnings.catch_warnings():
 
 # The libraries' own warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
+    model = make_model(vocab_size=tokenizer.vocab_size, layer_norm_epsilon=1e-5).float()
+    return TrainedModel(model, tokenizer, "en", "de")
 
 
 def ctranslate2_pieces(trained: TrainedModel, sentences: list[str]) -> list[list[str]]:

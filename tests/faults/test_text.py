@@ -16,7 +16,7 @@ import torch
 from torch.nn import LayerNorm
 
 from seq2seq.cli.main import main
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import (
     END_ID,
@@ -263,7 +263,7 @@ print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.s
 TRANSLATE = "from seq2seq.cli.main import main; assert main() == 0"
 PREPARE = """
 from pathlib import Path
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 place = SplitConfig(source=sys.argv[1], target=sys.argv[2])

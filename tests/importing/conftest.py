@@ -70,6 +70,7 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
         name: str = "marian",
         separate: bool = False,
         pieces: tuple[str, ...] = (">>por<<", ">>pob<<"),
+        padding_last: bool = False,
         seed: int = 1,
         **choices: Any,
     ) -> MarianFolder:
@@ -83,6 +84,9 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
                     one[other], one[control] = one[control], place
         else:
             vocabulary = own = table((source, target), pieces, seed)
+            if padding_last:  # as in OPUS-MT's own models
+                last = max(own, key=own.__getitem__)
+                own[last], own["<pad>"] = own["<pad>"], own[last]
         settings: dict[str, Any] = {
             "vocab_size": len(vocabulary),
             "decoder_vocab_size": len(own),

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.data.corpus import SplitConfig
+from seq2seq.data.config import SplitConfig
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.checkpoint import checkpoints, load_model, save_model
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 from tests.importing.conftest import MakeFolder
 from tests.toy import toy_config
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
 from seq2seq.importing.marian_folder import parse_vocabulary
@@ -131,7 +131,7 @@ def test_greedy_outputs_are_those_of_ctranslate2(
     make_folder: MakeFolder, activation: str, sentences: list[str], tmp_path: Path
 ) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
-    made = make_folder(seed=3)
+    made = make_folder(seed=3, pieces=())
     own = write_own(made, tmp_path / "own", **{"transformer-ffn-activation": activation})
     trained = import_marian(own)
     # It reads the positions from the archive, if they are there.
@@ -159,7 +159,7 @@ def test_pieces_are_read_from_any_kind_of_quotes() -> None:
         '? "long"\n: 6\n"\\\\": 7\n":": 8\n\':\': 9\n,: 10\n"▁日": 11\na: b: 12\n"\u2028": 13\r\n'
     )
     expected = ["</s>", "<unk>", "it's", 'a "quote"', "\x85", "▁x", "long", "\\"]
-    with pytest.raises(UserError, match="line 11: the piece ':' occurs twice"):
+    with pytest.raises(UserError, match="line 12: the piece ':' occurs twice"):
         parse_vocabulary(Path("v.yml"), text.encode())
     found = parse_vocabulary(Path("v.yml"), text.replace("':': 9", "';': 9").encode())
     assert list(found) == [*expected, ":", ";", ",", "▁日", "a: b", "\u2028"]

@@ -105,13 +105,17 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a pointer for weights": (write(WEIGHTS, POINTER), "a pointer of Git LFS.*git lfs pull"),
     "a pointer for a tokenizer": (write("target.spm", POINTER), "target.spm: a pointer of Git LFS"),
     "a pointer for the vocabulary": (write("vocab.json", POINTER), "vocab.json: a pointer"),
+    "no configuration": (remove("config.json"), "no config.json and no .npz in it"),
+    "a model of this program": (
+        write("config.json", b'{"format": 2, "model": {}}'), "already: nothing to import"
+    ),
     "no weights": (remove(WEIGHTS), "no model.safetensors and no pytorch_model.bin"),
     "TensorFlow's weights": (swap, "only tf_model.h5, which can't be read"),
     "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
     "no vocabulary": (remove("vocab.json"), "vocab.json: No such file"),
     "a link": (link, "a link, not a regular file"),
     "a pipe": (pipe, "not a regular file"),
-    "a damaged tokenizer": (write("source.spm", b"\x0a\xff"), "import it again"),
+    "a damaged tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "two pieces have the id"),
     "a hole in the ids": (vocabulary(lambda v: v.update({"▁th": 10**4})), "has the id 10000"),

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from seq2seq.data.batching import Batch, Batching
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
@@ -31,7 +31,7 @@ from seq2seq.reproduction import (
 )
 from seq2seq.reproduction.detail import Detail, Subject, new_model
 from seq2seq.reproduction.report import DETAILS, as_json, as_text, examine, summary
-from seq2seq.training import trainer
+from seq2seq.training import batch_loss, trainer
 from seq2seq.training.config import TrainingConfig
 
 SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
@@ -455,15 +455,20 @@ def test_another_feed_forward_network_differs(activation: Activation) -> None:
 @pytest.mark.parametrize(
     ("choices", "here"),
     [
-        ({"output_bias": True}, "one storage: a row moves source, target and logits|with a bias"),
         ({"shared_embedding": False}, "2 matrices.*source; target and logits"),
-        ({"tied_output": False}, "2 matrices.*source and target; logits"),
+        ({"tied_output": False}, "2 matrices.*logits; source and target"),
     ],
 )
 def test_matrices_of_their_own_differ(choices: dict[str, bool], here: str) -> None:
     examined = subject(replace(SMALL, **choices))
     assert differing(examined) == [embedding.shared_matrix]
     assert re.search(here, embedding.shared_matrix(examined).here)
+
+
+def test_a_bias_of_the_logits_is_named() -> None:
+    found = embedding.shared_matrix(subject(replace(SMALL, output_bias=True)))
+    assert found.here.endswith("source and target and logits; logits with a bias")
+    assert not found.tensor2tensor
 
 
 @pytest.mark.parametrize(
@@ -491,12 +496,12 @@ def test_another_initialization_differs(
 
 
 def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = trainer.projected_loss
+    projected_loss = batch_loss.projected_loss
 
     def over_all(*arguments: Any, smoothing: float, **rest: Any) -> Any:
         return projected_loss(*arguments, smoothing=smoothing * 10 / 11, **rest)
 
-    monkeypatch.setattr(trainer, "projected_loss", over_all)
+    monkeypatch.setattr(batch_loss, "projected_loss", over_all)
     found = optimization.label_smoothing(subject())
     assert found.differs
     assert found.here.startswith("reference 0.9091, others eps / (V - 1) = 0.0091 each")
@@ -507,24 +512,24 @@ def test_another_smoothing_differs() -> None:
 
 
 def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = trainer.projected_loss
+    projected_loss = batch_loss.projected_loss
 
     def halved(*arguments: Any, **rest: Any) -> Any:
         smoothed, cross_entropy = projected_loss(*arguments, **rest)
         return smoothed / 2, cross_entropy
 
-    monkeypatch.setattr(trainer, "projected_loss", halved)
+    monkeypatch.setattr(batch_loss, "projected_loss", halved)
     assert optimization.loss_normalization(subject()).differs
 
 
 def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = trainer.projected_loss
+    projected_loss = batch_loss.projected_loss
 
     def shown_half(*arguments: Any, **rest: Any) -> Any:
         smoothed, cross_entropy = projected_loss(*arguments, **rest)
         return smoothed - smoothed.detach() / 2, cross_entropy
 
-    monkeypatch.setattr(trainer, "projected_loss", shown_half)
+    monkeypatch.setattr(batch_loss, "projected_loss", shown_half)
     assert not optimization.label_smoothing(subject()).differs
     assert optimization.loss_normalization(subject()).differs
 
@@ -543,7 +548,7 @@ def test_another_optimizer_differs(monkeypatch: pytest.MonkeyPatch, change: dict
     def make(model: nn.Module) -> Adam:
         paper: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9}
         settings = {k: v for k, v in change.items() if k != "clipping"}
-        adam = Adam(model.parameters(), lr=0.0, **{**paper, **settings})
+        adam = Adam(model.parameters(), lr=0.0, fused=True, **{**paper, **settings})
         if "clipping" in change:
             adam.register_step_pre_hook(clip)
         return adam

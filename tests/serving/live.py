@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.serving.app import make_app
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.metrics import Metrics

@@ -119,6 +119,16 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         read_folder(tmp_path / "model", NAMES)
 
 
+def test_a_manifest_that_can_t_be_looked_for_is_not_called_missing(tmp_path: Path) -> None:
+    """As in a folder of somebody else, but so for the superuser, too."""
+    with pytest.raises(UserError, match="can't be read: File name too long"):
+        read_folder(tmp_path / ("x" * 300), NAMES)
+    (tmp_path / "file").touch()
+    for name in ("nothing", "file"):
+        with pytest.raises(UserError, match=f"no {MANIFEST} in it"):
+            read_folder(tmp_path / name, NAMES)
+
+
 @pytest.mark.parametrize(
     "manifest",
     ["", "[]", "7", "{}", '{"sha256": []}', '{"sha256": [1]}', '{"sha256": {"a": 1}}', "[" * 9999],

@@ -240,10 +240,11 @@ function showChoices() {
       const label = make("label");
       const input = make("input", { type: "radio", name: "choice", value: i });
       input.checked = i === sentence.chosen;
-      const text = make("span", { className: "text", dir: "auto" });
+      const text = make("span", { className: "text" });
       text.append(...markDifferences(choice.text, sentence.choices[0].text));
       const score = choice.score.toFixed(2).replace("-", "\u2212");
-      label.append(input, text, make("span", { className: "score", textContent: score }));
+      const number = make("span", { className: "score", dir: "ltr", textContent: score });
+      label.append(input, text, number);
       return label;
     }),
   );

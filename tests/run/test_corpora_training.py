@@ -10,14 +10,14 @@ import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.corpus import CorpusConfig, SplitConfig
+from seq2seq.data.config import CorpusConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.beam_search import SearchConfig
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 from tests.toy import toy_config, two_files
 
 # Two languages: each word has another one in either.

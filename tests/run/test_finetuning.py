@@ -15,14 +15,15 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config, read_config
+from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
-from seq2seq.decoding.translator import TranslationOptions, Translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.validation import Validation
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 from tests.toy import reversing, toy_config
 
 
@@ -237,7 +238,7 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
 def test_what_contradicts_the_parent_is_refused_in_one_line(
     command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    usage = ("the vocabulary", "goes on", "(60 pieces)")
+    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from")
     code = 2 if message.startswith(usage) else 1
     last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last
@@ -249,7 +250,7 @@ def read_config_of_toy(parent: Path) -> Config:
     trained = Translator.load(parent)
     return replace(
         Config(),
-        model=trained.model.config,
+        model=trained.models[0].config,
         data=replace(
             Config().data,
             tokenizer=replace(Config().data.tokenizer, vocab_size=trained.tokenizer.vocab_size),

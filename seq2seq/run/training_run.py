@@ -2,49 +2,31 @@
 
 import json
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from seq2seq.config import Config
-from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import SplitConfig, training_splits
-from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.pair_files import SentencePair
-from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
-from seq2seq.data.subword_sampling import SampledCorpus
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.translator import TranslationOptions, Translator
-from seq2seq.device import (
-    choose_device,
-    choose_precision,
-    make_deterministic,
-    oom_as_user_error,
-)
+from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.evaluation.validation import Validation, validate
-from seq2seq.kernels.compiled import can_compile
+from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
-from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions
-from seq2seq.parent import DROPOUTS, load_parent
 from seq2seq.reporting.card import model_card
 from seq2seq.reporting.data import DATA_FILE, data_record, machine
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
-from seq2seq.run_folder import reserved
+from seq2seq.run.folder import reserved
+from seq2seq.run.parent import load_parent
+from seq2seq.run.settings import settings
+from seq2seq.run.start import describe, make_trainer, prepare_data
+from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import add_file, remove_folder, write_file
 from seq2seq.storage.checkpoint import (
     CARD_FILE,
     TrainedModel,
     average,
     checkpoints,
-    new_transformer,
     newest_good,
     progress_file,
     remove_old,
@@ -54,15 +36,13 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
-from seq2seq.training.optimizer import risky_start, start_moments
 from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
-from seq2seq.training.run_state import RunState, Setting
+from seq2seq.training.run_state import RunState
 from seq2seq.training.signals import exit_on_signals
-from seq2seq.training.trainer import DivergenceError, Trainer
+from seq2seq.training.trainer import DivergenceError
 
 logger = logging.getLogger("seq2seq")
 
@@ -104,7 +84,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
-        run.describe()
+        describe(run.trainer, config, run.data.tokenizer)
         # A failure so far leaves no folder behind.
         world.on_main(lambda: run.open_folder(yaml, log_file))
         if before is None:
@@ -149,80 +129,22 @@ class TrainingRun:
         self.device = world.own_device(choose_device(config.device))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
         self.parent = None if config.init_from is None else load_parent(config, folder)
-        self.data = _prepare(config, world, None if self.parent is None else self.parent.tokenizer)
-        if config.model.positions is Positions.learned:
-            limit = config.model.max_learned_positions
-            corpora = [
-                (training_splits(config.data), self.data.train),
-                (["valid"], self.data.valid),
-            ]
-            for name, valid_set in self.data.valid_sets.items():
-                corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
-            for splits, corpus in corpora:
-                check_lengths(config.data, splits, corpus, self.data.tokenizer, limit)
+        self.data = prepare_data(config, world, self.parent)
+        self.trainer = make_trainer(
+            config, self.data, self.parent, device=self.device, dtype=self.dtype, world=world
+        )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
-        make_deterministic(config.deterministic)
-        torch.manual_seed(config.seed)
-        tokenizer = self.data.tokenizer
-        sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-        model = new_transformer(config.model, *sizes).to(self.device)
-        if self.parent is not None:
-            model.load_state_dict(self.parent.model.state_dict())
-        train = self.data.train
-        if rate := config.data.tokenizer.sampling:
-            text = self.data.folder / TRAIN_TEXT_FILE
-            train = SampledCorpus(train, text, self.data.tokenizer, rate=rate, seed=config.seed)
-        self.trainer = Trainer(
-            model,
-            config.training.batching(
-                train, seed=config.seed, devices=world.size, mixture=self.data.mixture
-            ),
-            config.training,
-            device=self.device,
-            dtype=self.dtype,
-            seed=config.seed,
-            world=world,
-            kernels=TrainingKernels(compiled=config.compile and self._prepare_compiler()),
-        )
-        if self.parent is not None:
-            start_moments(self.trainer.optimizer)
-
-    def _prepare_compiler(self) -> bool:
-        """Return whether there is a compiler, and let it keep its work in the user's cache."""
-        if not can_compile(self.device):
-            logger.warning(f"compile=true: PyTorch has no compiler for {self.device} here")
-            return False
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
-        logger.info("compiling, which takes about a minute at the first start")
-        return True
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
-        config = self.config
-        model = config.model.settings()
-        changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
-        changeable |= {
-            "warmup_steps": config.training.warmup_steps,
-            "learning_rate_scale": config.training.learning_rate_scale,
-            "label_smoothing": config.training.label_smoothing,
-            "processes": self.world.size,
-            "threads": torch.get_num_threads(),
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "slices": self.trainer.slices,
-        }
-        budget = config.training.budget(self.world.size)
-        text, rate = self.data.folder.name, config.data.tokenizer.sampling
-        data = f"{text} sampled at {rate}" if rate else text
-        fixed = {"data": data, "seed": config.seed, **budget, **model}
-        if self.data.mixture is not None:
-            weights = self.data.mixture.weights.items()
-            fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
-        if (select := config.training.select) != "valid":
-            # The best BLEU so far can be compared with one on the same sets alone.
-            sets = sorted(self.data.valid_sets.items())
-            digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
-            fixed |= {"select": select, "valid_sets": ", ".join(digests)}
+        fixed, changeable = settings(
+            self.config,
+            self.data,
+            processes=self.world.size,
+            dtype=self.dtype,
+            slices=self.trainer.slices,
+        )
         return RunState(self.trainer.progress, fixed, changeable)
 
     def restore(self) -> RunState:
@@ -256,47 +178,6 @@ class TrainingRun:
         """Warn of each setting that has changed since the checkpoint."""
         for change in self.state().changes(before):
             logger.warning(change)
-
-    def describe(self) -> None:
-        """Log the model and its batches, and warn of settings that are likely to fail.
-
-        Raises:
-            UserError: if the corpus is too small for the tokens of a step.
-        """
-        trainer, training, processes = self.trainer, self.config.training, self.world.size
-        parameters = sum(p.numel() for p in trainer.model.parameters())
-        logger.info(
-            f"model: {parameters:,} parameters, vocabulary {self.data.tokenizer.vocab_size:,};"
-            f" device {self.device}, {str(self.dtype).removeprefix('torch.')},"
-            f" {torch.get_num_threads()} threads"
-            + (f" in each of {processes} processes" if processes > 1 else "")
-        )
-        if risk := risky_start(
-            num_layers=trainer.model.config.num_layers,
-            d_model=trainer.model.config.d_model,
-            warmup_steps=training.warmup_steps,
-            scale=training.learning_rate_scale,
-        ):
-            logger.warning(risk)
-        statistics = trainer.batching.statistics(trainer.batching.epoch(0))
-        training.check_budget(statistics, devices=processes)
-        if excess := training.excessive_epochs(statistics, devices=processes):
-            logger.warning(excess)
-        count = trainer.micro_batches
-        logger.info(
-            f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
-            f" {count * statistics.source_tokens:,.0f} source and"
-            f" {count * statistics.target_tokens:,.0f} target tokens in"
-            f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
-            f" an epoch: {statistics.batches / count:,.1f} steps"
-        )
-        if trainer.joined > 1:
-            logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
-        if trainer.slices > 1:
-            logger.info(
-                f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"
-                " slices; the step is the same, but slower"
-            )
 
     def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
         """Start to write.
@@ -361,31 +242,7 @@ class TrainingRun:
         Raises:
             OutOfMemoryError: if memory does not suffice.
         """
-        options = TranslationOptions(device=str(self.device), search=self.config.search)
-        trained = self._trained(model)
-
-        def result(
-            place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
-        ) -> Validation:
-            translator = Translator(trained, replace(options, to=place.target_language))
-            sources, references = [p.source for p in pairs], [p.target for p in pairs]
-            return validate(
-                model,
-                corpus,
-                references,
-                lambda: [translation.text for translation in translator.translate(sources)],
-                device=self.device,
-                dtype=self.dtype,
-            )
-
-        data = self.config.data
-        with oom_as_user_error():
-            main = result(data.valid, self.data.valid_pairs, self.data.valid)
-            others = {
-                name: result(data.valid_sets[name], valid_set.pairs, valid_set.corpus)
-                for name, valid_set in self.data.valid_sets.items()
-            }
-            return replace(main, others=others)
+        return validate_sets(self._trained(model), self.config, self.data, self.device, self.dtype)
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
@@ -421,9 +278,10 @@ class TrainingRun:
         """Write the model if it is the best, and only then the progress that says so.
 
         Raises:
-            UserError: if the folder can't be written.
+            UserError: if the folder can't be written, or was moved or removed.
         """
         assert self.newest is not None
+        self._check_name()
         if is_best:
             save_model(self.folder / "best", self._trained(self.trainer.model))
         save_validation(self.newest, self.state().to_json())
@@ -435,6 +293,7 @@ class TrainingRun:
         if len(last) > 1:
             mean = average(last)
             validation = self.validate(mean.model.to(self.device))
+            self._check_name()
             description = describe_validation(validation.metrics())
             result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
@@ -469,6 +328,18 @@ class TrainingRun:
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
             logger.warning(f"{path}: not written: {reason}")
 
+    def _check_name(self) -> None:
+        """Check that what has the folder's name after a validation is still this training's.
+
+        Raises:
+            UserError: if the folder was moved or removed.
+        """
+        if not self.has_its_name():
+            raise UserError(
+                f"{self.folder}: moved or removed while validating; move it back, and continue with"
+                " resume=true"
+            )
+
     def _log_gain(self) -> None:
         """Log the validations of the parent and of the best model."""
         with suppress(UserError):  # metrics that can't be written end no training
@@ -482,15 +353,6 @@ class TrainingRun:
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)
         return TrainedModel(model, self.data.tokenizer, *languages)
-
-
-def _prepare(config: Config, world: World, tokenizer: Tokenizer | None) -> PreparedData:
-    """Prepare the data in the main process, then open it in the others."""
-    cache = user_cache() if config.cache is None else Path(config.cache)
-    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
-    if data.folder.name != world.on_main(lambda: data.folder.name):
-        raise UserError("the text is not the same on all machines")
-    return data
 
 
 @contextmanager

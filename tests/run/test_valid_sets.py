@@ -10,13 +10,13 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.config import Config
-from seq2seq.data.corpus import DataConfig
+from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve
-from seq2seq.training_run import TrainingRun, run_training
 from tests.toy import reversing, toy_config
 
 

@@ -13,20 +13,20 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding import translator
-from seq2seq.decoding.beam_search import SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.atomic import LOCK
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training_run import TrainingRun, run_training
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +225,32 @@ def test_another_folder_in_the_place_of_a_moved_one_is_left_as_it_is(
     assert (run / LOCK).read_text() == "another training's"
     assert not (run / "checkpoints").exists()
     train(config, tmp_path / "elsewhere", resume=True)  # as the message says
+
+
+@pytest.mark.parametrize("validation", [2, 5], ids=["of a checkpoint", "of the mean"])
+def test_a_folder_that_is_moved_while_validating_is_not_written_in_its_old_place(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: int
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    validated = 0
+
+    def validate(_: TrainingRun, model: Transformer) -> Validation:
+        nonlocal validated
+        validated += 1
+        if validated == validation:
+            run.rename(elsewhere)
+            run.mkdir()  # as another training would
+        return Validation(1.0, float(validated))
+
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+    with pytest.raises(UserError, match="moved or removed while validating; move it back"):
+        train(config, run)
+    assert list(run.iterdir()) == []
+    run.rmdir()
+    elsewhere.rename(run)
+    train(config, run, resume=True)  # as the message says
+    assert [path.name for path in checkpoints(run)][-1] == "step_00000004"
+    assert_mean_of(weights(run / "averaged"), checkpoints(run)[-2:])
 
 
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(

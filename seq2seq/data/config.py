@@ -1,0 +1,213 @@
+"""The configuration of a parallel corpus: its splits, its languages and its filters."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from seq2seq.data import controls
+from seq2seq.data.controls import check_tag, language_piece
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.errors import UsageError, UserError
+from seq2seq.options import check_types
+
+Split: TypeAlias = str
+"""`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
+
+
+@dataclass(kw_only=True)
+class SplitConfig:
+    """The place of a split: two files, one file of pairs, or the split of a dataset.
+
+    A file may be compressed (.gz, .xz, .zst, .bz2).
+    """
+
+    source: str | None = None
+    """Text file with one source sentence per line."""
+
+    target: str | None = None
+    """Text file with one target sentence per line; line k belongs to line k of the source."""
+
+    pairs: str | None = None
+    """File with one pair per line, .tsv (source, tab, target) or .jsonl, or a .tmx file."""
+
+    split: str | None = None
+    """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
+
+    target_language: str | None = None
+    """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+@dataclass(kw_only=True)
+class CorpusConfig(SplitConfig):
+    """One of several training corpora."""
+
+    weight: float = 1.0
+    """How often an epoch takes each pair that passed the filters; 0.5 is every other one."""
+
+    tag: str | None = None
+    """A piece such as ``<bt>``, which no text contains, to stand before each source."""
+
+
+@dataclass(kw_only=True)
+class FilterConfig:
+    """Which training pairs are left out; lengths are in tokens, the end symbol counted."""
+
+    max_tokens: int = 256
+    """The most tokens on either side."""
+
+    max_length_ratio: float = 9.0
+    """The largest ratio of the longer side to the shorter."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.max_tokens < 2:
+            raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
+        if not self.max_length_ratio >= 1:
+            raise UsageError(
+                f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
+            )
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
+
+    name: str = "files"
+    """Short name of the corpus, for folders and reports."""
+
+    source_language: str = "source"
+    """Code of the language to translate from; also its key in rows of .jsonl and datasets."""
+
+    target_language: str = "target"
+    """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
+
+    train: SplitConfig = field(default_factory=SplitConfig)
+    """The training split; the tokenizer is learned from it and from ``corpora`` alone."""
+
+    corpora: dict[str, CorpusConfig] = field(default_factory=dict)
+    """More training corpora, by name; ``train``, if there is one, has the weight 1 beside them."""
+
+    valid: SplitConfig = field(default_factory=SplitConfig)
+    """The validation split."""
+
+    valid_sets: dict[str, SplitConfig] = field(default_factory=dict)
+    """More validation sets, by name: each is validated and recorded as `valid` is."""
+
+    test: SplitConfig = field(default_factory=SplitConfig)
+    """The test split; training never needs it."""
+
+    dataset: str | None = None
+    """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
+
+    dataset_config: str | None = None
+    """Configuration of the dataset, if it has several."""
+
+    dataset_folder: str | None = None
+    """Folder of the dataset that has the files, if it has no configurations."""
+
+    revision: str | None = None
+    """Commit of the dataset; a full hash pins its content."""
+
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    """Which training pairs are left out."""
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """The options of the vocabulary."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for key in ("source_language", "target_language"):
+            if not getattr(self, key).isprintable():  # a model's files could not hold it
+                raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")
+        for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
+            for name in names:
+                if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+                    raise UsageError(
+                        f"data.{section}.{name}: choose a name of letters, digits, _ and - other"
+                        f" than {', '.join(_RESERVED_NAMES)}"
+                    )
+        for name, corpus in self.corpora.items():
+            if not 0 < corpus.weight < math.inf:
+                raise UsageError(
+                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and finite"
+                )
+            if corpus.tag is not None:
+                with _prefixed(f"data.corpora.{name}.tag"):
+                    check_tag(corpus.tag)
+        self._check_languages()
+
+    def _check_languages(self) -> None:
+        """Check that all splits that a model sees have a target language, or none."""
+        splits = [*training_splits(self), "valid", *(f"valid_sets.{n}" for n in self.valid_sets)]
+        codes = {name: split_place(self, name).target_language for name in splits}
+        for name, code in codes.items():
+            if code is not None:
+                with _prefixed(f"data.{name}.target_language"):
+                    language_piece(code)
+        given = [name for name, code in codes.items() if code is not None]
+        if given and len(given) < len(codes):
+            missing = next(name for name, code in codes.items() if code is None)
+            raise UsageError(
+                f"data.{missing}: has no target_language, but data.{given[0]} has: give"
+                f" data.{missing}.target_language"
+            )
+
+
+@contextmanager
+def _prefixed(key: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{key}: {error}") from None
+
+
+def training_splits(config: DataConfig) -> list[Split]:
+    """Return the training split and the further corpora, in the order in which they are encoded."""
+    corpora: list[Split] = [f"corpora.{name}" for name in sorted(config.corpora)]
+    return ["train", *corpora] if is_configured(config, "train") or not corpora else corpora
+
+
+def control_marks(config: DataConfig, name: Split) -> tuple[str | None, str | None]:
+    """Return target language and tag of a split, which stand before each source."""
+    place = split_place(config, name)
+    return place.target_language, place.tag if isinstance(place, CorpusConfig) else None
+
+
+def control_pieces(config: DataConfig) -> list[str]:
+    """Return the control symbols that the vocabulary needs: target languages, then tags."""
+    marks = [control_marks(config, name) for name in training_splits(config)]
+    languages = {code for code, _ in marks if code is not None}
+    tags = {tag for _, tag in marks if tag is not None}
+    return [*map(language_piece, sorted(languages)), *sorted(tags)]
+
+
+def control_ids(config: DataConfig, name: Split, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids that stand before each source of a split.
+
+    Raises:
+        UserError: if the tokenizer, which may be that of a trained model, has no such piece.
+    """
+    with _prefixed(f"data.{name}"):
+        return controls.control_ids(tokenizer.controls, *control_marks(config, name))
+
+
+def split_place(config: DataConfig, name: Split) -> SplitConfig:
+    """Return the place of a split."""
+    split, _, member = name.partition(".")
+    place: SplitConfig | Mapping[str, SplitConfig] = getattr(config, split)
+    return place if isinstance(place, SplitConfig) else place[member]
+
+
+def is_configured(config: DataConfig, name: Split) -> bool:
+    """Return whether the configuration names a place for this split."""
+    place = split_place(config, name)
+    return any((place.source, place.target, place.pairs, place.split))

@@ -1,0 +1,89 @@
+"""A split of a Hugging Face dataset, on the hub or in a local folder."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seq2seq.data.config import DataConfig
+from seq2seq.data.pair_files import Languages, SentencePair, pair_of
+from seq2seq.errors import UserError
+
+_CHUNK_ROWS = 1000
+
+
+def read_dataset(config: DataConfig, split: str, languages: Languages) -> Iterator[SentencePair]:
+    """Stream the pairs of a split, in order.
+
+    Raises:
+        UserError: if the split can't be loaded; while reading, if a row is malformed.
+    """
+    number = 0
+    for columns in _load_split(config, split).iter(batch_size=_CHUNK_ROWS):
+        for values in zip(*columns.values(), strict=True):
+            number += 1
+            row = dict(zip(columns, values, strict=True))
+            yield pair_of(row, languages, row_name(config, split, number))
+
+
+def row_name(config: DataConfig, split: str, number: int) -> str:
+    """Name a row, counted from 1, for messages."""
+    return f"{config.dataset} ({split}), row {number}"
+
+
+def local_folder(dataset: str | None) -> Path | None:
+    """Return the folder that a dataset's name denotes, or None for a name on the hub."""
+    if dataset is None:
+        return None
+    folder = Path(dataset).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or dataset.startswith((".", "~")):
+        raise UserError(f"data.dataset={dataset}: no such folder")
+    return None
+
+
+def library_fingerprint(config: DataConfig, split: str) -> str:
+    """Return the library's own fingerprint of a split."""
+    return str(_load_split(config, split)._fingerprint)
+
+
+def _load_split(config: DataConfig, split: str) -> Any:
+    """Open one split of a dataset of the hub or of a local folder, memory-mapped or streamed."""
+    import datasets  # late, because the import takes more than a second
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    folder = local_folder(config.dataset)
+    try:
+        if folder is None:
+            return datasets.load_dataset(
+                config.dataset,
+                config.dataset_config,
+                data_dir=config.dataset_folder,
+                split=split,
+                revision=config.revision,
+            )
+        if (folder / "dataset_dict.json").exists():
+            return datasets.load_from_disk(folder)[split]
+        if (folder / "state.json").exists():
+            return datasets.load_from_disk(folder)
+        return datasets.load_dataset(
+            str(folder),
+            config.dataset_config,
+            data_dir=config.dataset_folder,
+            split=split,
+            streaming=True,  # else the library keeps a copy and may serve it when files change
+            **_csv_options(folder),
+        )
+    except Exception as error:  # the library's errors share no class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"dataset {config.dataset}, split {split}: can't be loaded: {reason}; check the name,"
+            " the split and the network, or give files instead (data=files)"
+        ) from error
+
+
+def _csv_options(folder: Path) -> dict[str, Any]:
+    """Keep the library from reading the sentences "None", "null" and "NA" as missing values."""
+    return {"keep_default_na": False} if any(folder.rglob("*.csv")) else {}

@@ -1,0 +1,83 @@
+"""From pairs of sentences to token ids on disk: tokenized, checked, filtered."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import compress, islice
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import numpy as np
+
+from seq2seq.data.checks import AlignmentCheck, UnknownCharacters
+from seq2seq.data.config import DataConfig, FilterConfig, Split, control_ids
+from seq2seq.data.encoded import EncodedCorpusWriter
+from seq2seq.data.filters import FilterCounts, filter_lengths
+from seq2seq.data.pair_files import SentencePair
+from seq2seq.data.tokenizer import Tokenizer
+
+Report: TypeAlias = Callable[[str], None]
+"""Called with a line of progress."""
+
+_CHUNK_PAIRS = 10_000
+_PAIRS_PER_MESSAGE = 1_000_000
+
+
+def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
+    """Open a new file for pairs encoded by a tokenizer."""
+    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
+
+
+def encode_valid(
+    config: DataConfig,
+    split: Split,
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    path: Path,
+    report: Report,
+) -> FilterCounts:
+    """Write the validation pairs that are not blank or over-long."""
+    limits = replace(config.filter, max_length_ratio=float("inf"))
+    controls = control_ids(config, split, tokenizer)
+    with new_writer(path, tokenizer) as writer:
+        return encode(pairs, tokenizer, writer, controls, limits, report)
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    writer: EncodedCorpusWriter,
+    controls: list[int],
+    limits: FilterConfig,
+    report: Report,
+    alignment: AlignmentCheck | None = None,
+    unknown: UnknownCharacters | None = None,
+    text: BinaryIO | None = None,
+) -> FilterCounts:
+    """Tokenize, check, filter and write pairs, with control symbols before each source.
+
+    The text of those that are kept goes to ``text``, if it is given.
+    """
+    counts = FilterCounts()
+    stream = iter(pairs)
+    while chunk := list(islice(stream, _CHUNK_PAIRS)):
+        source_texts = [pair.source for pair in chunk]
+        target_texts = [pair.target for pair in chunk]
+        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
+        if unknown is not None:
+            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
+            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
+        # (chunk,), the end symbol counted, control symbols not
+        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
+        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
+        if alignment is not None:
+            alignment.check(counts.read, source_lengths, target_lengths)
+        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
+        if controls:
+            sources = [controls + source for source in sources]
+        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+        if text is not None:
+            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+        if counts.read % _PAIRS_PER_MESSAGE == 0:
+            report(f"data: {counts.read:,} pairs encoded")
+    return counts

@@ -1,0 +1,116 @@
+"""SentencePiece models of any origin, read within bounds, and any text encoded by them."""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sentencepiece import SentencePieceProcessor
+
+MAX_PIECES = 1_000_000
+"""The largest vocabulary that is read; parsing takes memory before anything can be checked."""
+
+MAX_PIECE = 1000
+"""Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
+makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
+
+FEW_TEXTS = 64
+"""Handled one by one: for a list, SentencePiece starts threads, even for one text."""
+
+_VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
+_NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
+_CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
+
+
+def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
+    """Parse a serialized SentencePiece model whose pieces are of bounded length.
+
+    Raises:
+        ValueError: if it is empty, cut short, or has a piece that is too long.
+        RuntimeError: if it can't be parsed.
+    """
+    if not model_bytes:
+        raise ValueError("it is empty")
+    _check_sizes(model_bytes)
+    processor = SentencePieceProcessor(model_proto=model_bytes)
+    # A piece that is not UTF-8 is an error here rather than in a translation.
+    written = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    if max(map(len, [*written, processor.decode([processor.unk_id()])])) > MAX_PIECE:
+        raise ValueError(f"it has a piece of more than {MAX_PIECE:,} characters")
+    return processor
+
+
+def encode_with(
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
+) -> Any:
+    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD.
+
+    Raises:
+        TypeError: if a text is not a string.
+    """
+    for text in texts:
+        if not isinstance(text, str):  # SentencePiece would read bytes
+            raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
+    try:
+        return _encode_unicode(processor, texts, out_type, **options)
+    except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
+        whole = [without_lone_surrogates(text) for text in texts]
+        return _encode_unicode(processor, whole, out_type, **options)
+
+
+def _encode_unicode(
+    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
+) -> Any:
+    if len(texts) <= FEW_TEXTS:
+        return [processor.encode(text, out_type=out_type, **options) for text in texts]
+    options = {"num_threads": os.cpu_count() or 1} | options
+    return processor.encode(texts, out_type=out_type, **options)
+
+
+def _check_sizes(model_bytes: bytes) -> None:
+    """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
+    for count, (number, content) in enumerate(_fields(model_bytes), start=1):
+        if count > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        if number in _NORMALIZERS:
+            for inner, table in _fields(content):
+                # The length of an index, the index, what is written for each match.
+                written = table[4 + int.from_bytes(table[:4], "little") :]
+                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % MAX_PIECE, written):
+                    raise ValueError(f"it writes more than {MAX_PIECE:,} bytes for a character")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the texts and messages within a message of Protocol Buffers, by their numbers."""
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        length = 0
+        if tag & 7 == _LENGTH_DELIMITED:
+            length, position = _read_varint(message, position)
+            yield tag >> 3, message[position : position + length]
+        elif tag & 7 == _VARINT:
+            _, position = _read_varint(message, position)
+        else:
+            raise ValueError("it can't be parsed")
+        position += length
+    if position > len(message):
+        raise ValueError("it is cut short")
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Read a Protocol Buffers varint; return it and the position after it."""
+    value = shift = 0
+    while shift < 64:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+    raise ValueError("it can't be parsed")
+
+
+def without_lone_surrogates(text: str) -> str:
+    """Replace each half of a surrogate pair that stands alone by U+FFFD."""
+    # UTF-16 joins the two halves of a pair, which UTF-8 can't encode either.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,151 @@
+"""The options of beam search, of sampling, and of a translator."""
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from seq2seq.errors import UsageError
+from seq2seq.options import check_types
+
+ENGINES = ("ours", "ctranslate2")
+_LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
+
+MAX_ALPHA = 10.0
+"""Far above any useful value; beyond it the penalties of long outputs would overflow."""
+
+
+@dataclass(kw_only=True)
+class DecodingConfig:
+    """The options of any search.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
+    """
+
+    nbest: int = 1
+    """Translations returned for each sentence."""
+    alpha: float = 0.6
+    """Exponent of the length penalty; 0 means no penalty."""
+    max_extra_tokens: int = 50
+    """The maximum length of an output is that of its source plus this, `</s>` not counted."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("nbest", "max_extra_tokens"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
+        if not 0 <= self.alpha <= MAX_ALPHA:
+            raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
+
+
+@dataclass(kw_only=True)
+class SearchConfig(DecodingConfig):
+    """The options of beam search; the defaults are the paper's.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if beam_size is below 1, nbest is above it, or another value is out of range.
+    """
+
+    beam_size: int = 4
+    """Hypotheses kept at each step; 1 is greedy search."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beam_size < 1:
+            raise UsageError(f"beam_size={self.beam_size}: must be at least 1")
+        if self.nbest > self.beam_size:
+            raise UsageError(f"nbest={self.nbest}: must be at most beam_size, {self.beam_size}")
+
+
+@dataclass(kw_only=True)
+class SamplingConfig(DecodingConfig):
+    """The options of sampling; the defaults draw from the model's own distribution.
+
+    `nbest` samples are drawn for each sentence, some of which may be equal; `alpha` affects only
+    their scores.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if temperature is not positive and finite, top_k is below 1, top_p is not in
+            (0, 1], seed is not from 0 to 2^32 - 1, or another value is out of range.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits: below 1, probable tokens become more probable."""
+    top_k: int | None = None
+    """Draw only from that many of the most probable tokens."""
+    top_p: float = 1.0
+    """After top_k, draw only from the smallest set of most probable tokens whose share of the
+    probability reaches this (the nucleus of Holtzman et al. 2020)."""
+    seed: int = 1
+    """Different seeds give different samples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise UsageError(f"temperature={self.temperature}: must be above 0; --beam 1 is greedy")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top_k={self.top_k}: must be at least 1")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p={self.top_p}: must be above 0 and at most 1")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed={self.seed}: must be from 0 to {2**32 - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions:
+    """The options of a translator.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
+            source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
+    """
+
+    device: str = "auto"
+    """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
+    precision: str = "fp32"
+    """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
+    where it is faster, else `fp32`."""
+    batch_tokens: int | None = None
+    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
+    workers: int | None = None
+    """Batches translated in parallel, each by one thread; the number changes no output. By default
+    one per thread of PyTorch's, and one on a GPU."""
+    max_source_tokens: int = 1024
+    """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    to: str | None = None
+    """Code of the target language, for a model that translates into several."""
+    tag: str | None = None
+    """A piece that the model knows, such as `<bt>`, to stand before each source."""
+    sentences: bool = False
+    """Translate the sentences of a line one by one, and join them as they stood."""
+    source_language: str | None = None
+    """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
+    sentences are split; by default the model's."""
+    search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
+    """Beam search, or sampling."""
+    engine: str = "ours"
+    """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
+    differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name}={value}: must be at least {least}")
+        if self.engine not in ENGINES:
+            raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
+            raise UsageError(
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
+                " choose the engine ours, or beam search"
+            )
+        language = self.source_language
+        if language is not None and not _LANGUAGE_CODE.fullmatch(language):
+            raise UsageError(
+                f"source_language={language}: must be the code of a language, such as en or de"
+            )

@@ -1,0 +1,1 @@
+"""One training in its folder: prepare, fit, validate, save, average."""
