@@ -55,6 +55,8 @@ class Config:
     CPU's always are."""
     compile: bool = False
     """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
+    license: str | None = None
+    """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
     heartbeat_timeout: float = 30.0
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 

@@ -31,6 +31,7 @@ INTEGRATION = (
     "export",
     "faults",
     "importing",
+    "reporting/test_report.py",
     "reproduction",
     "run",
     "scripts",
