@@ -242,7 +242,7 @@ def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], Non
     return step
 
 
-def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]], object]:
+def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]], None]:
     """Make the step of `seq2seq train`, without some of its fast forms."""
     device = torch.device(work.device)
     torch.manual_seed(1)
@@ -262,7 +262,12 @@ def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]]
     if device.type == "cuda":
         trainer.fit_memory()  # as many micro-batches at once as fit
     model.train()
-    return trainer.update
+
+    def step(batches: list[Any]) -> None:
+        trainer.start_update(batches)
+        trainer.read_updates(leave=trainer.late)
+
+    return step
 
 
 def products(work: Work, dtype: torch.dtype) -> Callable[[list[Any]], None]:
@@ -333,7 +338,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
         retain_freed_memory()
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
-    step: Callable[[list[Any]], object]
+    step: Callable[[list[Any]], None]
     if system.make == "ours":
         step = ours(work, dtype, system)
     elif system.make == "products":
@@ -346,20 +351,19 @@ def measure(work: Work, system: System) -> dict[str, float]:
     # Run all steps once, since compilation and buffers depend on shapes.
     for batches in steps if cuda or system.make == "products" else steps[:1]:
         step(batches)
-    seconds = []
+    if cuda:
+        torch.cuda.synchronize(work.device)
+    started = time.perf_counter()
     for batches in steps[1:]:
-        if cuda:
-            torch.cuda.synchronize(work.device)
-        started = time.perf_counter()
         step(batches)
-        if cuda:
-            torch.cuda.synchronize(work.device)
-        seconds.append(time.perf_counter() - started)
+    if cuda:
+        torch.cuda.synchronize(work.device)
+    seconds = (time.perf_counter() - started) / (len(steps) - 1)
     tokens = sum(int(lengths[indices].sum()) for batches in steps[1:] for indices in batches)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if cuda:
         peak = torch.cuda.max_memory_allocated(work.device)
-    return {"seconds": sum(seconds) / len(seconds), "tokens": tokens / len(seconds), "peak": peak}
+    return {"seconds": seconds, "tokens": tokens / (len(steps) - 1), "peak": peak}
 
 
 def measure_apart(work: Work, system: System) -> dict[str, float]:

@@ -6,9 +6,11 @@ import torch
 from torch import nn
 
 from seq2seq.kernels.attention import FusedAttention
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.dropout import CpuDropout
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.kernels.residual import cast_residuals
+from seq2seq.kernels.sublayers import fuse_sublayer_ends
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
@@ -27,7 +29,8 @@ class TrainingKernels:
     joined: bool = True
     """Several micro-batches in one forward pass, on a GPU."""
     compiled: bool = False
-    """The loss of a chunk compiled, on a GPU where PyTorch has its compiler."""
+    """The loss of a chunk and the ends of sublayers compiled, on a GPU for which PyTorch has a
+    compiler."""
 
     def join_on(self, device: torch.device) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
@@ -51,3 +54,5 @@ def use_training_kernels(
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
         cast_residuals(model)
+    if kernels.compiled and can_compile(device):
+        fuse_sublayer_ends(model)

@@ -144,6 +144,7 @@ class TrainingRun:
             processes=self.world.size,
             dtype=self.dtype,
             slices=self.trainer.gradient.slices,
+            compiled=self.trainer.kernels.compiled,
         )
         return RunState(self.trainer.progress, fixed, changeable)
 

@@ -67,6 +67,7 @@ class Trainer:
         self.batching = batching
         self.config = config
         self.device = device
+        self.kernels = kernels
         self.dtype = dtype
         self.world = world or World()
         self.clock = clock
@@ -128,12 +129,12 @@ class Trainer:
         with self.signals:
             while not (progress.ended or self.signal):
                 if not progress.validation_pending:  # a resumed training may begin with one
-                    self._start_update(next(steps))
+                    self.start_update(next(steps))
                     self._agree()
                     recorder.show_progress(progress)
                     progress.validation_pending = self._checkpoint_is_due(checkpoint_seconds)
                     log = progress.validation_pending or progress.step % self.config.log_steps == 0
-                    for metrics in self._read_updates(leave=0 if log or self.signal else self.late):
+                    for metrics in self.read_updates(leave=0 if log or self.signal else self.late):
                         progress.unrecorded.add(metrics)
                     if log:
                         recorder.record_metrics(progress, progress.unrecorded.summary())
@@ -216,10 +217,10 @@ class Trainer:
         Raises:
             DivergenceError: if the loss or the gradient is not finite; nothing is updated.
         """
-        self._start_update(micro_batches)
-        return self._read_updates()[-1]
+        self.start_update(micro_batches)
+        return self.read_updates()[-1]
 
-    def _start_update(self, micro_batches: Sequence[Indices]) -> None:
+    def start_update(self, micro_batches: Sequence[Indices]) -> None:
         """Start one update; it is not done, nor are those after it, if a figure is not finite."""
         started = self.clock()
         progress, step = self.progress, self.progress.step + 1
@@ -247,7 +248,7 @@ class Trainer:
         )
         self.running.append(running)
 
-    def _read_updates(self, leave: int = 0) -> list[StepMetrics]:
+    def read_updates(self, leave: int = 0) -> list[StepMetrics]:
         """Read the metrics of all updates that were started but the last `leave`.
 
         Raises:
