@@ -67,9 +67,11 @@ class Config:
             TypeError: if a value has another type.
             UsageError: if resume is not true, false or auto, the seed is negative or needs more
                 than 63 bits, heartbeat_timeout is not positive and finite, training.select names no
-                validation set, or init_sha256 stands without init_from.
+                validation set, init_from is empty, or init_sha256 stands without it.
         """
         check_types(self)
+        if self.init_from == "":
+            raise UsageError("init_from=: give the folder of a model")
         if self.init_sha256 is not None and self.init_from is None:
             raise UsageError("init_sha256 is the sum of a model: give init_from=MODEL")
         if self.resume not in (True, False, "auto"):
