@@ -101,7 +101,8 @@ class System:
     keeps_memory: bool = False
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
-    compiled: bool = False
+    extra: tuple[str, ...] = ()
+    """The fast forms to use that are not used by default."""
 
 
 SYSTEMS = (
@@ -126,7 +127,9 @@ KERNELS = (
     System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),
 )
 KERNELS_ON_A_GPU = (
-    System("with the loss compiled", "ours", "bf16", True, compiled=True),
+    System("with parts compiled", "ours", "bf16", True, extra=("compiled",)),
+    System("with attention packed", "ours", "bf16", True, extra=("packed",)),
+    System("with both", "ours", "bf16", True, extra=("compiled", "packed")),
     System("without micro-batches joined", "ours", "bf16", True, ("joined",)),
     System("without fused attention", "ours", "bf16", True, ("attention", "joined")),
     System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
@@ -256,7 +259,7 @@ def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]]
         dtype=dtype,
         seed=1,
         kernels=TrainingKernels(
-            **(dict.fromkeys(system.without, False) | {"compiled": system.compiled})
+            **(dict.fromkeys(system.without, False) | dict.fromkeys(system.extra, True))
         ),
     )
     if device.type == "cuda":
@@ -477,7 +480,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        system = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in words["system"].items()
+        }
         print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     kernels = KERNELS_ON_A_GPU if arguments.device.startswith("cuda") else KERNELS

@@ -11,6 +11,7 @@ from seq2seq.kernels.dropout import CpuDropout
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.kernels.residual import cast_residuals
 from seq2seq.kernels.sublayers import fuse_sublayer_ends
+from seq2seq.model.config import TransformerConfig
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
@@ -28,6 +29,9 @@ class TrainingKernels:
     """Projection, loss and gradient in chunks."""
     joined: bool = True
     """Several micro-batches in one forward pass, on a GPU."""
+    packed: bool = False
+    """Joined micro-batches without padding and one kernel for all of their attention, on a GPU, in
+    bf16, without dropout of the weights."""
     compiled: bool = False
     """The loss of a chunk and the ends of sublayers compiled, on a GPU for which PyTorch has a
     compiler."""
@@ -35,6 +39,16 @@ class TrainingKernels:
     def join_on(self, device: torch.device) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
         return self.joined and self.attention and self.loss and device.type == "cuda"
+
+    def pack_on(self, device: torch.device, dtype: torch.dtype, config: TransformerConfig) -> bool:
+        """Return whether joined micro-batches are packed."""
+        return (
+            self.packed
+            and self.join_on(device)
+            and dtype is torch.bfloat16
+            and config.attention_dropout == 0.0
+            and config.key_width == config.value_width
+        )
 
 
 PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)

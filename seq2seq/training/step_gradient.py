@@ -59,6 +59,7 @@ class StepGradient:
         self.loss = BatchLoss(model, label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk)
         self.ddp_loss = world.wrap_ddp(self.loss)
         self.joins = kernels.join_on(device)
+        self.packs = kernels.pack_on(device, dtype, model.config)
         self.joined = 1
         """Micro-batches computed at once; more than one only where they are joined."""
         self.slices = 1
@@ -82,7 +83,8 @@ class StepGradient:
     def collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
         """Make the batch of a group, on the device."""
         batches = [self.batching.collate(pairs) for pairs in parts]
-        return (join(batches) if self.joins else batches[0]).to(self.device)
+        batch = join(batches, packed=self.packs) if self.joins else batches[0]
+        return batch.to(self.device)
 
     def accumulate(
         self, groups: Sequence[tuple[int, int, list[Indices]]], *, step: int, target_tokens: int

@@ -4,6 +4,7 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,6 +29,7 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss
 from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import NullRecorder
@@ -206,6 +208,19 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     for (_, expected), (_, found) in zip(*records, strict=True):
         for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
             assert found[name] == pytest.approx(expected[name], rel=1e-3)
+
+
+def test_a_gpu_that_is_stuck_in_the_exchange_of_gradients_is_noticed() -> None:
+    """Its process sends heartbeats all the same, so the limit is the exchange's own."""
+    limits = []
+    for device in (CPU, CUDA):
+        with (
+            mock.patch.object(torch.distributed, "new_group") as new_group,
+            mock.patch("seq2seq.training.distributed.DistributedDataParallel"),
+        ):
+            World(size=2).wrap_ddp(torch.nn.Linear(1, 1).to(device))
+        limits.append(new_group.call_args.kwargs["timeout"])
+    assert limits[1] <= timedelta(minutes=10) < limits[0]
 
 
 def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal: Journal) -> None:
