@@ -236,6 +236,10 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("device=quantum", "device 'quantum' can't be used here"),
         ("precision=fp12", "precision 'fp12' is unknown"),
         ("resume=true", "run_dir"),
+        ("~data.train", "a key can't be removed; give data.train.source=VALUE instead"),
+        ("~training.max_steps=3", "a key can't be removed"),
+        ("data.train=news", "data.train is a section; set its keys, such as data.train.source="),
+        ("data.valid_sets=news", "such as data.valid_sets.NAME.source=..."),
     ],
 )
 def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str) -> None:
