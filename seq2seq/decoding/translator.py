@@ -97,7 +97,7 @@ class Translator:
         self._choose(options)
 
     def _choose(self, options: TranslationOptions) -> None:
-        """Use other options, of which those of the model's copy are as they were."""
+        """Set the options that need no new copy of the model."""
         self.options = options
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self._longest_source, self._longest_target = longest_texts(
