@@ -21,8 +21,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types
-from seq2seq.storage.atomic import read_regular_file
-from seq2seq.storage.strict import MAX_BYTES
+from seq2seq.storage.strict import MAX_BYTES, read_regular_file
 from seq2seq.training.config import TrainingConfig
 
 

@@ -29,18 +29,14 @@ from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
-    MANIFEST,
     Pieces,
     add_file,
-    check_replaceable,
-    listed_files,
     present_name,
-    read_folder,
-    read_regular_file,
     remove_folder,
     remove_leftovers,
     write_folder,
 )
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, listed_files, read_folder
 from seq2seq.storage.strict import (
     MAX_BYTES,
     check_schema,
@@ -48,6 +44,7 @@ from seq2seq.storage.strict import (
     parse_json,
     parse_settings,
     parse_tensors,
+    read_regular_file,
 )
 from seq2seq.storage.tensors import safetensors_pieces
 

@@ -21,7 +21,6 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.storage.atomic import LOCK, MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     MODEL_FILES,
     checkpoints,
@@ -30,6 +29,8 @@ from seq2seq.storage.checkpoint import (
     newest_good,
     progress_file,
 )
+from seq2seq.storage.lock import LOCK
+from seq2seq.storage.manifest import MANIFEST, read_folder
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

@@ -20,8 +20,8 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer
 from seq2seq.run.training_run import TrainingRun, run_training
-from seq2seq.storage.atomic import LOCK
 from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
 from tests.toy import toy_config
 
