@@ -254,6 +254,19 @@ def progress_file(folder: Path) -> Path:
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Read the progress that was saved in a checkpoint, from `progress_file`.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    path = progress_file(folder)
+    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
+    if not isinstance(progress, dict):
+        raise UserError(f"{path}: damaged, no keys and values")
+    return progress
+
+
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
     """Load a checkpoint's weights and moments into a model and its optimizer.
 
@@ -265,10 +278,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     """
     weights = _read_weights(folder, model)
     moments = _read_moments(folder, model)
-    path = progress_file(folder)
-    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
-    if not isinstance(progress, dict):
-        raise UserError(f"{path}: damaged, no keys and values")
+    progress = read_progress(folder)
     model.load_state_dict(weights)
     state = optimizer.state_dict()
     state["state"] = {

@@ -162,6 +162,7 @@ def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable)
     )
     assert result.code == 1
     assert "was trained with data=" in result.err.splitlines()[-1]
+    assert result.err.strip().endswith("; changed: data.train.source, data.train.target")
 
 
 def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -180,6 +181,9 @@ def test_another_model_is_not_resumed(corpus, trained: Path, seq2seq: Callable) 
     result = seq2seq("train", *words, "model.d_model=64", "model.num_heads=2")
     assert result.code == 1
     assert "was trained with num_heads=4, now 2" in result.err.splitlines()[-1]
+    result = seq2seq("train", *words, "model.d_model=32")
+    assert result.code == 1
+    assert "was trained with d_model=64, now 32" in result.err.splitlines()[-1]
 
 
 def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
