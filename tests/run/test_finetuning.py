@@ -205,10 +205,12 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
 ) -> None:
     run = tmp_path / "run"
     words = ["experiment=finetune", f"init_from={parent}", f"run_dir={run}", "model.dropout=0.2"]
+    words.append("data.tokenizer.sampling=0.1")
     command(*words, code=0)
     found, general = read_config(run), read_config_of_toy(parent)
     assert found.model == replace(general.model, dropout=0.2)
     assert found.data.tokenizer.vocab_size == general.data.tokenizer.vocab_size
+    assert found.data.tokenizer.sampling == 0.1
     assert found.training.warmup_steps == 200
     manifest = find_model(parent) / "manifest.json"
     assert found.init_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
