@@ -83,14 +83,10 @@ class Config:
             )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:
+            more = "" if self.data.valid_sets else ", or add data.valid_sets.NAME.source=..."
             raise UsageError(
                 f"training.select={self.training.select}: no such validation set; choose"
-                f" {', '.join(names)}"
-                + (
-                    ""
-                    if self.data.valid_sets
-                    else ", or add sets as data.valid_sets.NAME.source=..."
-                )
+                f" {', '.join(names)}{more}"
             )
 
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
-from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config, read_config
@@ -21,10 +19,10 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.validation import Validation
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from tests.toy import reversing, toy_config
+from tests.toy import reversing, toy_config, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +47,6 @@ def own(general: Config, parent: Path, sentences: list[str], tmp_path: Path) -> 
         valid=reversing(tmp_path, "own_valid", sentences[:12]),
     )
     return replace(general, data=data, init_from=str(parent), cache=str(tmp_path / "cache"))
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
-    chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
-
-
-def weights(folder: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(folder / "model.safetensors")
 
 
 def assert_equal(one: Path, other: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -19,11 +18,11 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
-from tests.toy import toy_config
+from tests.toy import toy_config, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +32,6 @@ def config(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Co
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
     return TrainingRun(replace(config, **choices), folder, World())
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **choices: Any) -> None:
-    training = replace(config.training, **choices)
-    assert run_training(replace(config, training=training, resume=resume), folder, "", World()) == 0
-
-
-def weights(folder: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(folder / "model.safetensors")
 
 
 def mean(folders: list[Path]) -> dict[str, Tensor]:

@@ -13,11 +13,11 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve
-from tests.toy import reversing, toy_config
+from tests.toy import reversing, toy_config, train
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,6 @@ def several(plain: Config, sentences: list[str]) -> Config:
     assert plain.cache is not None
     news = reversing(Path(plain.cache).parent, "news", sentences[10:20])
     return replace(plain, data=replace(plain.data, valid_sets={"news": news}))
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
-    chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
 
 
 def validations(folder: Path) -> list[dict[str, float]]:
