@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation
 from seq2seq.run.training_run import TrainingRun
@@ -72,6 +74,22 @@ def test_each_set_has_the_figures_that_it_has_as_the_main_set(
         assert record["valid/mean/bleu"] == pytest.approx(mean)
     models = [tmp_path / name / "best" / "model.safetensors" for name in ("both", "plain")]
     assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_one_copy_of_the_model_translates_all_sets(
+    several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TrainingRun(several, tmp_path, World())
+    made: list[Translator] = []
+    begin = Translator.__init__
+
+    def noted(self: Translator, *given: Any) -> None:
+        made.append(self)
+        begin(self, *given)
+
+    monkeypatch.setattr(Translator, "__init__", noted)
+    assert list(run.validate(run.trainer.model).others) == ["news"]
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(("select", "best"), [("valid", 2), ("news", 3), ("mean", 4)])
