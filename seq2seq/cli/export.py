@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.cli.translation_options import add_model_option
-
 _EXAMPLE = """\
 example:
   seq2seq export --model runs/captions --to marian -o captions-marian
@@ -14,7 +12,7 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq export`."""
     parser.epilog = _EXAMPLE
-    add_model_option(parser, required=True, help="run or model folder")
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "--to",
         required=True,

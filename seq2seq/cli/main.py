@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from seq2seq import __version__
 from seq2seq.errors import UsageError, UserError, limit_reached
@@ -133,8 +133,30 @@ def _explain(error: BaseException) -> str:
     )
 
 
+class _Once(argparse.Action):
+    """Stores a value; a second one, which argparse would prefer in silence, is an error."""
+
+    given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if self.given:
+            raise argparse.ArgumentError(self, "given twice: give it once")
+        self.given = True
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error messages are one line."""
+    """A parser whose error messages are one line, and whose options are given once."""
+
+    def __init__(self, **choices: Any) -> None:
+        super().__init__(**choices)
+        self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""

@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
+    _add_limits(parser)
+    _add_access(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--char-limit", type=int, metavar="N", help="characters of a request (default 5000)"
@@ -79,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
     )
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
