@@ -93,5 +93,7 @@ def _describe(trained: "TrainedModel") -> str:
     if tokenizer.config.punctuation is Punctuation.moses:
         lines.append("punctuation: normalized as Moses does before translating")
     elif unknown:
-        lines.append(f"punctuation: {unknown} are unknown to it, and stay (--punctuation moses)")
+        lines.append(
+            f"punctuation: unknown to the model: {unknown}; --punctuation moses replaces it"
+        )
     return "\n".join(lines)

@@ -187,8 +187,7 @@ def to_config(chosen: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`.
 
     Raises:
-        UsageError: if it has an unknown key.
-        UserError: if a value is out of range.
+        UsageError: if it has an unknown key, or a value is out of range.
     """
     container = OmegaConf.to_container(chosen)
     assert isinstance(container, dict)

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="references; repeat it for several references per line",
     )
     references.add_argument(
-        "-t", "--test-set", metavar="NAME", help="a test set of sacreBLEU's, such as wmt14/full"
+        "-t", "--test-set", metavar="NAME", help="one of sacreBLEU's test sets, such as wmt14/full"
     )
     references.add_argument(
         "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"

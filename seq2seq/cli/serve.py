@@ -112,9 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it.
 
     Raises:
-        UsageError: if --languages does not fit the models, or a host or an origin is malformed.
-        UserError: if a model or the file of keys can't be read, the address is taken, a value is
-            out of range, or what the server needs is not installed.
+        UsageError: if --languages does not fit the models, a host or an origin is malformed, or a
+            value is out of range.
+        UserError: if a model or the file of keys can't be read, the address is taken, or what the
+            server needs is not installed.
     """
     from seq2seq.errors import UserError
 

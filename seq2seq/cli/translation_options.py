@@ -71,7 +71,7 @@ def add_sentence_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--source-language",
         metavar="CODE",
-        help="en, de, ...: whose abbreviations don't end sentences (default: the model's)",
+        help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
     )
 
 

@@ -53,6 +53,7 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
+        UsageError: if the precision is unknown.
         UserError: if the device or the precision is not available here, the models of an ensemble
             differ in their tokenizers or languages, or they don't know the target language or the
             tag.
@@ -119,7 +120,7 @@ class Translator:
         """Return a translator with the same model, not copied, that finds `nbest` candidates.
 
         Raises:
-            UserError: if nbest is below 1, or above the beam size.
+            UsageError: if nbest is below 1, or above the beam size.
         """
         if nbest == self.options.search.nbest:
             return self

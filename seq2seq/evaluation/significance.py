@@ -78,8 +78,9 @@ def compare(
         A comparison for each other system and each metric.
 
     Raises:
-        UsageError: if there are fewer than two systems, or `samples` or `seed` is below 1.
-        UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
+        UsageError: if there are fewer than two systems, `samples` or `seed` is below 1, or the
+            tokenizer is unknown.
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
