@@ -24,7 +24,7 @@ _COMMANDS = {
     "fidelity": "compare a model with the paper, detail by detail",
     "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
-    "import": "make a model folder of a model that was trained with Marian",
+    "import": "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
     "average": "average the weights of several checkpoints",
 }
 
@@ -49,10 +49,11 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
   model=tiny|small|base|big             the size of the model; default base
   schedule=paper|small_data|demo        step size, learning rate, limits; default paper for millions
-                                        of pairs; small_data for 30,000 to 500,000 pairs; demo
+                                        of pairs; small_data for 10,000 to 500,000 pairs; demo
                                         ends after a few minutes
   variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
+  experiment=finetune init_from=MODEL   go on from a trained or imported model
   run_dir=FOLDER  resume=true           where to write; continue where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
 

@@ -83,7 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     references.add_argument(
         "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"
     )
+    _add_metrics(parser)
 
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
     metrics = parser.add_argument_group("metrics")
     metrics.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
     metrics.add_argument("--lowercase", action="store_true", help="ignore case")

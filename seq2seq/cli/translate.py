@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         default="-",
         metavar="FILE",
-        help="also .gz, .xz, .zst, .bz2; default: stdin",
+        help="text to translate, also .gz, .xz, .zst, .bz2 (default: stdin)",
     )
     parser.add_argument(
         "-o",
         "--output",
         default="-",
         metavar="FILE",
-        help="also compressed; named FILE.*.part until complete; default: stdout",
+        help="translations, also compressed; FILE.*.part until complete (default: stdout)",
     )
     parser.add_argument(
         "--interactive",
