@@ -34,7 +34,7 @@ _ACTIVATIONS = {
     "gelu": Activation.quick_gelu,
 }
 
-# Settings of which this program supports a single value, and why. A missing one has that value.
+# Settings of which this program supports one value, and why. A missing one has that value.
 _FIXED = {
     "type": ("transformer", "only transformers can be imported"),
     "transformer-decoder-autoreg": (
