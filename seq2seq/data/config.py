@@ -1,6 +1,5 @@
 """The configuration of a parallel corpus: its splits, its languages and its filters."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ Split: TypeAlias = str
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
+
+_MAX_WEIGHT = 1000  # an epoch is made in memory
 
 
 @dataclass(kw_only=True)
@@ -136,9 +137,10 @@ class DataConfig:
                         f" than {', '.join(_RESERVED_NAMES)}"
                     )
         for name, corpus in self.corpora.items():
-            if not 0 < corpus.weight < math.inf:
+            if not 0 < corpus.weight <= _MAX_WEIGHT:
                 raise UsageError(
-                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and finite"
+                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and at most"
+                    f" {_MAX_WEIGHT}"
                 )
             if corpus.tag is not None:
                 with _prefixed(f"data.corpora.{name}.tag"):

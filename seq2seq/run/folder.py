@@ -13,6 +13,7 @@ from seq2seq.training.distributed import World
 # What a training leaves that has ended before its first checkpoint.
 _WITHOUT_WORK = {
     "config.yaml",
+    "data.json",
     "train.log",
     "metrics.jsonl",
     "learning_curve.png",

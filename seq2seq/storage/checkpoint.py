@@ -58,6 +58,8 @@ _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, TOKENIZER_FILE)
+CARD_FILE = "README.md"
+"""Describes a model; it is in a model folder once its training has ended."""
 _PAIR_FILES = PairConfig(separate_vocabularies=True).files
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 _MAX_READS = 10  # of a folder that other processes replace
@@ -141,7 +143,7 @@ def check_place_of_model(folder: Path) -> None:
     """
     check_replaceable(folder)
     listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
-    if more := sorted(listed - set(MODEL_FILES)):
+    if more := sorted(listed - {*MODEL_FILES, CARD_FILE}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )

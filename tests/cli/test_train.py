@@ -32,6 +32,8 @@ def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
         "train.log",
         "finished.json",
         "learning_curve.png",
+        "report.html",
+        "data.json",
         "tensorboard",
         "checkpoints",
         "best",

@@ -233,12 +233,13 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
         (["init_from=/"], "/: no model in it"),
         (["init_from=null", "experiment=finetune"], "goes on from a model: give init_from=MODEL"),
         (["init_from=null", "init_sha256=12"], "give init_from=MODEL"),
+        (["init_from="], "init_from=: give the folder of a model"),
     ],
 )  # fmt: skip
 def test_what_contradicts_the_parent_is_refused_in_one_line(
     command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from")
+    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from", "init_from=:")
     code = 2 if message.startswith(usage) else 1
     last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last
