@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export a model.
+    """Export a model and print its folder.
 
     Raises:
         UserError: if there is no model, the folder exists, or the program can't express the model.
@@ -38,4 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{folder}: already exists; choose another folder")
     trained = load_model(find_model(Path(arguments.model)))
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
+    print(folder)
     return 0
