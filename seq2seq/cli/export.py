@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         choices=("marian", "ctranslate2"),
-        help="marian: Hugging Face's MarianMTModel; ctranslate2 (needs the extra `export`)",
+        help="Hugging Face's MarianMTModel, or CTranslate2 (pip install 'seq2seq[export]')",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder")
 

@@ -34,6 +34,7 @@ examples:
   seq2seq train model=tiny schedule=demo run_dir=runs/demo     the embedded corpus, in minutes
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
                 data.valid.source=valid.en data.valid.target=valid.de \\
+                data.source_language=en data.target_language=de \\
                 model=small schedule=small_data run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq serve --model runs/mine
@@ -67,6 +68,7 @@ examples:
   seq2seq train model=tiny schedule=demo run_dir=runs/demo
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
                 data.valid.source=valid.en data.valid.target=valid.de \\
+                data.source_language=en data.target_language=de \\
                 model=small schedule=small_data run_dir=runs/mine
 """
 

@@ -197,6 +197,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
+    from seq2seq.data.config import DataConfig
     from seq2seq.decoding.engine_choice import fastest_translator
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
@@ -221,6 +222,12 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
+        elif languages == (DataConfig.source_language, DataConfig.target_language):
+            print(
+                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
+                " --languages en-de",
+                file=sys.stderr,
+            )
         its_options = replace(options, source_language=pair and languages[0])
         if choose:
             translator, reason = fastest_translator(trained, its_options)
