@@ -53,6 +53,7 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
+        UsageError: if the precision is unknown.
         UserError: if the device or the precision is not available here, the models of an ensemble
             differ in their tokenizers or languages, or they don't know the target language or the
             tag.

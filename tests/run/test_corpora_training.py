@@ -137,7 +137,7 @@ def test_the_commands_take_the_marks(
         assert main([command, *model, *words]) == 1
         assert capfd.readouterr().err.count("choose one with --to") == 1
     assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
-    assert "--to and --tag need --model" in capfd.readouterr().err
+    assert "--to needs --model" in capfd.readouterr().err
 
 
 def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:
