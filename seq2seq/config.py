@@ -21,8 +21,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types
-from seq2seq.storage.atomic import read_regular_file
-from seq2seq.storage.strict import MAX_BYTES
+from seq2seq.storage.strict import MAX_BYTES, read_regular_file
 from seq2seq.training.config import TrainingConfig
 
 
@@ -84,14 +83,10 @@ class Config:
             )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:
+            more = "" if self.data.valid_sets else ", or add data.valid_sets.NAME.source=..."
             raise UsageError(
                 f"training.select={self.training.select}: no such validation set; choose"
-                f" {', '.join(names)}"
-                + (
-                    ""
-                    if self.data.valid_sets
-                    else ", or add sets as data.valid_sets.NAME.source=..."
-                )
+                f" {', '.join(names)}{more}"
             )
 
 

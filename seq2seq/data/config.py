@@ -60,7 +60,12 @@ class CorpusConfig(SplitConfig):
 
 @dataclass(kw_only=True)
 class FilterConfig:
-    """Which training pairs are left out; lengths are in tokens, the end symbol counted."""
+    """Which training pairs are left out; lengths are in tokens, the end symbol counted.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if max_tokens is below 2, or max_length_ratio below 1.
+    """
 
     max_tokens: int = 256
     """The most tokens on either side."""
@@ -80,7 +85,13 @@ class FilterConfig:
 
 @dataclass(kw_only=True)
 class DataConfig:
-    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if a name, a weight, a tag or the code of a language is not valid, or some
+            splits have a target_language and others none.
+    """
 
     name: str = "files"
     """Short name of the corpus, for folders and reports."""
