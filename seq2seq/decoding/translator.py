@@ -147,8 +147,34 @@ class Translator:
             TypeError: if lines or prefixes is a single string.
             UserError: if there is not one prefix per line, or one is too long.
         """
+        segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
+        segments = [segment for of_line in segments_of_lines for segment in of_line]
+        sizes = [len(segment.source_ids) for segment in segments]
+        blank: list[Candidate] = []
+        found = iter(self._map_batches(self.translate_batch, segments, sizes, blank))
+        return [
+            Translation.from_segments(of_line, list(islice(found, len(of_line))))
+            for of_line in segments_of_lines
+        ]
+
+    def segments(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        *,
+        first_line: int = 1,
+    ) -> list[list[Segment]]:
+        """Divide lines into the inputs of the model, as `translate` does.
+
+        With `translate_batch` and `Translation.from_segments`, a program can make batches of its
+        own.
+
+        Raises:
+            TypeError: if lines or prefixes is a single string.
+            UserError: if there is not one prefix per line, or one is too long.
+        """
         _check_lists(lines=lines, prefixes=prefixes)
-        segments_of_lines = make_segments(
+        return make_segments(
             lines,
             [""] * len(lines) if prefixes is None else prefixes,
             self.tokenizer,
@@ -159,14 +185,18 @@ class Translator:
             first_line=first_line,
             controls=self.controls,
         )
-        segments = [segment for of_line in segments_of_lines for segment in of_line]
-        sizes = [len(segment.source_ids) for segment in segments]
-        blank: list[Candidate] = []
-        found = iter(self._map_batches(self._translate_batch, segments, sizes, blank))
-        return [
-            Translation.from_segments(of_line, list(islice(found, len(of_line))))
-            for of_line in segments_of_lines
-        ]
+
+    @torch.inference_mode()
+    def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        """Translate segments that are not blank as one batch, in the calling thread.
+
+        Calls from several threads run in parallel, in contrast to those of the other methods.
+
+        Returns:
+            The candidates of each segment, the best first.
+        """
+        with torch.autocast(self.device.type, enabled=False):
+            return self._search(segments)
 
     def translate_stream(
         self,
@@ -279,8 +309,7 @@ class Translator:
         with process_lock(), torch.autocast(self.device.type, enabled=False):
             yield
 
-    @torch.inference_mode()
-    def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+    def _search(self, segments: list[Segment]) -> list[list[Candidate]]:
         search = self.options.search
         if self.engine is not None and isinstance(search, SearchConfig):
             found = self.engine.search(segments, search)
