@@ -127,6 +127,17 @@ class Translator:
         other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
         return other
 
+    def with_target(self, to: str) -> "Translator":
+        """Return a translator with the same model, not copied, into another of its languages.
+
+        Raises:
+            UserError: if the model does not know the language.
+        """
+        other = copy.copy(self)
+        other.options = replace(self.options, to=to)
+        other.controls = control_ids(self.tokenizer.controls, to, self.options.tag)
+        return other
+
     def translate(
         self,
         lines: Sequence[str],

@@ -5,7 +5,6 @@ that runs a batch may use threads.
 """
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -49,10 +48,11 @@ class _Job(Generic[K, T, R]):
 class Batcher(Generic[K, T, R]):
     """Runs the items of all callers in batches, some at the same time.
 
-    A batch begins at once when a worker is idle. What waits is shared among the idle workers; a
-    batch takes one item of each waiting job in turn until it is full, and the rest waits until a
-    worker is done. All items of a batch have the same key. If a batch of several jobs fails, each
-    of them runs again by itself, so that a job fails only by its own items.
+    A batch begins at once when a worker is idle. It takes one item of each waiting job in turn,
+    until it has its worker's share of what waits, or is full. Were it to take all, the next worker
+    that is done would find nothing, and begin a batch of the one item that comes first. All items
+    of a batch have the same key. If a batch of several jobs fails, each of them runs again by
+    itself, so that a job fails only by its own items.
 
     Args:
         run: runs a batch: (key, items) -> their results, in order.
@@ -124,16 +124,15 @@ class Batcher(Generic[K, T, R]):
 
     def _begin(self) -> None:
         """Begin batches while something waits and a worker is idle."""
+        share = self.waiting / self._workers
         while self._jobs and len(self._batches) < self._workers:
-            task = asyncio.get_running_loop().create_task(self._run_batch(self._take()))
-            self._batches.add(task)
+            taken = self._take(share)
+            self._batches.add(asyncio.get_running_loop().create_task(self._run_batch(taken)))
 
-    def _take(self) -> dict[_Job[K, T, R], list[int]]:
+    def _take(self, share: float) -> dict[_Job[K, T, R], list[int]]:
         """Take the next batch from the waiting jobs: the places of the items that each gives."""
         key = self._jobs[0].key
-        waiting = sum(job.waiting for job in self._jobs if job.key == key)
-        idle = self._workers - len(self._batches)
-        room = min(self._batch_size, math.ceil(waiting / idle))
+        total = 0
         taken: dict[_Job[K, T, R], list[int]] = {}
         others: list[_Job[K, T, R]] = []
         while self._jobs:
@@ -142,12 +141,12 @@ class Batcher(Generic[K, T, R]):
                 others.append(job)
                 continue
             size = job.sizes[job.begun]
-            if taken and size > room:
+            if taken and (total + size / 2 > share or total + size > self._batch_size):
                 self._jobs.appendleft(job)
                 break
             taken.setdefault(job, []).append(job.begun)
             job.begun += 1
-            room -= size
+            total += size
             job.waiting -= size
             self.waiting -= size
             self.running += size

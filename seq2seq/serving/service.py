@@ -16,7 +16,7 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
-from seq2seq.serving.languages import Detector
+from seq2seq.serving.languages import Detector, list_pairs
 from seq2seq.serving.limits import Limits, RequestError, invalid
 from seq2seq.serving.metrics import Metrics
 
@@ -117,8 +117,10 @@ class Service:
                 return model
         sources = [known.lower() for known, _ in self.models]
         wrong = target if asked[0] in sources else source
-        pairs = ", ".join(f"{source} -> {target}" for source, target in self.models)
-        raise RequestError(400, f"{wrong[:50]} is not supported: this server translates {pairs}")
+        raise RequestError(
+            400,
+            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
+        )
 
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int

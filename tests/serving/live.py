@@ -96,9 +96,7 @@ class FakeTranslator:
         assert self.may_go.wait(60)
         if any("fault" in segment.source for segment in segments):
             raise RuntimeError(f"can't do {self.calls[-1]}")
-        return [
-            [Candidate(segment.source.upper(), -1.0, ["x"], False)] for segment in segments
-        ]
+        return [[Candidate(segment.source.upper(), -1.0, ["x"], False)] for segment in segments]
 
 
 @contextmanager
