@@ -60,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
+    _add_limits(parser)
+    _add_access(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--char-limit", type=int, metavar="N", help="characters of a request (default 5000)"
@@ -82,6 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
     )
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
@@ -107,9 +115,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it.
 
     Raises:
-        UsageError: if --languages does not fit the models, or a host or an origin is malformed.
-        UserError: if a model or the file of keys can't be read, the address is taken, a value is
-            out of range, or what the server needs is not installed.
+        UsageError: if --languages does not fit the models, a host or an origin is malformed, or a
+            value is out of range.
+        UserError: if a model or the file of keys can't be read, the address is taken, or what the
+            server needs is not installed.
     """
     from seq2seq.errors import UserError
 
@@ -210,7 +219,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
         trained = load_model(find_model(Path(run)))
-        source, targets, has_several = _languages(trained, pair)
+        source, targets, has_several = _languages(run, trained, pair)
         its_options = replace(
             options,
             source_language=pair and source,
@@ -230,16 +239,24 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     return models
 
 
-def _languages(trained: "TrainedModel", pair: str | None) -> tuple[str, list[str], bool]:
+def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str], bool]:
     """Return the source language of a model, its target languages, and whether it has several."""
+    from seq2seq.data.config import DataConfig
     from seq2seq.data.controls import target_languages
     from seq2seq.errors import UsageError
 
     known = target_languages(trained.tokenizer.controls)
     has_several = len(known) > 1
     if pair is None:
-        targets = known if has_several else [trained.target_language]
-        return trained.source_language, targets, has_several
+        source, targets = trained.source_language, [trained.target_language]
+        targets = known if has_several else targets
+        if source == DataConfig.source_language or targets == [DataConfig.target_language]:
+            print(
+                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
+                " --languages en-de",
+                file=sys.stderr,
+            )
+        return source, targets, has_several
     source, _, rest = pair.partition("-")
     targets = list(dict.fromkeys(rest.split(",")))
     if not source or not all(targets):
