@@ -149,8 +149,8 @@ def test_while_an_item_waits_every_worker_has_a_batch(some: list[Client], worker
     record = run(play(some, workers))
     ends = {items[0]: end for end, _, items in record.ends}
     intervals = [(start, ends[items[0]]) for start, _, items in record.batches]
-    changes = sorted({time for interval in intervals for time in interval})
-    for moment in changes:
+    arrivals = {client.at for client in some}
+    for moment in arrivals | {time for interval in intervals for time in interval}:
         busy = sum(start <= moment < end for start, end in intervals)
         waits = any(
             some[item.client].at <= moment < start
