@@ -232,7 +232,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             translator = Translator(trained, its_options)
         translator.translate([_FIRST])
         for target in targets:
-            into = translator.with_target(target) if has_several else translator
+            into = translator.with_target_language(target) if has_several else translator
             models.append(Model(run, (source, target), into))
     if any(model.translator.engine for model in models):
         print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)

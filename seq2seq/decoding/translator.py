@@ -26,7 +26,7 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
@@ -147,17 +147,6 @@ class Translator:
         other._choose(options)
         return other
 
-    def with_target(self, to: str) -> "Translator":
-        """Return a translator with the same model, not copied, into another of its languages.
-
-        Raises:
-            UserError: if the model does not know the language.
-        """
-        other = copy.copy(self)
-        other.options = replace(self.options, to=to)
-        other.controls = control_ids(self.tokenizer.controls, to, self.options.tag)
-        return other
-
     def translate(
         self,
         lines: Sequence[str],
@@ -227,7 +216,11 @@ class Translator:
             The candidates of each segment, the best first.
         """
         with torch.autocast(self.device.type, enabled=False):
-            return self._search(segments)
+            found = self._search(segments)
+        return [
+            make_candidates(segment, hypotheses, self.tokenizer)
+            for segment, hypotheses in zip(segments, found, strict=True)
+        ]
 
     def translate_stream(
         self,
@@ -340,11 +333,10 @@ class Translator:
         with process_lock(), torch.autocast(self.device.type, enabled=False):
             yield
 
-    def _search(self, segments: list[Segment]) -> list[list[Candidate]]:
+    def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
         search = self.options.search
         if self.engine is not None and isinstance(search, SearchConfig):
-            found = self.engine.search(segments, search)
-            return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
+            return self.engine.search(segments, search)
         sources = [segment.source_ids for segment in segments]
         max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
         source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
@@ -356,25 +348,8 @@ class Translator:
             "prefixes": [segment.prefix_ids for segment in segments],
         }
         if isinstance(search, SamplingConfig):
-            found = sample(step, state, max_lengths, search, keys=sources, **rules)
-        else:
-            found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
-        return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
-
-    def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:
-        outputs = [hypothesis.token_ids for hypothesis in hypotheses]
-        normalized, *texts = self.tokenizer.decode([list(segment.prefix_ids), *outputs])
-        # Show the prefix as the user typed it, not as the tokenizer normalized it.
-        typed = segment.prefix.strip().replace("\n", " ")
-        return [
-            Candidate(
-                typed + text.removeprefix(normalized) if text.startswith(normalized) else text,
-                hypothesis.score,
-                self.tokenizer.pieces(hypothesis.token_ids),
-                hypothesis.truncated,
-            )
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
-        ]
+            return sample(step, state, max_lengths, search, keys=sources, **rules)
+        return beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)

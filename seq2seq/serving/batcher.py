@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -156,36 +157,37 @@ class Batcher(Generic[K, T, R]):
         return taken
 
     async def _run_batch(self, taken: dict[_Job[K, T, R], list[int]]) -> None:
-        """Run a batch, and begin the next."""
+        """Run a batch, begin the next, and hand out the results, or errors, to the jobs."""
         loop = asyncio.get_running_loop()
         size = sum(job.sizes[place] for job, places in taken.items() for place in places)
         start = loop.time()
-        try:
-            await self._run_jobs(taken)
-        finally:
-            seconds = max(loop.time() - start, 1e-6)
-            self._rate += _SMOOTHING * (size / seconds - self._rate)
-            self.running -= size
-            self._batches.discard(asyncio.current_task())
-            self._begin()
+        outcomes = await self._outcomes(taken)
+        seconds = max(loop.time() - start, 1e-6)
+        self._rate += _SMOOTHING * (size / seconds - self._rate)
+        self.running -= size
+        self._batches.discard(asyncio.current_task())
+        self._begin()  # before the answers are written: a worker is idle
+        for job, found in outcomes.items():
+            if isinstance(found, Exception):
+                self._drop(job)
+                if not job.done.done():
+                    job.done.set_exception(found)
+                continue
+            job.results |= zip(taken[job], found, strict=True)
+            if len(job.results) == len(job.items) and not job.done.done():
+                job.done.set_result([job.results[place] for place in range(len(job.items))])
 
-    async def _run_jobs(self, taken: dict[_Job[K, T, R], list[int]]) -> None:
-        """Run a batch and hand out its results, or the error to the job that causes it."""
+    async def _outcomes(
+        self, taken: dict[_Job[K, T, R], list[int]]
+    ) -> dict[_Job[K, T, R], list[R] | Exception]:
+        """Return the results of a batch for each of its jobs, or the error that the job causes."""
         key = next(iter(taken)).key
         items = [job.items[place] for job, places in taken.items() for place in places]
         try:
             results = iter(await self._run(key, items))
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
-            if len(taken) > 1:
-                for job, places in taken.items():
-                    await self._run_jobs({job: places})
-                return
-            (job,) = taken
-            self._drop(job)
-            if not job.done.done():
-                job.done.set_exception(error)
-            return
-        for job, places in taken.items():
-            job.results |= zip(places, results, strict=False)
-            if len(job.results) == len(job.items) and not job.done.done():
-                job.done.set_result([job.results[place] for place in range(len(job.items))])
+            if len(taken) == 1:
+                return dict.fromkeys(taken, error)
+            alone = [await self._outcomes({job: places}) for job, places in taken.items()]
+            return {job: found for outcome in alone for job, found in outcome.items()}
+        return {job: list(islice(results, len(places))) for job, places in taken.items()}
