@@ -164,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
                 " asks for a password, restricts that",
                 file=sys.stderr,
             )
-        serve(app, opened, grace=limits.grace)
+        serve(app, opened, grace=limits.grace, stop=service.stop)
     service.close()
     print("seq2seq: stopped", file=sys.stderr)
     return 0

@@ -195,8 +195,9 @@ class App:
         )
 
     async def health(self, _: Request) -> Response:
-        """`GET /health`: whether the server works."""
-        return JSONResponse({"status": "ok", "queue_tokens": self._service.queue_tokens})
+        """`GET /health`: whether the server accepts work."""
+        status, code = ("stopping", 503) if self._service.is_stopping else ("ok", 200)
+        return JSONResponse({"status": status, "queue_tokens": self._service.queue_tokens}, code)
 
     async def metrics(self, _: Request) -> Response:
         """`GET /metrics`: counts in the format of Prometheus."""
@@ -204,7 +205,9 @@ class App:
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _fields(self, request: Request) -> Fields:
-        """Read the fields of a request, and check its key."""
+        """Read the fields of a request for work, and check its key."""
+        if self._service.is_stopping:
+            raise RequestError(503, "the server is stopping", retry_after=self._limits.grace)
         fields = await read_fields(request, self._limits)
         if self._keys:
             given = fields.get("api_key")

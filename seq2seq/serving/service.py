@@ -82,6 +82,7 @@ class Service:
                     " leave one out, or say with --languages what they translate"
                 )
             self.models[model.pair] = model
+        self.is_stopping = False
         self.detector = Detector([source for source, _ in self.models])
         self.metrics = metrics
         self._limits = limits
@@ -172,6 +173,10 @@ class Service:
         except UserError as error:
             raise RequestError(400, str(error)) from None
         return found[0]
+
+    def stop(self) -> None:
+        """Begin to end: what has come is finished, and no more is accepted."""
+        self.is_stopping = True
 
     def close(self) -> None:
         """End the threads, after the batches that run."""

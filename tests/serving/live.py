@@ -106,7 +106,7 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
     service = Service(models, limits, metrics)
     app = make_app(service, limits, metrics, **options)
     opened = listen("127.0.0.1", 0)
-    server = make_server(app, grace=10)
+    server = make_server(app, grace=10, stop=service.stop)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
     thread.start()
     try:

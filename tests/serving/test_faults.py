@@ -55,6 +55,33 @@ def test_a_signal_ends_it_after_what_has_come(command, number: signal.Signals) -
         served.ask("GET", "/health")
 
 
+def test_while_it_ends_it_says_so_and_accepts_no_work(command) -> None:
+    process, served = command
+    texts = [f"{n} {LONG}" for n in range(3)]
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(served.translate, texts)
+        wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: served.ask("GET", "/health").status == 503)
+        assert served.ask("GET", "/health").json["status"] == "stopping"
+        refused = served.translate("a")
+        assert (refused.status, refused.json) == (503, {"error": "the server is stopping"})
+        assert refused.headers["retry-after"] == "30"
+        assert answer.result().status == 200
+    assert process.wait(20) == 0
+
+
+def test_a_second_signal_ends_what_runs(command) -> None:
+    process, served = command
+    with connect(served) as slow:
+        slow.sendall(START + b"Content-Length: 9\r\n\r\n")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: served.ask("GET", "/health").status == 503)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0
+
+
 def test_a_kill_breaks_the_request_and_the_address_is_free_again(folder: Path, command) -> None:
     process, served = command
     with ThreadPoolExecutor(1) as clients:
