@@ -1,12 +1,13 @@
 """What networks and clients do to a server: kills, slow and endless requests, many connections."""
 
 import http.client
+import resource
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -254,12 +255,14 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
 
 
 @pytest.mark.slow
-def test_ten_thousand_connections_leave_the_server_at_work(command) -> None:
+def test_ten_thousand_connections_at_once_leave_the_server_at_work(command) -> None:
     process, served = command
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     before = memory(process.pid)
-    for _ in range(20):
-        some = [connect(served) for _ in range(500)]
-        for client in some:
-            client.close()
+    with ExitStack() as clients:
+        clients.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(min(10_000, hard - 1000)):
+            clients.enter_context(connect(served))
+        assert memory(process.pid) - before < 50 * 2**20
     wait_until(lambda: _answers(served))
-    assert memory(process.pid) - before < 50 * 2**20
