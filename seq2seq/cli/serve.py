@@ -16,6 +16,7 @@ from seq2seq.cli.translation_options import (
 if TYPE_CHECKING:
     from seq2seq.serving.limits import Limits
     from seq2seq.serving.service import Model
+    from seq2seq.storage.checkpoint import TrainedModel
 
 _EXAMPLES = """\
 examples:
@@ -23,6 +24,7 @@ examples:
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
 """
 _DEFAULT_HOST = "127.0.0.1"
+_FIRST = "A first sentence takes longer."  # translated before the server begins
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--languages",
         action="append",
         metavar="SOURCE-TARGET",
-        help="languages of the models, such as en-de, one for each --model (default: the models')",
+        help="languages of a model, such as en-de, or en-de,fr if it has several target languages;"
+        " one for each --model (default: the models')",
     )
     parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
@@ -128,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"the server needs {package}: pip install 'seq2seq[serve]'") from None
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.serving.guard import is_loopback
+    from seq2seq.serving.languages import list_pairs
     from seq2seq.serving.metrics import Metrics
     from seq2seq.serving.service import Service
 
@@ -149,10 +153,9 @@ def run(arguments: argparse.Namespace) -> int:
             page=not arguments.no_page,
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        pairs = ", ".join(f"{source} -> {target}" for source, target in service.models)
         print(
-            f"seq2seq: http://{name}:{opened.getsockname()[1]} translates {pairs} (LibreTranslate's"
-            " interface); stop with Ctrl-C",
+            f"seq2seq: http://{name}:{opened.getsockname()[1]} translates"
+            f" {list_pairs(service.models)} (LibreTranslate's interface); stop with Ctrl-C",
             file=sys.stderr,
         )
         if not local and not keys:
@@ -161,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
                 " asks for a password, restricts that",
                 file=sys.stderr,
             )
-        serve(app, opened, grace=limits.grace)
+        serve(app, opened, grace=limits.grace, stop=service.stop)
     service.close()
     print("seq2seq: stopped", file=sys.stderr)
     return 0
@@ -197,7 +200,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
-    from seq2seq.data.config import DataConfig
+    from seq2seq.decoding.ctranslate2_engine import DIFFERENCE
     from seq2seq.decoding.engine_choice import fastest_translator
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
@@ -216,26 +219,51 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
         trained = load_model(find_model(Path(run)))
-        languages = (trained.source_language, trained.target_language)
-        if pair is not None:
-            source, _, target = pair.partition("-")
-            if not source or not target:
-                raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
-            languages = (source, target)
-        elif languages == (DataConfig.source_language, DataConfig.target_language):
-            print(
-                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
-                " --languages en-de",
-                file=sys.stderr,
-            )
-        its_options = replace(options, source_language=pair and languages[0])
+        source, targets, has_several = _languages(run, trained, pair)
+        its_options = replace(
+            options,
+            source_language=pair and source,
+            to=targets[0] if has_several else None,
+        )
         if choose:
             translator, reason = fastest_translator(trained, its_options)
             print(f"seq2seq: {run}: {reason}", file=sys.stderr)
         else:
             translator = Translator(trained, its_options)
-        models.append(Model(run, languages, translator))
+        translator.translate([_FIRST])
+        for target in targets:
+            into = translator.with_target_language(target) if has_several else translator
+            models.append(Model(run, (source, target), into))
+    if any(model.translator.engine for model in models):
+        print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)
     return models
+
+
+def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str], bool]:
+    """Return the source language of a model, its target languages, and whether it has several."""
+    from seq2seq.data.config import DataConfig
+    from seq2seq.data.controls import target_languages
+    from seq2seq.errors import UsageError
+
+    known = target_languages(trained.tokenizer.controls)
+    has_several = len(known) > 1
+    if pair is None:
+        source, targets = trained.source_language, [trained.target_language]
+        targets = known if has_several else targets
+        if source == DataConfig.source_language or targets == [DataConfig.target_language]:
+            print(
+                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
+                " --languages en-de",
+                file=sys.stderr,
+            )
+        return source, targets, has_several
+    source, _, rest = pair.partition("-")
+    targets = list(dict.fromkeys(rest.split(",")))
+    if not source or not all(targets):
+        raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
+    if len(targets) > 1 and not has_several:
+        raise UsageError(f"--languages {pair}: the model has one target language: leave the others")
+    return source, targets, has_several
 
 
 def _read_keys(path: str | None) -> list[str]:

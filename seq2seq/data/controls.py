@@ -5,7 +5,7 @@ languages for German, and a tag such as `<bt>` says where a pair comes from.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from seq2seq.data.tokenizer import CONTROL_PIECES
 from seq2seq.errors import UsageError, UserError
@@ -38,6 +38,11 @@ def check_tag(tag: str) -> None:
         raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
 
 
+def target_languages(controls: Iterable[str]) -> list[str]:
+    """Return the codes of the target languages among control symbols."""
+    return [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
+
+
 def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
     """Return the ids that stand before a source.
 
@@ -49,7 +54,7 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
     Raises:
         UserError: if there is no such language or tag, or `to` is missing.
     """
-    languages = [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
+    languages = target_languages(controls)
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) > 1:
         raise UserError(

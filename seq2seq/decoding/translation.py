@@ -1,8 +1,11 @@
 """The translation of a line: its candidates, joined from those of its segments."""
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.segments import Segment
 
 
@@ -17,6 +20,25 @@ class Candidate:
     """The subword pieces of the text."""
     truncated: bool
     """Whether it was cut off at the maximum length."""
+
+
+def make_candidates(
+    segment: Segment, hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer
+) -> list[Candidate]:
+    """Make the candidates of a segment from the outputs of the search."""
+    outputs = [hypothesis.token_ids for hypothesis in hypotheses]
+    normalized, *texts = tokenizer.decode([list(segment.prefix_ids), *outputs])
+    # Show the prefix as the user typed it, not as the tokenizer normalized it.
+    typed = segment.prefix.strip().replace("\n", " ")
+    return [
+        Candidate(
+            typed + text.removeprefix(normalized) if text.startswith(normalized) else text,
+            hypothesis.score,
+            tokenizer.pieces(hypothesis.token_ids),
+            hypothesis.truncated,
+        )
+        for text, hypothesis in zip(texts, hypotheses, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

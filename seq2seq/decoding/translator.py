@@ -26,7 +26,7 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
@@ -167,8 +167,34 @@ class Translator:
             TypeError: if lines or prefixes is a single string.
             UserError: if there is not one prefix per line, or one is too long.
         """
+        segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
+        segments = [segment for of_line in segments_of_lines for segment in of_line]
+        sizes = [len(segment.source_ids) for segment in segments]
+        blank: list[Candidate] = []
+        found = iter(self._map_batches(self.translate_batch, segments, sizes, blank))
+        return [
+            Translation.from_segments(of_line, list(islice(found, len(of_line))))
+            for of_line in segments_of_lines
+        ]
+
+    def segments(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        *,
+        first_line: int = 1,
+    ) -> list[list[Segment]]:
+        """Divide lines into the inputs of the model, as `translate` does.
+
+        With `translate_batch` and `Translation.from_segments`, a program can make batches of its
+        own.
+
+        Raises:
+            TypeError: if lines or prefixes is a single string.
+            UserError: if there is not one prefix per line, or one is too long.
+        """
         _check_lists(lines=lines, prefixes=prefixes)
-        segments_of_lines = make_segments(
+        return make_segments(
             lines,
             [""] * len(lines) if prefixes is None else prefixes,
             self.tokenizer,
@@ -179,13 +205,21 @@ class Translator:
             first_line=first_line,
             controls=self.controls,
         )
-        segments = [segment for of_line in segments_of_lines for segment in of_line]
-        sizes = [len(segment.source_ids) for segment in segments]
-        blank: list[Candidate] = []
-        found = iter(self._map_batches(self._translate_batch, segments, sizes, blank))
+
+    @torch.inference_mode()
+    def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        """Translate segments that are not blank as one batch, in the calling thread.
+
+        Calls from several threads run in parallel, in contrast to those of the other methods.
+
+        Returns:
+            The candidates of each segment, the best first.
+        """
+        with torch.autocast(self.device.type, enabled=False):
+            found = self._search(segments)
         return [
-            Translation.from_segments(of_line, list(islice(found, len(of_line))))
-            for of_line in segments_of_lines
+            make_candidates(segment, hypotheses, self.tokenizer)
+            for segment, hypotheses in zip(segments, found, strict=True)
         ]
 
     def translate_stream(
@@ -299,12 +333,10 @@ class Translator:
         with process_lock(), torch.autocast(self.device.type, enabled=False):
             yield
 
-    @torch.inference_mode()
-    def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+    def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
         search = self.options.search
         if self.engine is not None and isinstance(search, SearchConfig):
-            found = self.engine.search(segments, search)
-            return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
+            return self.engine.search(segments, search)
         sources = [segment.source_ids for segment in segments]
         max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
         source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
@@ -316,25 +348,8 @@ class Translator:
             "prefixes": [segment.prefix_ids for segment in segments],
         }
         if isinstance(search, SamplingConfig):
-            found = sample(step, state, max_lengths, search, keys=sources, **rules)
-        else:
-            found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
-        return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
-
-    def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:
-        outputs = [hypothesis.token_ids for hypothesis in hypotheses]
-        normalized, *texts = self.tokenizer.decode([list(segment.prefix_ids), *outputs])
-        # Show the prefix as the user typed it, not as the tokenizer normalized it.
-        typed = segment.prefix.strip().replace("\n", " ")
-        return [
-            Candidate(
-                typed + text.removeprefix(normalized) if text.startswith(normalized) else text,
-                hypothesis.score,
-                self.tokenizer.pieces(hypothesis.token_ids),
-                hypothesis.truncated,
-            )
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
-        ]
+            return sample(step, state, max_lengths, search, keys=sources, **rules)
+        return beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)

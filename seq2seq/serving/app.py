@@ -3,8 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -32,15 +31,12 @@ from seq2seq.serving.requests import (
     word,
 )
 from seq2seq.serving.service import Model, Service
+from seq2seq.serving.static import Handler, page_files
 from seq2seq.serving.text import Lines, Source, TranslatedText
 
 R = TypeVar("R")
-Handler = Callable[[Request], Awaitable[Response]]
 
 DOWNLOADS = "/download_file/"
-
-_PAGE = Path(__file__).parent / "page"
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
 class App:
@@ -78,7 +74,7 @@ class App:
             "/metrics": (self.metrics, ["GET"]),
         }
         if page:
-            routes |= {path: (handler, ["GET"]) for path, handler in _page_files().items()}
+            routes |= {path: (handler, ["GET"]) for path, handler in page_files().items()}
         self._paths = frozenset(routes)
         self.starlette = Starlette(
             routes=[
@@ -199,8 +195,9 @@ class App:
         )
 
     async def health(self, _: Request) -> Response:
-        """`GET /health`: whether the server works."""
-        return JSONResponse({"status": "ok", "queue_tokens": self._service.queue_tokens})
+        """`GET /health`: whether the server accepts work."""
+        status, code = ("stopping", 503) if self._service.is_stopping else ("ok", 200)
+        return JSONResponse({"status": status, "queue_tokens": self._service.queue_tokens}, code)
 
     async def metrics(self, _: Request) -> Response:
         """`GET /metrics`: counts in the format of Prometheus."""
@@ -208,7 +205,9 @@ class App:
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _fields(self, request: Request) -> Fields:
-        """Read the fields of a request, and check its key."""
+        """Read the fields of a request for work, and check its key."""
+        if self._service.is_stopping:
+            raise RequestError(503, "the server is stopping", retry_after=self._limits.grace)
         fields = await read_fields(request, self._limits)
         if self._keys:
             given = fields.get("api_key")
@@ -296,23 +295,6 @@ async def _disconnected(request: Request) -> None:
     """Return when the client goes; the body has been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _page_files() -> dict[str, Handler]:
-    """Read the page: no request ever names a file."""
-    files = {
-        f"/page/{file.name}": _static(file.read_bytes(), _TYPES[file.suffix])
-        for file in sorted(_PAGE.iterdir())
-        if file.suffix in _TYPES
-    }
-    return {**files, "/": files.pop("/page/index.html")}
-
-
-def _static(content: bytes, kind: str) -> Handler:
-    async def answer(_: Request) -> Response:
-        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-    return answer
 
 
 def _answering_errors(handler: Handler) -> Handler:

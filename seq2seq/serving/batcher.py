@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -39,20 +40,24 @@ class _Job(Generic[K, T, R]):
     items: Sequence[T]
     sizes: Sequence[int]
     done: "asyncio.Future[list[R]]"
+    waiting: int
+    """The sum of sizes of the items that have not begun."""
     begun: int = 0
-    results: list[R] = field(default_factory=list)
+    results: dict[int, R] = field(default_factory=dict)
 
 
 class Batcher(Generic[K, T, R]):
-    """Runs the items of all callers in batches, one batch at a time.
+    """Runs the items of all callers in batches, some at the same time.
 
-    A batch begins at once when none is running, and takes one item of each waiting job in turn
-    until it is full; what arrives meanwhile waits for the next. All items of a batch have the same
-    key. If a batch of several jobs fails, each of them runs again by itself, so that a job fails
-    only by its own items.
+    A batch begins at once when a worker is idle. It takes one item of each waiting job in turn,
+    until it has its worker's share of what waits, or is full. Were it to take all, the next worker
+    that is done would find nothing, and begin a batch of the one item that comes first. All items
+    of a batch have the same key. If a batch of several jobs fails, each of them runs again by
+    itself, so that a job fails only by its own items.
 
     Args:
         run: runs a batch: (key, items) -> their results, in order.
+        workers: the most batches that run at the same time.
         batch_size: the largest sum of sizes of a batch; one larger item is a batch of its own.
         queue_size: the largest sum of sizes of all that waits or runs.
     """
@@ -61,19 +66,21 @@ class Batcher(Generic[K, T, R]):
         self,
         run: Callable[[K, list[T]], Awaitable[list[R]]],
         *,
+        workers: int,
         batch_size: int,
         queue_size: int,
     ) -> None:
         self._run = run
+        self._workers = workers
         self._batch_size = batch_size
         self._queue_size = queue_size
         self._jobs: deque[_Job[K, T, R]] = deque()
-        self._worker: asyncio.Task[None] | None = None
-        self._rate = _INITIAL_RATE  # sizes per second
+        self._batches: set[asyncio.Task[None]] = set()
+        self._rate = _INITIAL_RATE  # sizes per second of a worker
         self.waiting = 0
         """The sum of sizes of the items that have not begun."""
         self.running = 0
-        """The sum of sizes of the items of the current batch."""
+        """The sum of sizes of the items of the batches that run."""
 
     async def submit(self, key: K, items: Sequence[T], sizes: Sequence[int]) -> list[R]:
         """Run items, in common batches with those of other callers.
@@ -98,13 +105,13 @@ class Batcher(Generic[K, T, R]):
         if size > self._queue_size:
             raise TooLargeError
         if self.waiting + self.running + size > self._queue_size:
-            raise BusyError((self.waiting + self.running) / self._rate)
+            raise BusyError((self.waiting + self.running) / (self._rate * self._workers))
         loop = asyncio.get_running_loop()
-        job = _Job[K, T, R](key, items, sizes, loop.create_future())
+        job = _Job[K, T, R](key, items, sizes, loop.create_future(), size)
         self._jobs.append(job)
         self.waiting += size
-        if self._worker is None:
-            self._worker = loop.create_task(self._work())
+        # Requests that have come together are to share a batch.
+        loop.call_soon(self._begin)
         try:
             return await job.done
         finally:
@@ -114,26 +121,20 @@ class Batcher(Generic[K, T, R]):
         """Forget the items of a job that have not begun."""
         if job in self._jobs:
             self._jobs.remove(job)
-            self.waiting -= sum(job.sizes[job.begun :])
+            self.waiting -= job.waiting
 
-    async def _work(self) -> None:
-        """Run batches until nothing waits."""
-        loop = asyncio.get_running_loop()
-        try:
-            while self._jobs:
-                jobs = self._take()
-                start = loop.time()
-                await self._run_jobs(jobs)
-                seconds = max(loop.time() - start, 1e-6)
-                self._rate += _SMOOTHING * (self.running / seconds - self._rate)
-                self.running = 0
-        finally:
-            self._worker = None
+    def _begin(self) -> None:
+        """Begin batches while something waits and a worker is idle."""
+        share = self.waiting / self._workers
+        while self._jobs and len(self._batches) < self._workers:
+            taken = self._take(share)
+            self._batches.add(asyncio.get_running_loop().create_task(self._run_batch(taken)))
 
-    def _take(self) -> dict[_Job[K, T, R], list[T]]:
-        """Take the next batch from the waiting jobs: the items that each of them gives."""
+    def _take(self, share: float) -> dict[_Job[K, T, R], list[int]]:
+        """Take the next batch from the waiting jobs: the places of the items that each gives."""
         key = self._jobs[0].key
-        taken: dict[_Job[K, T, R], list[T]] = {}
+        total = 0
+        taken: dict[_Job[K, T, R], list[int]] = {}
         others: list[_Job[K, T, R]] = []
         while self._jobs:
             job = self._jobs.popleft()
@@ -141,35 +142,52 @@ class Batcher(Generic[K, T, R]):
                 others.append(job)
                 continue
             size = job.sizes[job.begun]
-            if taken and self.running + size > self._batch_size:
+            if taken and (total + size / 2 > share or total + size > self._batch_size):
                 self._jobs.appendleft(job)
                 break
-            taken.setdefault(job, []).append(job.items[job.begun])
+            taken.setdefault(job, []).append(job.begun)
             job.begun += 1
-            self.running += size
+            total += size
+            job.waiting -= size
             self.waiting -= size
+            self.running += size
             if job.begun < len(job.items):
                 self._jobs.append(job)
         self._jobs.extendleft(reversed(others))
         return taken
 
-    async def _run_jobs(self, jobs: dict[_Job[K, T, R], list[T]]) -> None:
-        """Run a batch and hand out its results, or the error to the job that causes it."""
-        key = next(iter(jobs)).key
-        items = [item for of_job in jobs.values() for item in of_job]
+    async def _run_batch(self, taken: dict[_Job[K, T, R], list[int]]) -> None:
+        """Run a batch, begin the next, and hand out the results, or errors, to the jobs."""
+        loop = asyncio.get_running_loop()
+        size = sum(job.sizes[place] for job, places in taken.items() for place in places)
+        start = loop.time()
+        outcomes = await self._outcomes(taken)
+        seconds = max(loop.time() - start, 1e-6)
+        self._rate += _SMOOTHING * (size / seconds - self._rate)
+        self.running -= size
+        self._batches.discard(asyncio.current_task())
+        self._begin()  # before the answers are written: a worker is idle
+        for job, found in outcomes.items():
+            if isinstance(found, Exception):
+                self._drop(job)
+                if not job.done.done():
+                    job.done.set_exception(found)
+                continue
+            job.results |= zip(taken[job], found, strict=True)
+            if len(job.results) == len(job.items) and not job.done.done():
+                job.done.set_result([job.results[place] for place in range(len(job.items))])
+
+    async def _outcomes(
+        self, taken: dict[_Job[K, T, R], list[int]]
+    ) -> dict[_Job[K, T, R], list[R] | Exception]:
+        """Return the results of a batch for each of its jobs, or the error that the job causes."""
+        key = next(iter(taken)).key
+        items = [job.items[place] for job, places in taken.items() for place in places]
         try:
             results = iter(await self._run(key, items))
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
-            if len(jobs) > 1:
-                for job, of_job in jobs.items():
-                    await self._run_jobs({job: of_job})
-                return
-            (job,) = jobs
-            self._drop(job)
-            if not job.done.done():
-                job.done.set_exception(error)
-            return
-        for job, of_job in jobs.items():
-            job.results += [next(results) for _ in of_job]
-            if len(job.results) == len(job.items) and not job.done.done():
-                job.done.set_result(job.results)
+            if len(taken) == 1:
+                return dict.fromkeys(taken, error)
+            alone = [await self._outcomes({job: places}) for job, places in taken.items()]
+            return {job: found for outcome in alone for job, found in outcome.items()}
+        return {job: list(islice(results, len(places))) for job, places in taken.items()}

@@ -1,10 +1,11 @@
 """Languages: their names, and which one a text is written in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from seq2seq.serving.limits import invalid
 
+_MOST_PAIRS = 10
 _NAMES = """
 af Afrikaans  am Amharic  ar Arabic  az Azerbaijani  be Belarusian  bg Bulgarian  bn Bengali
 bs Bosnian  ca Catalan  cs Czech  cy Welsh  da Danish  de German  el Greek  en English
@@ -25,6 +26,13 @@ _NAME_OF = dict(line.split() for line in _NAMES.replace("  ", "\n").split("\n") 
 def language_name(code: str) -> str:
     """Return the English name of an ISO 639-1 code; the code itself if it is another."""
     return _NAME_OF.get(code, code)
+
+
+def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    """Write pairs of source and target language as a user reads them, the first ten of many."""
+    names = [f"{source} -> {target}" for source, target in pairs]
+    more = f" and {len(names) - _MOST_PAIRS} more" if len(names) > _MOST_PAIRS else ""
+    return ", ".join(names[:_MOST_PAIRS]) + more
 
 
 class Detector:

@@ -1,14 +1,16 @@
 """HTML: the texts of a document, and the document with others in their place.
 
-Tags, comments and entities stay as they stand. Each text between two tags is translated by itself,
-with its white space as a browser shows it; what is not meant for readers, or marked as not to be
-translated, stays.
+Tags, comments and entities stay as they stand, and so does what is not meant for readers, or marked
+as not to be translated. Texts are translated with their white space as a browser shows it.
 """
 
 import re
 from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
+from itertools import islice
+
+from seq2seq.serving.inline import INLINE, Mark, Run, make_run
 
 _LEFT_ALONE = frozenset({"script", "style", "code", "pre", "textarea", "kbd", "samp", "var"})
 _RAW = frozenset({"script", "style"})  # whose content has no entities
@@ -22,10 +24,10 @@ _SPACES = " \t\n\r\f"  # HTML's
 class Document:
     """A document: its texts, and all that stays between them."""
 
-    lines: list[str]
-    """The texts, without line ends."""
+    runs: list[Run]
+    """The texts, those of a sentence together."""
     rest: list[str]
-    """What stands before each text, and after the last."""
+    """What stands before each run, and after the last."""
 
     @classmethod
     def of(cls, content: str) -> "Document":
@@ -34,31 +36,42 @@ class Document:
         parser.feed(content)
         parser.close()
         parser.handle_data(parser.rawdata)  # an element at the end that was never closed
-        parser.finish_text()
-        return cls(parser.lines, parser.rest)
+        parser.finish_run()
+        return cls(parser.runs, parser.rest)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is to be translated, without line ends."""
+        return [line for run in self.runs for line in run.lines]
 
     def join(self, translated: list[str]) -> str:
         """Put translations in the place of the texts."""
+        waiting = iter(translated)
         parts = [self.rest[0]]
-        for text, rest in zip(translated, self.rest[1:], strict=True):
-            parts += [escape(text, quote=False), rest]
+        for run, rest in zip(self.runs, self.rest[1:], strict=True):
+            parts += [run.join(list(islice(waiting, len(run.lines)))), rest]
         return "".join(parts)
 
 
 class _Parser(HTMLParser):
-    """Divides a document into texts and the rest."""
+    """Divides a document into runs and the rest."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.lines: list[str] = []
+        self.runs: list[Run] = []
         self.rest = [""]
-        self._text = ""
+        # The run so far: its texts, and what stands before each and after the last.
+        self._texts: list[str] = []
+        self._gaps: list[list[Mark]] = [[]]
+        self._text = ""  # since the last tag; it may come in parts
         # The open elements inside the outermost one that is left alone, itself included.
         self._alone: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._stay(self.get_starttag_text() or "")
-        if tag not in _EMPTY and (self._alone or _is_left_alone(tag, dict(attrs))):
+        is_alone = bool(self._alone) or _is_left_alone(tag, dict(attrs))
+        raw = self.get_starttag_text() or ""
+        self._add_mark(Mark(raw, "open", tag) if tag in INLINE and not is_alone else raw)
+        if tag not in _EMPTY and is_alone:
             self._alone.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -66,7 +79,8 @@ class _Parser(HTMLParser):
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        self._stay(f"</{tag}>")
+        raw = f"</{tag}>"
+        self._add_mark(Mark(raw, "close", tag) if tag in INLINE and not self._alone else raw)
         if tag in self._alone:
             while self._alone.pop() != tag:
                 pass
@@ -74,35 +88,56 @@ class _Parser(HTMLParser):
     def handle_data(self, data: str) -> None:
         self._text += data
 
-    def finish_text(self) -> None:
-        """Take the text since the last tag, which may have come in parts."""
+    def handle_comment(self, data: str) -> None:
+        self._add_mark(f"<!--{data}-->")
+
+    def handle_decl(self, decl: str) -> None:
+        self._add_mark(f"<!{decl}>")
+
+    def unknown_decl(self, data: str) -> None:
+        self._add_mark(f"<![{data}]>")
+
+    def handle_pi(self, data: str) -> None:
+        self._add_mark(f"<?{data}>")
+
+    def finish_run(self) -> None:
+        """End the run: what follows belongs to another one."""
+        self._finish_text()
+        if self._texts:
+            self.runs.append(make_run(self._texts, self._gaps))
+            self.rest.append("")
+        else:
+            self.rest[-1] += "".join(mark.raw for mark in self._gaps[0])
+        self._texts, self._gaps = [], [[]]
+
+    def _add_mark(self, mark: Mark | str) -> None:
+        """Add a tag of INLINE to the run, or anything else to the rest."""
+        if isinstance(mark, Mark):
+            self._finish_text()
+            self._gaps[-1].append(mark)
+        else:
+            self.finish_run()
+            self.rest[-1] += mark
+
+    def _finish_text(self) -> None:
+        """Add the text since the last tag to the run."""
         text, self._text = self._text, ""
         bare = text.strip(_SPACES)
         if self._alone:
-            self.rest[-1] += text if self._alone[-1] in _RAW else escape(text, quote=False)
+            self._add_space(text if self._alone[-1] in _RAW else escape(text, quote=False))
         elif not bare.strip():
-            self.rest[-1] += escape(text, quote=False)
+            self._add_space(escape(text, quote=False))
         else:
             start, end = text.split(bare, 1)
-            self.rest[-1] += start
-            self.lines.append(" ".join(re.split(f"[{_SPACES}]+", bare)))
-            self.rest.append(end)
+            self._add_space(start)
+            self._texts.append(" ".join(re.split(f"[{_SPACES}]+", bare)))
+            self._gaps.append([])
+            self._add_space(end)
 
-    def handle_comment(self, data: str) -> None:
-        self._stay(f"<!--{data}-->")
-
-    def handle_decl(self, decl: str) -> None:
-        self._stay(f"<!{decl}>")
-
-    def unknown_decl(self, data: str) -> None:
-        self._stay(f"<![{data}]>")
-
-    def handle_pi(self, data: str) -> None:
-        self._stay(f"<?{data}>")
-
-    def _stay(self, part: str) -> None:
-        self.finish_text()
-        self.rest[-1] += part
+    def _add_space(self, raw: str) -> None:
+        """Add to the run what is not translated."""
+        if raw:
+            self._gaps[-1].append(Mark(raw, "space"))
 
 
 def _is_left_alone(tag: str, attributes: dict[str, str | None]) -> bool:

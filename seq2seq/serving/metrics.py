@@ -8,7 +8,7 @@ from collections import defaultdict
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_LINES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+_SENTENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -63,7 +63,9 @@ class Metrics:
         self.request_seconds = Histogram(
             "seq2seq_request_seconds", "Time of a translation request.", _SECONDS
         )
-        self.batch_lines = Histogram("seq2seq_batch_lines", "Lines per batch.", _LINES)
+        self.batch_sentences = Histogram(
+            "seq2seq_batch_sentences", "Sentences per batch.", _SENTENCES
+        )
         self.lines = Counter("seq2seq_lines_total", "Lines translated, by where from.")
         self.tokens = Counter("seq2seq_tokens_total", "Tokens read and written.")
         self.suspect = Counter("seq2seq_suspect_total", "Translations that need a look, by kind.")
@@ -77,7 +79,7 @@ class Metrics:
         parts = (
             self.requests,
             self.request_seconds,
-            self.batch_lines,
+            self.batch_sentences,
             self.lines,
             self.tokens,
             self.suspect,

@@ -1,9 +1,13 @@
 """Runs the application: sockets, time limits of connections, signals."""
 
 import asyncio
+import math
 import resource
 import signal
 import socket
+import time
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -74,6 +78,42 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
 
+class GracefulServer(uvicorn.Server):
+    """uvicorn's server, which answers on after a signal until no request is being answered.
+
+    uvicorn's own refuses connections at once, so that nobody learns why.
+
+    Args:
+        config: the settings.
+        grace: the most seconds from the signal to the end.
+        stop: is called at the signal.
+    """
+
+    def __init__(self, config: uvicorn.Config, grace: int, stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._grace, self._stop = grace, stop
+        self._end: tuple[int, float] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; a second signal ends what runs."""
+        if self._end is None:
+            self._end = (sig, time.monotonic() + self._grace)
+            self._stop()
+        else:
+            self.config.timeout_graceful_shutdown = 0
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second, return whether to close all connections."""
+        if self._end is not None and not self.should_exit:
+            sig, end = self._end
+            left = max(0.0, end - time.monotonic())
+            if not left or not self.server_state.tasks:
+                self.config.timeout_graceful_shutdown = math.ceil(left)
+                super().handle_exit(sig, None)
+        return await super().on_tick(counter)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of a server; port 0 is any that is free.
 
@@ -102,12 +142,13 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+def make_server(app: ASGIApp, *, grace: int, stop: Callable[[], None]) -> uvicorn.Server:
     """Make the server of an application, to be run on a socket.
 
     Args:
         app: the application.
         grace: the most seconds to finish what has come before the end.
+        stop: is called when the end begins; the application accepts no more work from then on.
     """
     config = uvicorn.Config(
         app,
@@ -121,23 +162,23 @@ def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1,::1",
         timeout_keep_alive=int(_IDLE_SECONDS),
-        timeout_graceful_shutdown=grace,
         backlog=_BACKLOG,
         loop="asyncio",
     )
-    return uvicorn.Server(config)
+    return GracefulServer(config, grace, stop)
 
 
-def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
+def run(app: ASGIApp, opened: socket.socket, *, grace: int, stop: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
 
     Args:
         app: the application.
         opened: a socket that listens.
         grace: the most seconds to finish.
+        stop: is called at the signal; the application accepts no more work from then on.
     """
     _raise_file_limit()
-    server = make_server(app, grace=grace)
+    server = make_server(app, grace=grace, stop=stop)
 
     def ignore(*_: Any) -> None:
         """Do nothing: uvicorn has ended by then, and sends itself the signal again."""

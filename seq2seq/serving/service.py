@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from seq2seq.attention_maps import AttentionMaps
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.health import Health
@@ -14,7 +16,7 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
-from seq2seq.serving.languages import Detector
+from seq2seq.serving.languages import Detector, list_pairs
 from seq2seq.serving.limits import Limits, RequestError, invalid
 from seq2seq.serving.metrics import Metrics
 
@@ -42,7 +44,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Translate:
-    """A key of batches: lines for one model and one number of candidates."""
+    """A key of batches: segments for one model and one number of candidates."""
 
     pair: Pair
     nbest: int
@@ -58,7 +60,8 @@ class _Attend:
 class Service:
     """Translates lines and computes attention, for all clients together.
 
-    All methods are called on one event loop; one thread runs the models.
+    All methods are called on one event loop. As many threads as a translator has workers run the
+    models, each its own batches.
 
     Args:
         models: the models.
@@ -79,12 +82,20 @@ class Service:
                     " leave one out, or say with --languages what they translate"
                 )
             self.models[model.pair] = model
+        self.is_stopping = False
         self.detector = Detector([source for source, _ in self.models])
         self.metrics = metrics
         self._limits = limits
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="translate")
+        workers = max(model.translator.workers for model in models)
+        # Two batches side by side gain more than two threads within an operation.
+        self._threads = ThreadPoolExecutor(
+            workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
+        )
         self._batcher = Batcher[_Translate | _Attend, Any, Any](
-            self._run, batch_size=limits.batch_tokens, queue_size=limits.queue_tokens
+            self._run,
+            workers=workers,
+            batch_size=limits.batch_tokens,
+            queue_size=limits.queue_tokens,
         )
         self._cache: OrderedDict[tuple[_Translate, str], Translation] = OrderedDict()
 
@@ -107,8 +118,10 @@ class Service:
                 return model
         sources = [known.lower() for known, _ in self.models]
         wrong = target if asked[0] in sources else source
-        pairs = ", ".join(f"{source} -> {target}" for source, target in self.models)
-        raise RequestError(400, f"{wrong[:50]} is not supported: this server translates {pairs}")
+        raise RequestError(
+            400,
+            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
+        )
 
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int
@@ -124,11 +137,16 @@ class Service:
         cached = {line: self._cached(key, line) for line in lines}
         found = {line: known for line, known in cached.items() if known}
         missing = [line for line, known in cached.items() if not known]
-        sizes = [len(ids) + 1 for ids in model.translator.tokenizer.encode(missing)]
-        new: list[Translation] = await self._batcher.submit(key, missing, sizes)
-        for line, translation in zip(missing, new, strict=True):
-            found[line] = translation
-            self._keep(key, line, translation)
+        segments_of_lines = model.translator.segments(missing)
+        segments = [s for of_line in segments_of_lines for s in of_line if len(s.source_ids) > 1]
+        sizes = [len(segment.source_ids) for segment in segments]
+        translated = iter(await self._batcher.submit(key, segments, sizes))
+        new = []
+        for line, of_line in zip(missing, segments_of_lines, strict=True):
+            candidates = [next(translated) if len(s.source_ids) > 1 else [] for s in of_line]
+            found[line] = Translation.from_segments(of_line, candidates)
+            new.append(found[line])
+            self._keep(key, line, found[line])
         self._count(found, sizes, new)
         return [found[line] for line in lines]
 
@@ -156,22 +174,26 @@ class Service:
             raise RequestError(400, str(error)) from None
         return found[0]
 
+    def stop(self) -> None:
+        """Begin to end: what has come is finished, and no more is accepted."""
+        self.is_stopping = True
+
     def close(self) -> None:
-        """End the thread, after the batch that runs."""
-        self._thread.shutdown()
+        """End the threads, after the batches that run."""
+        self._threads.shutdown()
 
     async def _run(self, key: _Translate | _Attend, items: list[Any]) -> list[Any]:
-        """Run a batch in the thread."""
+        """Run a batch in one of the threads."""
         translator = self.models[key.pair].translator
         loop = asyncio.get_running_loop()
         if isinstance(key, _Attend):
             return [
-                await loop.run_in_executor(self._thread, translator.attention, *texts)
+                await loop.run_in_executor(self._threads, translator.attention, *texts)
                 for texts in items
             ]
-        self.metrics.batch_lines.observe(len(items))
+        self.metrics.batch_sentences.observe(len(items))
         with_nbest = translator.with_nbest(key.nbest)
-        return await loop.run_in_executor(self._thread, with_nbest.translate, items)
+        return await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
 
     def _cached(self, key: _Translate, line: str) -> Translation | None:
         if not line.strip():

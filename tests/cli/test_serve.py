@@ -9,8 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from seq2seq.data.config import TokenizerConfig
 from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
 from tests.serving.live import serve_by_command
@@ -22,6 +26,22 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("serve") / "model"
     transformer = new_transformer(config, tokenizer.vocab_size)
     save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that translates into German and French."""
+    controls = [">>de<<", ">>fr<<"]
+    tokenizer = Tokenizer.train(sentences, TokenizerConfig(vocab_size=60), controls=controls)
+    config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
+    torch.manual_seed(3)
+    transformer = new_transformer(config, tokenizer.vocab_size)
+    with torch.no_grad():
+        for parameter in transformer.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    folder = tmp_path_factory.mktemp("serve") / "several"
+    save_model(folder, TrainedModel(transformer, tokenizer, "en", "target"))
     return folder
 
 
@@ -42,6 +62,8 @@ CALLS = [
     ("--model {model} --beam 0", 2, "beam_size=0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages -de", 2, "--languages"),
+    ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
+    ("--model {model} --languages en-de, ", 2, "--languages en-de,: write SOURCE-TARGET"),
     ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),
     ("--model {model} --model {model}", 1, "both translate en -> de"),
     ("--model {model} --api-key-file {text}", 1, "no key in it"),
@@ -97,6 +119,33 @@ def test_languages_keys_hosts_and_the_page_are_options(model: Path, tmp_path: Pa
         assert served.ask("GET", "/").status == 404
         for host, status in (("mine.example", 200), ("other.example", 421)):
             assert served.ask("GET", "/health", headers={"host": host}).status == status
+
+
+def test_a_model_of_several_target_languages_is_served_for_each(model_of_two: Path) -> None:
+    text = "a man sees the long road home."
+    with serve_by_command(model_of_two) as (_, served):
+        rows = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
+        assert rows == {"en": ["de", "fr"], "de": [], "fr": []}
+        found = [served.translate(text, target=to).json["translatedText"] for to in ("de", "fr")]
+        assert served.translate(text, target="nl").status == 400
+        fields = {"source": "a man", "target": "home", "target_language": "fr"}
+        maps = served.post("/attention", **fields).json
+        assert maps["columns"][0] == ">>fr<<"
+    expected = [
+        Translator.load(model_of_two, TranslationOptions(to=to, device="cpu")).translate([text])
+        for to in ("de", "fr")
+    ]
+    assert found == [translation.text for (translation,) in expected]
+    assert found[0] != found[1]
+
+
+def test_some_target_languages_of_a_model_are_chosen(model_of_two: Path, seq2seq: Callable) -> None:
+    with serve_by_command(model_of_two, "--languages", "xx-fr") as (_, served):
+        assert [row["code"] for row in served.ask("GET", "/languages").json] == ["xx", "fr"]
+    words = ("serve", "--model", model_of_two, "--engine", "ours", "--port", "0")
+    result = seq2seq(*words, "--languages", "en-fr,nl")
+    assert result.code == 1
+    assert result.err == "seq2seq: no target language 'nl': the model knows de, fr\n"
 
 
 def test_a_server_that_others_reach_without_a_key_says_so(model: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator
 from seq2seq.serving.app import make_app
 from seq2seq.serving.limits import Limits
@@ -70,22 +71,16 @@ class Served:
         return self.post("/translate", **({"q": q, "source": "en", "target": "de"} | fields))
 
 
-class FakeTokenizer:
-    """A token for each word."""
-
-    def encode(self, lines: list[str]) -> list[list[int]]:
-        return [[1] * len(line.split()) for line in lines]
-
-
 class FakeTranslator:
     """Writes in capitals, when it is let; keeps what it was given.
 
-    A line with the word "fault" makes it fail.
+    A word is a token. A line with the word "fault" makes it fail.
     """
+
+    workers = 1
 
     def __init__(self) -> None:
         self.options = TranslationOptions(search=SearchConfig(beam_size=4))
-        self.tokenizer = FakeTokenizer()
         self.may_go = threading.Event()
         self.may_go.set()
         self.calls: list[list[str]] = []
@@ -93,12 +88,15 @@ class FakeTranslator:
     def with_nbest(self, nbest: int) -> "FakeTranslator":
         return self
 
-    def translate(self, lines: list[str]) -> list[Translation]:
-        self.calls.append(list(lines))
+    def segments(self, lines: list[str]) -> list[list[Segment]]:
+        return [[Segment([1] * len(line.split()) + [2], 9, source=line)] for line in lines]
+
+    def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
+        self.calls.append([segment.source for segment in segments])
         assert self.may_go.wait(60)
-        if any("fault" in line for line in lines):
-            raise RuntimeError(f"can't do {lines}")
-        return [Translation([Candidate(line.upper(), -1.0, ["x"], False)]) for line in lines]
+        if any("fault" in segment.source for segment in segments):
+            raise RuntimeError(f"can't do {self.calls[-1]}")
+        return [[Candidate(segment.source.upper(), -1.0, ["x"], False)] for segment in segments]
 
 
 @contextmanager
@@ -108,7 +106,7 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
     service = Service(models, limits, metrics)
     app = make_app(service, limits, metrics, **options)
     opened = listen("127.0.0.1", 0)
-    server = make_server(app, grace=10)
+    server = make_server(app, grace=10, stop=service.stop)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
     thread.start()
     try:

@@ -173,9 +173,9 @@ def test_fifty_clients_get_what_the_command_writes(
             assert answer["translatedText"] == "\n".join(expected[line] for line in lines)
         text = served.ask("GET", "/metrics").content.decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    samples = {s.name: s.value for s in families["seq2seq_batch_lines"].samples if not s.labels}
+    samples = {s.name: s.value for s in families["seq2seq_batch_sentences"].samples if not s.labels}
     # They did share batches: a line each would be as many batches as lines.
-    assert samples["seq2seq_batch_lines_count"] < samples["seq2seq_batch_lines_sum"] / 2
+    assert samples["seq2seq_batch_sentences_count"] < samples["seq2seq_batch_sentences_sum"] / 2
 
 
 # Other routes
@@ -250,7 +250,7 @@ def test_metrics_are_what_prometheus_reads(server: Served) -> None:
     assert grown("seq2seq_lines_total", made="new") == 1
     assert grown("seq2seq_lines_total", made="before") == 1
     assert grown("seq2seq_request_seconds_count") == 2
-    assert grown("seq2seq_batch_lines_bucket", le="1") == 1
+    assert grown("seq2seq_batch_sentences_bucket", le="1") == 1
     assert grown("seq2seq_tokens_total", side="source") > 3
     text = server.ask("GET", "/metrics").content.decode()
     assert "sea" not in text
@@ -445,7 +445,7 @@ def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
             {"error": "a fault of this program"},
         )
     # The answer goes out first.
-    wait_until(lambda: "RuntimeError in translate" in caplog.text)
+    wait_until(lambda: "RuntimeError in translate_batch" in caplog.text)
     assert "mine" not in caplog.text
 
 

@@ -1,6 +1,7 @@
 """The batcher by itself, on a virtual clock: order, fairness, bounds, cancellation, errors."""
 
 import asyncio
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -44,14 +45,14 @@ class Record:
     """What happened."""
 
     batches: list[tuple[float, str, list[Item]]] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
+    ends: list[tuple[float, str, list[Item]]] = field(default_factory=list)
     outcomes: dict[int, object] = field(default_factory=dict)
     left: dict[int, float] = field(default_factory=dict)
     refused: list[tuple[int, float]] = field(default_factory=list)
     most: int = 0
 
 
-async def play(clients: list[Client]) -> Record:
+async def play(clients: list[Client], workers: int = 1) -> Record:
     """Let the clients come and go."""
     record = Record()
     loop = asyncio.get_running_loop()
@@ -60,12 +61,12 @@ async def play(clients: list[Client]) -> Record:
         record.batches.append((loop.time(), key, items))
         record.most = max(record.most, batcher.waiting + batcher.running)
         await asyncio.sleep(SECONDS * sum(item.size for item in items))
-        record.ends.append(loop.time())
+        record.ends.append((loop.time(), key, items))
         if any(item.bad for item in items):
             raise ValueError("bad")
         return [(key, item) for item in items]
 
-    batcher = Batcher(run_batch, batch_size=BATCH, queue_size=QUEUE)
+    batcher = Batcher(run_batch, workers=workers, batch_size=BATCH, queue_size=QUEUE)
 
     async def come(number: int, client: Client) -> None:
         await asyncio.sleep(client.at)
@@ -93,6 +94,7 @@ async def play(clients: list[Client]) -> Record:
 
 
 sizes = st.lists(st.integers(1, 12), min_size=0, max_size=6).filter(lambda s: sum(s) <= QUEUE)
+crews = st.integers(1, 3)
 times = st.integers(0, 40).map(lambda n: n / 4)
 clients = st.lists(st.builds(Client, at=times, key=st.sampled_from("ab"), sizes=sizes), max_size=8)
 leaving = st.lists(
@@ -118,9 +120,11 @@ failing = st.lists(  # small, and at about the same time: they share batches
 
 
 @few
-@given(clients)
-def test_every_client_is_answered_or_refused_and_every_item_runs_once(some: list[Client]) -> None:
-    record = run(play(some))
+@given(clients, crews)
+def test_every_client_is_answered_or_refused_and_every_item_runs_once(
+    some: list[Client], workers: int
+) -> None:
+    record = run(play(some, workers))
     begun = [item for _, _, items in record.batches for item in items]
     assert len(begun) == len(set(begun))
     for number, client in enumerate(some):
@@ -129,9 +133,9 @@ def test_every_client_is_answered_or_refused_and_every_item_runs_once(some: list
 
 
 @few
-@given(leaving)
-def test_batches_are_bounded_and_of_one_key(some: list[Client]) -> None:
-    record = run(play(some))
+@given(leaving, crews)
+def test_batches_are_bounded_and_of_one_key(some: list[Client], workers: int) -> None:
+    record = run(play(some, workers))
     assert record.most <= QUEUE
     assert all(size > QUEUE and seconds > 0 for size, seconds in record.refused)
     for _, key, items in record.batches:
@@ -140,27 +144,54 @@ def test_batches_are_bounded_and_of_one_key(some: list[Client]) -> None:
 
 
 @few
-@given(clients)
-def test_a_batch_begins_at_once_when_none_is_running(some: list[Client]) -> None:
-    record = run(play(some))
+@given(clients, crews)
+def test_while_an_item_waits_every_worker_has_a_batch(some: list[Client], workers: int) -> None:
+    record = run(play(some, workers))
+    ends = {items[0]: end for end, _, items in record.ends}
+    intervals = [(start, ends[items[0]]) for start, _, items in record.batches]
     arrivals = {client.at for client in some}
-    for start, _, _ in record.batches:
-        assert start in record.ends or start in arrivals
+    for moment in arrivals | {time for interval in intervals for time in interval}:
+        busy = sum(start <= moment < end for start, end in intervals)
+        waits = any(
+            some[item.client].at <= moment < start
+            for start, _, items in record.batches
+            for item in items
+        )
+        assert busy <= workers
+        assert busy == workers or not waits
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 6, 9])
+def test_what_waits_is_shared_among_the_idle_workers(workers: int) -> None:
+    """Three clients with two items each; a batch could hold all of them."""
+    record = run(play([Client(0, "a", [1, 1])] * 3, workers))
+    sizes = [len(items) for _, _, items in record.batches]
+    assert sum(sizes) == 6
+    assert max(sizes) == math.ceil(6 / workers)
+    assert {start for start, _, _ in record.batches} == {0}
+
+
+def test_a_worker_that_is_done_leaves_work_for_the_others() -> None:
+    """At 2 s one of two workers is done, and four items wait; it takes two of them."""
+    come = [Client(0, "a", [4]), Client(0, "a", [6]), Client(1, "a", [2] * 4)]
+    record = run(play(come, workers=2))
+    begun = [(start, [item.client for item in items]) for start, _, items in record.batches]
+    assert begun == [(0, [0]), (0, [1]), (2, [2, 2]), (3, [2]), (4, [2])]
 
 
 @few
-@given(leaving)
-def test_nothing_begins_for_a_client_that_has_left(some: list[Client]) -> None:
-    record = run(play(some))
+@given(leaving, crews)
+def test_nothing_begins_for_a_client_that_has_left(some: list[Client], workers: int) -> None:
+    record = run(play(some, workers))
     for start, _, items in record.batches:
         assert all(start <= record.left.get(item.client, start) for item in items)
 
 
 @few
-@given(clients)
-def test_jobs_take_turns(some: list[Client]) -> None:
+@given(clients, crews)
+def test_jobs_take_turns(some: list[Client], workers: int) -> None:
     """While a job waits, over any batches of its key, no other gets two items more than it."""
-    record = run(play(some))
+    record = run(play(some, workers))
     answered = [n for n in range(len(some)) if record.outcomes[n] == "answered"]
     for number in answered:
         client = some[number]
@@ -191,9 +222,9 @@ def test_the_other_key_has_no_more_batches_first_than_it_had_jobs(some: list[Cli
 
 
 @few
-@given(failing)
-def test_a_bad_item_fails_its_own_job_only(some: list[Client]) -> None:
-    record = run(play(some))
+@given(failing, crews)
+def test_a_bad_item_fails_its_own_job_only(some: list[Client], workers: int) -> None:
+    record = run(play(some, workers))
     for number, client in enumerate(some):
         if record.outcomes[number] != "busy":
             is_bad = client.bad in range(len(client.sizes))
@@ -213,7 +244,7 @@ def test_a_full_queue_says_how_long_its_work_takes() -> None:
             await asyncio.sleep(SECONDS * sum(items))
             return items
 
-        batcher = Batcher(run_batch, batch_size=BATCH, queue_size=QUEUE)
+        batcher = Batcher(run_batch, workers=1, batch_size=BATCH, queue_size=QUEUE)
         for _ in range(60):
             await batcher.submit("a", [4], [4])
         job = asyncio.create_task(batcher.submit("a", [10] * 4, [10] * 4))

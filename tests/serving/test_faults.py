@@ -1,12 +1,13 @@
 """What networks and clients do to a server: kills, slow and endless requests, many connections."""
 
 import http.client
+import resource
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,33 @@ def test_a_signal_ends_it_after_what_has_come(command, number: signal.Signals) -
     assert process.stderr.read() == "seq2seq: stopped\n"
     with pytest.raises(ConnectionRefusedError):
         served.ask("GET", "/health")
+
+
+def test_while_it_ends_it_says_so_and_accepts_no_work(command) -> None:
+    process, served = command
+    texts = [f"{n} {LONG}" for n in range(3)]
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(served.translate, texts)
+        wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: served.ask("GET", "/health").status == 503)
+        assert served.ask("GET", "/health").json["status"] == "stopping"
+        refused = served.translate("a")
+        assert (refused.status, refused.json) == (503, {"error": "the server is stopping"})
+        assert refused.headers["retry-after"] == "30"
+        assert answer.result().status == 200
+    assert process.wait(20) == 0
+
+
+def test_a_second_signal_ends_what_runs(command) -> None:
+    process, served = command
+    with connect(served) as slow:
+        slow.sendall(START + b"Content-Length: 9\r\n\r\n")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: served.ask("GET", "/health").status == 503)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0
 
 
 def test_a_kill_breaks_the_request_and_the_address_is_free_again(folder: Path, command) -> None:
@@ -227,12 +255,14 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
 
 
 @pytest.mark.slow
-def test_ten_thousand_connections_leave_the_server_at_work(command) -> None:
+def test_ten_thousand_connections_at_once_leave_the_server_at_work(command) -> None:
     process, served = command
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     before = memory(process.pid)
-    for _ in range(20):
-        some = [connect(served) for _ in range(500)]
-        for client in some:
-            client.close()
+    with ExitStack() as clients:
+        clients.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(min(10_000, hard - 1000)):
+            clients.enter_context(connect(served))
+        assert memory(process.pid) - before < 50 * 2**20
     wait_until(lambda: _answers(served))
-    assert memory(process.pid) - before < 50 * 2**20

@@ -1,5 +1,6 @@
 """HTML: which texts are translated, and that everything else stays."""
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
@@ -11,8 +12,12 @@ from tests.serving.live import serve_fake
 
 
 def upper(content: str) -> str:
+    return translate(content, str.upper)
+
+
+def translate(content: str, function: Callable[[str], str]) -> str:
     document = Document.of(content)
-    return document.join([line.upper() for line in document.lines])
+    return document.join([function(line) for line in document.lines])
 
 
 @pytest.mark.parametrize(
@@ -90,6 +95,57 @@ def test_a_document_put_together_unchanged_is_the_same_document(content: str) ->
     assert again.count("B") == content.count("B")
 
 
+SENTENCES = {
+    "A brown dog runs.": "Ein brauner Hund rennt.",
+    "brown dog": "Brauner Hund.",
+    "Look at the old town": "Sieh dir die Altstadt an",
+    "Look at the": "Sieh",
+    "old town": "alte Stadt",
+    "one two one": "eins zwei eins",
+    "one": "eins",
+    "two": "zwei",
+    "Look at it": "Sieh es dir an",
+    "Look": "Sieh",
+    "at": "an",
+    "it": "es",
+    "the dog and the cat": "die Katze & der Hund",
+    "the dog": "der Hund",
+    "the cat": "die Katze",
+    "red wine": "Rotwein",
+    "red": "rot",
+    "A dog.": "犬が走る。",
+    "dog": "犬",
+    "You.": "Ich du.",
+    "You": "?",
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        # found in the translation of the whole
+        ("<p>A <b>brown dog</b> runs.</p>", "<p>Ein <b>brauner Hund</b> rennt.</p>"),
+        ("<p>A <a href=x><b>brown\n dog</b></a> runs.", "<p>Ein <a href=x><b>brauner Hund</b></a>"),
+        ("<b>one</b> <i>two</i> <u>one</u>", "<b>eins</b> <i>zwei</i> <u>eins</u>"),
+        ("<i>Look <b>at</b> it</i>", "<i>Sieh es dir <b>an</b></i>"),
+        ("<b>the dog</b> and <i>the cat</i>", "<i>die Katze</i> &amp; <b>der Hund</b>"),
+        ("A <b>dog</b>.", "<b>犬</b>が走る。"),
+        # not found, or not clear
+        ("<p>Look at the <b>old town</b></p>", "<p>Sieh <b>alte Stadt</b></p>"),
+        ("<b>red</b> wine", "<b>rot</b> WINE"),
+        ("<b>You</b>.", "<b>?</b>."),
+        ("<b>one</b> two one", "<b>eins</b> TWO ONE"),
+        # never asked for: the tags are around several texts, or end a sentence
+        ("<b>Look at <i>it</b></i>", "<b>LOOK AT <i>es</b></i>"),
+        ("one<br>two", "eins<br>zwei"),
+        ("one <code>x</code> two", "eins <code>x</code> zwei"),
+    ],
+)
+def test_tags_within_a_sentence_stay_around_their_words(content: str, expected: str) -> None:
+    found = translate(content, lambda text: SENTENCES.get(text, text.upper()))
+    assert found.startswith(expected)
+
+
 @given(st.text(max_size=40))
 def test_a_translation_can_not_add_tags(text: str) -> None:
     content = Document.of("<p>a</p>").join([text])
@@ -100,4 +156,5 @@ def test_the_server_translates_html() -> None:
     with serve_fake() as (served, translator):
         answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
         assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
-        assert sorted(line for call in translator.calls for line in call) == ["a", "b", "c d"]
+        calls = sorted(line for call in translator.calls for line in call)
+        assert calls == ["a", "a b", "b", "c d"]
