@@ -302,6 +302,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`F.scaled_dot_product_attention`, whose kernels for CUDA are missing, with its complaints."""
+    if not all(isinstance(x, CudaTensor) for x in (query, key, value, attn_mask) if x is not None):
+        raise RuntimeError("Expected all tensors to be on the same device")
     if not query.dtype == key.dtype == value.dtype:
         raise RuntimeError("Expected query, key, and value to have the same dtype")
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, query.dtype):

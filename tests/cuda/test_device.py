@@ -17,6 +17,9 @@ def test_tensors_of_two_devices_do_not_meet() -> None:
         x + torch.ones(4)
     with pytest.raises(RuntimeError, match="same device"):
         torch.zeros(()).sub_(x.sum())
+    heads, mask = torch.ones(1, 2, 3, 4, device=CUDA), torch.ones(3, 3, dtype=torch.bool)
+    with pytest.raises(RuntimeError, match="same device"):
+        nn.functional.scaled_dot_product_attention(heads, heads, heads, mask)
     with pytest.raises(TypeError, match="numpy"):
         x.numpy()
     torch.testing.assert_close((x + torch.tensor(1.0)).cpu(), torch.full((2, 4), 2.0))
