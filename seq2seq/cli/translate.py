@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
     prompts = from_terminal and sys.stderr.isatty()
-    translator = Translator.load(arguments.model, translation_options(arguments))
+    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     retain_freed_memory()
     health = Health()
     replaced = 0

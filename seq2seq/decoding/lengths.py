@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from seq2seq.data.tokenizer import END_ID
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import DecodingConfig, TranslationOptions
 from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.model.config import Positions
@@ -11,7 +11,11 @@ from seq2seq.storage.checkpoint import TrainedModel
 
 
 def longest_texts(
-    together: Sequence[TrainedModel], options: TranslationOptions, *, control_symbols: int
+    together: Sequence[TrainedModel],
+    options: TranslationOptions,
+    search: DecodingConfig,
+    *,
+    control_symbols: int,
 ) -> tuple[int, int]:
     """Compute the most tokens of a source and of a translation.
 
@@ -20,7 +24,7 @@ def longest_texts(
     added = 1 + control_symbols
     longest = together[0].tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)
-    target = source + options.search.max_extra_tokens
+    target = source + search.max_extra_tokens
     for config in (trained.model.config for trained in together):
         if options.engine == "ctranslate2":
             source = min(source, MAX_POSITIONS - 1)

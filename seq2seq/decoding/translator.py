@@ -16,11 +16,23 @@ from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.alpha_sweep import sweep_alphas
 from seq2seq.decoding.batches import make_batches
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import (
+    SamplingConfig,
+    SearchConfig,
+    SweepConfig,
+    TranslationOptions,
+)
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
-from seq2seq.decoding.ensemble import Decoder, Ensemble, check_ensemble, load_models
+from seq2seq.decoding.ensemble import (
+    Decoder,
+    Ensemble,
+    check_ensemble,
+    default_search,
+    load_models,
+)
 from seq2seq.decoding.lengths import longest_texts, with_end_symbol
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
@@ -95,8 +107,9 @@ class Translator:
         self.tokenizer = together[0].tokenizer
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
+        self.search = options.search or default_search([one.search for one in together])
         self._longest_source, self._longest_target = longest_texts(
-            together, options, control_symbols=len(self.controls)
+            together, options, self.search, control_symbols=len(self.controls)
         )
 
     @classmethod
@@ -121,10 +134,10 @@ class Translator:
         Raises:
             UserError: if nbest is below 1, or above the beam size.
         """
-        if nbest == self.options.search.nbest:
+        if nbest == self.search.nbest:
             return self
         other = copy.copy(self)
-        other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
+        other.search = replace(self.search, nbest=nbest)
         return other
 
     def translate(
@@ -281,7 +294,7 @@ class Translator:
 
     @torch.inference_mode()
     def _translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
-        search = self.options.search
+        search = self.search
         if self.engine is not None and isinstance(search, SearchConfig):
             found = self.engine.search(segments, search)
             return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
@@ -297,6 +310,8 @@ class Translator:
         }
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
+        elif isinstance(search, SweepConfig):
+            found = sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
         else:
             found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
         return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
@@ -322,7 +337,7 @@ class Translator:
 
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
-        return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+        return min(source_tokens + self.search.max_extra_tokens, self._longest_target)
 
 
 def _check_lists(**texts: object) -> None:

@@ -102,17 +102,31 @@ def bleu(
     Raises:
         UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
+    return bleu_and_length(hypotheses, references, config)[0]
+
+
+def bleu_and_length(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    config: ScoreConfig | None = None,
+) -> tuple[Score, float]:
+    """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token.
+
+    Raises:
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
+    """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
     metric = bleu_metric(config)
     result = metric.corpus_score(hypotheses, references)
     precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
-    return Score(
+    score = Score(
         result.name,
         result.score,
         signature(metric.get_signature(), config),
         f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}",
     )
+    return score, result.ratio
 
 
 def chrf(

@@ -83,7 +83,8 @@ def _verdict(report: RunReport) -> str:
     facts = [f"Translates {pair}. Training ended: {report.ended}."]
     if report.machine:
         facts.append(f"Machine: {report.machine}.")
-    facts.append(f"Scored here: the model in {report.model}.")
+    beam, alpha = report.search["beam_size"], report.search["alpha"]
+    facts.append(f"Scored here: the model in {report.model}, with beam {beam} and alpha {alpha:g}.")
     if report.best:
         facts.append(
             f"Best validation while training: BLEU {report.best['valid/bleu']:.2f} at step"

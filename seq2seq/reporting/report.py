@@ -11,7 +11,7 @@ from typing import Any
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks, training_splits
 from seq2seq.data.corpus import read_pairs
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
@@ -25,7 +25,13 @@ from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
 from seq2seq.storage.atomic import read_regular_file
-from seq2seq.storage.checkpoint import checkpoints, find_model, load_model, progress_file
+from seq2seq.storage.checkpoint import (
+    checkpoints,
+    find_model,
+    load_model,
+    progress_file,
+    read_search,
+)
 from seq2seq.storage.strict import MAX_BYTES, parse_json
 from seq2seq.training.recorder import METRICS, read_metrics
 
@@ -90,6 +96,8 @@ class RunReport:
 
     run: str
     model: str
+    search: dict[str, float]
+    """Beam size and alpha of the translations."""
     ended: str
     minutes: float | None
     machine: str
@@ -152,9 +160,12 @@ def make_report(
     validations = [record for record in records if "valid/bleu" in record]
     names = list(dict.fromkeys(name for record in records for name in record if name != "step"))
     minutes, machine = _progress(run)
+    search = translator.search
+    assert isinstance(search, SearchConfig)
     return RunReport(
         run=name,
         model=find_model(run).name,
+        search={"beam_size": search.beam_size, "alpha": search.alpha},
         ended=_ended(run),
         minutes=minutes,
         machine=machine,
@@ -169,14 +180,16 @@ def make_report(
 
 
 def load_translator(run: Path, device: str) -> Translator:
-    """Load a run's model, with the search by which it was validated.
+    """Load a run's model, with the search that was tuned for it, or by which it was validated.
 
     Raises:
         UserError: if the run or its model can't be read.
     """
     config = read_config(run)
     language, _ = control_marks(config.data, "valid")
-    options = TranslationOptions(device=device, search=config.search, to=language)
+    tuned = read_search(find_model(run))
+    search = None if tuned else config.search
+    options = TranslationOptions(device=device, search=search, to=language)
     return Translator.load(run, options)
 
 

@@ -84,7 +84,7 @@ class FakeTranslator:
     """
 
     def __init__(self) -> None:
-        self.options = TranslationOptions(search=SearchConfig(beam_size=4))
+        self.search = SearchConfig(beam_size=4)
         self.tokenizer = FakeTokenizer()
         self.may_go = threading.Event()
         self.may_go.set()
