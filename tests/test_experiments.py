@@ -136,6 +136,7 @@ def test_a_schedule_for_little_data_is_small_and_patient() -> None:
         max_steps=20_000,
         checkpoint_minutes=2.5,
         patience=10,
+        average_alternatives=[2, 3],
     )
 
 
@@ -146,7 +147,8 @@ def test_a_row_composes_with_data_and_scale(name: str) -> None:
     ours, plain = (table_settings(c.model, c.training.label_smoothing) for c in (config, base))
     assert changed(ours, plain) == dict(TABLE_3[name].settings)
     assert config.data == base.data
-    assert config.training == replace(base.training, average_checkpoints=1)
+    unaveraged = replace(base.training, average_checkpoints=1, average_alternatives=[])
+    assert config.training == unaveraged
 
 
 def test_the_command_line_overrides_an_experiment() -> None:

@@ -96,6 +96,8 @@ class RunReport:
 
     run: str
     model: str
+    averaged: int | None
+    """The number of checkpoints whose mean the model in averaged is, as far as it is known."""
     search: dict[str, float]
     """Beam size and alpha of the translations."""
     ended: str
@@ -165,6 +167,7 @@ def make_report(
     return RunReport(
         run=name,
         model=find_model(run).name,
+        averaged=_averaged(run),
         search={"beam_size": search.beam_size, "alpha": search.alpha},
         ended=_ended(run),
         minutes=minutes,
@@ -297,6 +300,11 @@ def _progress(run: Path) -> tuple[float | None, str]:
             known += [f"{key} {settings[key]}" for key in _MACHINE if key in settings]
             return seconds / 60 if isinstance(seconds, int | float) else None, ", ".join(known)
     return None, ""
+
+
+def _averaged(run: Path) -> int | None:
+    number = _json(run / _FINISHED).get("averaged")
+    return number if isinstance(number, int) else None
 
 
 def _ended(run: Path) -> str:

@@ -281,6 +281,9 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
         sums = re.findall("[0-9a-f]{64}", card.text)
         file = run.parent / "train.source"
         assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
+        if folder.name == "averaged":
+            number = json.loads((run / "finished.json").read_bytes())["averaged"]
+            assert f"the mean of the last {number} checkpoints" in card.text
         if folder.name == "best":
             assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
 
