@@ -40,6 +40,16 @@ def test_a_choice_composes(choice: str) -> None:
     assert isinstance(composed(choice), Config)
 
 
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (config_path() / "experiment" / "results").glob("*.yaml"))
+)
+def test_the_recipe_of_a_result_composes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPORA", "/texts")
+    config = composed(f"experiment=results/{name}")
+    assert str(config.data.train.source).startswith("/texts/")
+    assert config.model.num_layers < 6
+
+
 def test_the_defaults_are_those_of_the_package() -> None:
     config = composed()
     assert config == composed("model=base", "schedule=paper", "variant=paper")

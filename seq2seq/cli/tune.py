@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,A,...",
         help="exponents of the length penalty (default 0,0.2,... to 1.4)",
     )
-    parser.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
+    parser.add_argument(
+        "--tokenize", metavar="T", help="BLEU's tokenizer (default: the training's)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
     parser.add_argument("--json", action="store_true", help="write one JSON object")
     add_control_options(parser)
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_model(Path(arguments.model))
     if not arguments.dry_run:
         check_place_of_model(folder)
-    sources, references, language = _text(arguments)
+    sources, references, language, tokenizer = _text(arguments)
     options = translation_options(arguments)
     manifest = manifest_sum(folder)
     retain_freed_memory()
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             beam_sizes=beam_sizes,
             alphas=alphas,
             options=replace(options, to=options.to or language),
-            scoring=ScoreConfig(tokenize=arguments.tokenize),
+            scoring=ScoreConfig(tokenize=arguments.tokenize or tokenizer),
         )
     )
     best = best_trial(trials)
@@ -113,8 +115,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _text(arguments: argparse.Namespace) -> tuple[list[str], list[str], str | None]:
-    """Read sources, references and, of a training's validation set, the target language."""
+def _text(
+    arguments: argparse.Namespace,
+) -> tuple[list[str], list[str], str | None, str | None]:
+    """Read sources and references; of a training's also the target language and the tokenizer."""
     from seq2seq.cli.score import read_leniently
     from seq2seq.config import read_config
     from seq2seq.data.config import control_marks
@@ -126,14 +130,15 @@ def _text(arguments: argparse.Namespace) -> tuple[list[str], list[str], str | No
         sources = read_leniently(arguments.source)
         references = read_leniently(arguments.reference)
         check_counts({arguments.source: len(sources), arguments.reference: len(references)})
-        return sources, references, None
+        return sources, references, None, None
     try:
         config = read_config(Path(arguments.model))
         pairs = list(read_pairs(config.data, "valid"))
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     language, _ = control_marks(config.data, "valid")
-    return [pair.source for pair in pairs], [pair.target for pair in pairs], language
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    return sources, references, language, config.bleu_tokenizer
 
 
 def _table(trials: "Sequence[Trial]", best: "Trial") -> str:

@@ -211,7 +211,7 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
     name = config.tokenize
     target_language = (config.language_pair or "").rpartition("-")[2]
     if name is not None and name not in BLEU.TOKENIZERS:
-        raise UsageError(f"--tokenize {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
+        raise UsageError(f"tokenizer {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
     try:
         return BLEU(lowercase=config.lowercase, tokenize=name, trg_lang=target_language)
     except (ImportError, RuntimeError):
@@ -220,13 +220,23 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
         extra = _TOKENIZER_EXTRAS.get(name)
         package = f'"sacrebleu[{extra}]"' if extra else "sentencepiece"
         raise UserError(
-            f"--tokenize {name}: its package is not installed; run: pip install {package}"
+            f"tokenizer {name}: its package is not installed; run: pip install {package}"
         ) from None
     except (OSError, SystemExit) as error:
         raise UserError(
-            f"--tokenize {name}: its model could not be downloaded ({_reason(error)});"
+            f"tokenizer {name}: its model could not be downloaded ({_reason(error)});"
             " check the network, or choose a tokenizer that needs none, such as 13a"
         ) from None
+
+
+def check_tokenizer(name: str | None) -> None:
+    """Check that BLEU can be computed with a tokenizer.
+
+    Raises:
+        UsageError: if the tokenizer is unknown.
+        UserError: if its package is missing, or its model can't be downloaded.
+    """
+    bleu_metric(ScoreConfig(tokenize=name))
 
 
 def chrf_metric(config: ScoreConfig) -> CHRF:

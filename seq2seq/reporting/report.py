@@ -17,7 +17,7 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import bleu_interval
-from seq2seq.evaluation.scores import Score, score_all
+from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import SetComparison, compare_set
 from seq2seq.reporting.data import DATA_FILE
@@ -213,6 +213,7 @@ def report_set(
     translator: Translator, text: TextSet, config: Config, name: str, other: OtherSystem | None
 ) -> SetReport:
     """Translate and score one test set, and compare with another system if there is one."""
+    scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     translations = list(translator.translate_stream(text.sources))
     outputs = [translation.text for translation in translations]
     others = other.translate(text) if other else []
@@ -239,8 +240,8 @@ def report_set(
     return SetReport(
         name=text.name,
         lines=len(outputs),
-        scores=score_all(outputs, [text.references]),
-        bleu_interval=bleu_interval(outputs, text.references),
+        scores=score_all(outputs, [text.references], scoring),
+        bleu_interval=bleu_interval(outputs, text.references, scoring),
         health=health,
         health_lines=places,
         buckets=make_buckets(lengths, counts, outputs, text.references),

@@ -9,6 +9,7 @@ from pathlib import Path
 from seq2seq.config import Config
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
+from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
@@ -118,6 +119,7 @@ class TrainingRun:
         world: World,
         has_its_name: Callable[[], bool] = lambda: True,
     ) -> None:
+        check_tokenizer(config.bleu_tokenizer)  # before hours of training
         self.config = config
         self.folder = folder
         self.has_its_name = has_its_name

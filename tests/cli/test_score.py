@@ -261,7 +261,7 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
         ("-i out.de -r test.de --compare out.de", "named twice"),
         ("-i out.de -r test.de --paper --lowercase", "cased"),
         ("-i out.de -r test.de --language de", "--paper"),
-        ("-i out.de -r test.de --tokenize 13b", "--tokenize 13b"),
+        ("-i out.de -r test.de --tokenize 13b", "tokenizer 13b"),
         ("-i out.de -r test.de --paper --language german", "--language german"),
         ("-i out.de -t wmt141 -l en-de", "no such test set"),
     ],
