@@ -26,7 +26,7 @@ def corpora(tmp_path: Path, sentences: list[str]) -> Path:
     """A folder of corpora, in place of the real ones."""
     parts = {"train": sentences[20:], "val": sentences[:10], "valid": sentences[:10]}
     tests = ("test", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-    parts |= {name: sentences[10:20] for name in tests}
+    parts |= dict.fromkeys(tests, sentences[10:20])
     for corpus in ("multi30k", "tatoeba-en-de"):
         (tmp_path / "corpora" / corpus).mkdir(parents=True)
         for part, lines in parts.items():
