@@ -19,6 +19,7 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import bleu_interval
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
+from seq2seq.reporting.command import flat, train_command
 from seq2seq.reporting.comparison import SetComparison, compare_set
 from seq2seq.reporting.data import DATA_FILE
 from seq2seq.reporting.samples import Sample, choose_samples
@@ -110,6 +111,8 @@ class RunReport:
     data: dict[str, Any]
     """What the training recorded of its data; empty if it was trained by an earlier version."""
     sets: list[SetReport]
+    command: str
+    """The command that trains the run again."""
     config: dict[str, Any]
     parameters: int
     fidelity: list[Row]
@@ -176,7 +179,8 @@ def make_report(
         curves={name: [(r["step"], r[name]) for r in records if name in r] for name in names},
         data=_json(run / DATA_FILE),
         sets=sets,
-        config=_flat(asdict(config)),
+        command=train_command(config),
+        config={key: value for key, value in flat(asdict(config)).items() if value is not None},
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
         fidelity=_deviations(run, config) if fidelity else [],
     )
@@ -234,7 +238,7 @@ def report_set(
             text.sources,
             text.references,
             (outputs, others),
-            make_buckets(lengths, counts, others, text.references),
+            make_buckets(lengths, counts, others, text.references, scoring),
         )
     health, places = _examine_health(text.sources, translations)
     return SetReport(
@@ -244,7 +248,7 @@ def report_set(
         bleu_interval=bleu_interval(outputs, text.references, scoring),
         health=health,
         health_lines=places,
-        buckets=make_buckets(lengths, counts, outputs, text.references),
+        buckets=make_buckets(lengths, counts, outputs, text.references, scoring),
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
         comparison=comparison,
@@ -319,13 +323,3 @@ def _json(path: Path) -> dict[str, Any]:
         if isinstance(content, dict):
             return content
     return {}
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[prefix + key] = getattr(value, "value", value)
-    return flat
