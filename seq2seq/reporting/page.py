@@ -211,13 +211,16 @@ def _comparison(comparison: SetComparison) -> str:
         f" those of {shown(other)}, by paired bootstrap against this run.</p>\n",
         table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
     ]
+    ngrams = []
     for better, changes in (
         ("this run", comparison.ngrams_won),
         (other, comparison.ngrams_lost),
     ):
         rows = [[change.ngram, f"{change.run:,}", f"{change.other:,}"] for change in changes]
-        parts.append(f"<h3>N-grams that {shown(better)} gets right more often</h3>\n")
-        parts.append(table(["n-gram", "this run", other], rows, (1, 2)))
+        counts = table(["n-gram", "this run", other], rows, (1, 2))
+        title = f"<h3>N-grams that {shown(better)} gets right more often</h3>"
+        ngrams.append(f"<div>{title}\n{counts}</div>\n")
+    parts.append(f'<div class="beside">{"".join(ngrams)}</div>\n')
     for better, lines in (("this run", comparison.lines_won), (other, comparison.lines_lost)):
         parts.append(f"<h3>Lines that {shown(better)} translates better, by chrF</h3>\n")
         parts += [_line_change(change, other) for change in lines]
@@ -261,7 +264,7 @@ def _marked(text: str, other: str, kind: str) -> str:
         f'<mark class="{kind}">{shown(word)}</mark>' if differs else shown(word)
         for word, differs in differing_words(text[:MAX_TEXT], other[:MAX_TEXT])
     ]
-    return " ".join(words)
+    return " ".join(words) or '<span class="soft">empty</span>'
 
 
 def _configuration(report: RunReport) -> str:

@@ -60,7 +60,7 @@ def bar(share: float, low: float | None = None, high: float | None = None) -> st
         else f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
     )
     return (
-        f'<svg width="{_BAR}" height="16" viewBox="0 0 {_BAR} 16" aria-hidden="true">'
+        f'<svg class="bars" width="{_BAR}" height="16" viewBox="0 0 {_BAR} 16" aria-hidden="true">'
         f'<rect class="bar" y="3" height="10" width="{_BAR * share:.1f}"/>{whisker}</svg>'
     )
 
