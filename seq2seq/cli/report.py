@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(source: str, reference: str) -> "TextSet":
-    from seq2seq.cli.score import read_leniently
+    from seq2seq.cli.inputs import read_leniently
     from seq2seq.evaluation.scores import check_counts
     from seq2seq.reporting.report import TextSet
 
@@ -85,7 +85,7 @@ def _read(source: str, reference: str) -> "TextSet":
 
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
-    from seq2seq.cli.score import read_leniently
+    from seq2seq.cli.inputs import read_leniently
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import OtherSystem, TextSet, load_translator
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
-    add_model_option,
     translation_options,
 )
 
@@ -30,7 +29,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq tune`."""
     parser.epilog = _EXAMPLES
-    add_model_option(parser, required=True, help="run or model folder")
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "-s", "--source", metavar="FILE", help="other text than the run's validation set"
     )
@@ -119,7 +118,7 @@ def _text(
     arguments: argparse.Namespace,
 ) -> tuple[list[str], list[str], str | None, str | None]:
     """Read sources and references; of a training's also the target language and the tokenizer."""
-    from seq2seq.cli.score import read_leniently
+    from seq2seq.cli.inputs import read_leniently
     from seq2seq.config import read_config
     from seq2seq.data.config import control_marks
     from seq2seq.data.corpus import read_pairs

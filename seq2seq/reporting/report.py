@@ -25,7 +25,6 @@ from seq2seq.reporting.data import DATA_FILE
 from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
-from seq2seq.storage.atomic import read_regular_file
 from seq2seq.storage.checkpoint import (
     checkpoints,
     find_model,
@@ -33,7 +32,7 @@ from seq2seq.storage.checkpoint import (
     progress_file,
     read_search,
 )
-from seq2seq.storage.strict import MAX_BYTES, parse_json
+from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"

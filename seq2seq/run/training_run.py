@@ -17,7 +17,7 @@ from seq2seq.reporting.data import DATA_FILE, data_record, machine
 from seq2seq.run.ending import AVERAGED, best_mean, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
-from seq2seq.run.settings import settings
+from seq2seq.run.settings import changes_of_data, settings
 from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
@@ -26,6 +26,7 @@ from seq2seq.storage.checkpoint import (
     checkpoints,
     newest_good,
     progress_file,
+    read_progress,
     remove_old,
     restore_checkpoint,
     save_checkpoint,
@@ -37,7 +38,7 @@ from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
 from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
-from seq2seq.training.run_state import RunState
+from seq2seq.training.run_state import ChangedSettingError, RunState
 from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.trainer import DivergenceError
 
@@ -154,8 +155,13 @@ class TrainingRun:
         self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
         if self.newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
-        saved = restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
-        before = self.state().restored(progress_file(self.newest), saved)
+        try:
+            before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
+        except ChangedSettingError as error:
+            if error.name != "data":  # of the others, the name says it all
+                raise
+            raise UserError(f"{error}{changes_of_data(self.folder, self.config.data)}") from None
+        restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
         self.trainer.progress = before.progress
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before

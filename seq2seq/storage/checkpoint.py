@@ -29,18 +29,14 @@ from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
-    MANIFEST,
     Pieces,
     add_file,
-    check_replaceable,
-    listed_files,
     present_name,
-    read_folder,
-    read_regular_file,
     remove_folder,
     remove_leftovers,
     write_folder,
 )
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, listed_files, read_folder
 from seq2seq.storage.strict import (
     MAX_BYTES,
     check_schema,
@@ -48,6 +44,7 @@ from seq2seq.storage.strict import (
     parse_json,
     parse_settings,
     parse_tensors,
+    read_regular_file,
 )
 from seq2seq.storage.tensors import safetensors_pieces
 from seq2seq.storage.tuned_search import TunedSearch
@@ -294,6 +291,19 @@ def progress_file(folder: Path) -> Path:
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Read the progress that was saved in a checkpoint, from `progress_file`.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    path = progress_file(folder)
+    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
+    if not isinstance(progress, dict):
+        raise UserError(f"{path}: damaged, no keys and values")
+    return progress
+
+
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
     """Load a checkpoint's weights and moments into a model and its optimizer.
 
@@ -305,10 +315,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     """
     weights = _read_weights(folder, model)
     moments = _read_moments(folder, model)
-    path = progress_file(folder)
-    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
-    if not isinstance(progress, dict):
-        raise UserError(f"{path}: damaged, no keys and values")
+    progress = read_progress(folder)
     model.load_state_dict(weights)
     state = optimizer.state_dict()
     state["state"] = {

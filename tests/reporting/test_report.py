@@ -35,8 +35,8 @@ from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
 from seq2seq.run.training_run import run_training
-from seq2seq.storage.atomic import listed_files
 from seq2seq.storage.checkpoint import load_model
+from seq2seq.storage.manifest import listed_files
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
 
