@@ -56,6 +56,9 @@ class Config:
     """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
     license: str | None = None
     """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
+    bleu_tokenizer: str | None = None
+    """sacreBLEU's tokenizer for the BLEU of validations, such as ja-mecab for Japanese or none for
+    text that is tokenized already; 13a if not given."""
     heartbeat_timeout: float = 30.0
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 

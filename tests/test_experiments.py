@@ -40,6 +40,16 @@ def test_a_choice_composes(choice: str) -> None:
     assert isinstance(composed(choice), Config)
 
 
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (config_path() / "experiment" / "results").glob("*.yaml"))
+)
+def test_the_recipe_of_a_result_composes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPORA", "/texts")
+    config = composed(f"experiment=results/{name}")
+    assert str(config.data.train.source).startswith("/texts/")
+    assert config.model.num_layers < 6
+
+
 def test_the_defaults_are_those_of_the_package() -> None:
     config = composed()
     assert config == composed("model=base", "schedule=paper", "variant=paper")
@@ -99,7 +109,8 @@ def test_only_the_demo_ends_by_the_clock() -> None:
         name: composed(f"schedule={name}").training.max_minutes for name in choices("schedule")
     }
     assert minutes == {"paper": None, "small_data": None, "demo": 4.5}
-    for name in choices("experiment"):
+    # Besides the results that are results of a time.
+    for name in (name for name in choices("experiment") if not name.startswith("results/")):
         assert composed(f"experiment={name}").training.max_minutes is None
     config = composed("data=wmt14_en_de", "model=small")
     assert config.training == TrainingConfig()
@@ -136,6 +147,7 @@ def test_a_schedule_for_little_data_is_small_and_patient() -> None:
         max_steps=20_000,
         checkpoint_minutes=2.5,
         patience=10,
+        average_alternatives=[2, 3],
     )
 
 
@@ -146,7 +158,8 @@ def test_a_row_composes_with_data_and_scale(name: str) -> None:
     ours, plain = (table_settings(c.model, c.training.label_smoothing) for c in (config, base))
     assert changed(ours, plain) == dict(TABLE_3[name].settings)
     assert config.data == base.data
-    assert config.training == replace(base.training, average_checkpoints=1)
+    unaveraged = replace(base.training, average_checkpoints=1, average_alternatives=[])
+    assert config.training == unaveraged
 
 
 def test_the_command_line_overrides_an_experiment() -> None:
@@ -191,5 +204,6 @@ def test_the_files_are_all_in_known_groups() -> None:
         "variant",
         "table3",
         "paper",
+        "results",
         "experiment",
     }

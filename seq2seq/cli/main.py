@@ -20,6 +20,7 @@ _COMMANDS = {
     "serve": "serve translations to browsers and programs (LibreTranslate's interface)",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "rescore": "compute the log-probability of given translations under a model",
+    "tune": "choose beam size and length penalty on the validation set",
     "report": "show what a run did on one page: scores, curves, samples",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail",

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         {file_name(arguments.source): len(sources), file_name(arguments.input): len(targets)}
     )
     retain_freed_memory()
-    translator = Translator.load(arguments.model, translation_options(arguments))
+    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     scores = translator.log_probabilities(sources, targets)
     total = TargetScore.total(scores)
     if arguments.json:

@@ -233,7 +233,7 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     from seq2seq.kernels.memory import retain_freed_memory
 
     retain_freed_memory()
-    translator = Translator.load(arguments.model, translation_options(arguments))
+    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     translations = translator.translate(lines)
     health = Health()
     for line, translation in zip(lines, translations, strict=True):

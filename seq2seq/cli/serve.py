@@ -216,8 +216,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     choose = arguments.engine == "auto"
     if choose:
         arguments.engine = None
-    options = translation_options(arguments)
-    for run, pair in zip(arguments.model, pairs, strict=True):
+    each = [translation_options(arguments, [run]) for run in arguments.model]
+    for run, pair, options in zip(arguments.model, pairs, each, strict=True):
         trained = load_model(find_model(Path(run)))
         source, targets, has_several = _languages(run, trained, pair)
         its_options = replace(

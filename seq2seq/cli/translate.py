@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_usage(arguments)
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
-    translator = Translator.load(arguments.model, translation_options(arguments))
+    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     retain_freed_memory()
     health = Health()
     to_stdout = arguments.output == "-"

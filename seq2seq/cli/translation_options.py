@@ -5,7 +5,8 @@ field keeps its default.
 """
 
 import argparse
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
         dest="beam_size",
         type=int,
         metavar="N",
-        help="hypotheses kept at each step; 1 is greedy search (default 4)",
+        help="hypotheses kept at each step; 1 is greedy search (default: as tuned, else 4)",
     )
-    parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
+    parser.add_argument(
+        "--alpha", type=float, help="exponent of the length penalty (default: as tuned, else 0.6)"
+    )
 
 
 def add_engine_option(parser: argparse._ActionsContainer) -> None:
@@ -98,17 +101,25 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
+def translation_options(
+    arguments: argparse.Namespace, runs: Sequence[str] = ()
+) -> "TranslationOptions":
     """Make the options of a translator from a command line.
+
+    Args:
+        arguments: the parsed command line.
+        runs: the models that translate together; what is tuned for them and not given, stays.
 
     Raises:
         UsageError: if options of beam search and of sampling are combined, or a value is out of
             range.
+        UserError: if options of beam search are given, and a model can't be read.
     """
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+    from seq2seq.decoding.ensemble import saved_search
     from seq2seq.errors import UsageError
 
-    search: SearchConfig | SamplingConfig
+    search: SearchConfig | SamplingConfig | None = None
     if "sample" in arguments and arguments.sample:
         if arguments.beam_size is not None:
             raise UsageError("--beam is for beam search: remove --beam or --sample")
@@ -118,7 +129,8 @@ def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
             if getattr(arguments, name) is not None:
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
-        search = SearchConfig(**_given(arguments, SearchConfig))
+        if given := _given(arguments, SearchConfig):
+            search = replace(saved_search(runs), **given)
     return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
 
 

@@ -63,7 +63,19 @@ def beam_search(
     Raises:
         UserError: if the logits are NaN, or no output has a probability above zero.
     """
-    beams = _Beams(max_lengths, prefixes, config, start_id, end_id)
+    beams = Beams(max_lengths, prefixes, config, start_id, end_id)
+    extend_until_done(beams, step, state, suppressed_ids, topk)
+    return beams.results()
+
+
+def extend_until_done(
+    beams: "Beams",
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    suppressed_ids: Sequence[int],
+    topk: TopK,
+) -> None:
+    """Extend the hypotheses of all sentences, token by token, until each sentence is done."""
     while True:
         logits = step(beams.live_tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         parents = beams.extend(logits, suppressed_ids, topk)  # (N,)
@@ -71,16 +83,16 @@ def beam_search(
             beams.finish(newly_done)
             remaining = beams.remaining()
             if not remaining:
-                return beams.results()
+                return
             if len(remaining) < len(beams.sentence_ids):  # b x beam rows of N
                 sentences, rows = beams.keep(remaining, beams.live_scores.size(1))
                 state.keep(sentences, parents[rows])
                 continue
-        if config.beam_size > 1:
+        if beams.config.beam_size > 1:
             state.reorder(parents)
 
 
-class _Beams(SearchBatch):
+class Beams(SearchBatch):
     """The live and the finished hypotheses of B sentences."""
 
     def __init__(
@@ -127,7 +139,7 @@ class _Beams(SearchBatch):
         ended = tokens == self.end_id  # (B, C)
         # Merging nothing takes a GPU less time than the host loses by a look.
         if ended.is_cuda or ended.any():
-            self._finish(scores.masked_fill(~ended, -math.inf), parents)
+            self.add_ended(scores.masked_fill(~ended, -math.inf), parents)
         # (B, C) -> (B, beam), the best of those that have not ended
         self.live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(min(beam, count))
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
@@ -137,7 +149,7 @@ class _Beams(SearchBatch):
         first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width  # (B, 1)
         return (first_rows + parents).flatten()  # (B, beam) -> (N,)
 
-    def _finish(self, scores: Tensor, parents: Tensor) -> None:
+    def add_ended(self, scores: Tensor, parents: Tensor) -> None:
         """Merge the candidates that have just ended, (B, C), into the finished hypotheses."""
         scores = scores / length_penalty(self.length, self.config.alpha)
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
@@ -159,9 +171,12 @@ class _Beams(SearchBatch):
     def finish(self, newly_done: list[int]) -> None:
         """Keep the best outputs of sentences that are done, and the score that is left live."""
         self.done.update(self.sentence_ids[i] for i in newly_done)
+        self.set_aside(newly_done, *self.found(), self.live_scores[:, 0])
+
+    def found(self) -> tuple[Tensor, Tensor]:
+        """Return the scores (B, n) and the tokens (B, n, longest) of outputs, the best first."""
         nbest = self.config.nbest
-        found = self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
-        self.set_aside(newly_done, *found, self.live_scores[:, 0])
+        return self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
 
     def remaining(self) -> list[int]:
         """Return the sentences to keep: those not done, filled up to a rounded batch size."""

@@ -2,16 +2,14 @@
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from seq2seq.errors import UsageError
 from seq2seq.options import check_types
+from seq2seq.storage.tuned_search import MAX_ALPHA
 
 ENGINES = ("ours", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
-
-MAX_ALPHA = 10.0
-"""Far above any useful value; beyond it the penalties of long outputs would overflow."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +55,30 @@ class SearchConfig(DecodingConfig):
             raise UsageError(f"beam_size={self.beam_size}: must be at least 1")
         if self.nbest > self.beam_size:
             raise UsageError(f"nbest={self.nbest}: must be at most beam_size, {self.beam_size}")
+
+
+@dataclass(kw_only=True)
+class SweepConfig(SearchConfig):
+    """The options of one beam search that gives the best output by each of several penalties.
+
+    The outputs are the candidates of a translation, in the order of `alphas`; `alpha` becomes the
+    largest of them, and `nbest` stays 1.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if there are no alphas, or a value is out of range.
+    """
+
+    alphas: tuple[float, ...] = ()
+    """Exponents of the length penalty."""
+
+    def __post_init__(self) -> None:
+        if not self.alphas or self.nbest > 1:
+            raise UsageError("a sweep needs alphas, and gives one output for each")
+        if min(self.alphas) < 0:
+            raise UsageError(f"alphas={self.alphas}: must be at least 0")
+        self.alpha = max(self.alphas)
+        super().__post_init__()
 
 
 @dataclass(kw_only=True)
@@ -125,8 +147,9 @@ class TranslationOptions:
     source_language: str | None = None
     """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
     sentences are split; by default the model's."""
-    search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
-    """Beam search, or sampling."""
+    search: SearchConfig | SamplingConfig | None = None
+    """Beam search, or sampling; by default the beam search that was tuned for the model, and the
+    paper's for a model that is not tuned, and for an ensemble."""
     engine: str = "ours"
     """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
     differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
@@ -144,6 +167,8 @@ class TranslationOptions:
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
                 " choose the engine ours, or beam search"
             )
+        if self.engine == "ctranslate2" and isinstance(self.search, SweepConfig):
+            raise UsageError("engine ctranslate2 compares by alpha while it searches: choose ours")
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
             raise UsageError(

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import SearchState, output_log_probabilities
 from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
-from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
+from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model, read_search
+from seq2seq.storage.tuned_search import TunedSearch
 
 
 class Decoder(Protocol):
@@ -90,6 +92,25 @@ def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
     models = [load_model(folder) for folder in folders]
     check_ensemble(models, folders)
     return models
+
+
+def default_search(tuned: Sequence[TunedSearch | None]) -> SearchConfig:
+    """Return the search of models, given what was tuned for each.
+
+    An ensemble is another model than each of its models, so it has the paper's search.
+    """
+    if len(tuned) == 1 and tuned[0] is not None:
+        return SearchConfig(beam_size=tuned[0].beam_size, alpha=tuned[0].alpha)
+    return SearchConfig()
+
+
+def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
+    """Read the search of run or model folders that translate together.
+
+    Raises:
+        UserError: if there is no model, or its configuration is damaged.
+    """
+    return default_search([read_search(find_model(Path(run))) for run in runs])
 
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from seq2seq.data.tokenizer import END_ID, Tokenizer
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import DecodingConfig, TranslationOptions
 from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
@@ -14,6 +14,7 @@ def longest_texts(
     configs: Sequence[TransformerConfig],
     tokenizer: Tokenizer,
     options: TranslationOptions,
+    search: DecodingConfig,
     *,
     control_symbols: int,
 ) -> tuple[int, int]:
@@ -24,7 +25,7 @@ def longest_texts(
     added = 1 + control_symbols
     longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)
-    target = source + options.search.max_extra_tokens
+    target = source + search.max_extra_tokens
     for config in configs:
         if options.engine == "ctranslate2":
             source = min(source, MAX_POSITIONS - 1)

@@ -46,7 +46,8 @@ class Translation:
     """The translation of one line."""
 
     candidates: list[Candidate]
-    """The best first, or samples in the order in which they were drawn; empty for a blank line."""
+    """The best first, samples in the order in which they were drawn, or one for each alpha of a
+    sweep; empty for a blank line."""
     source_segments: int = 1
     """Number of segments: its sentences, or its parts if it was too long for the model."""
     source_truncated: bool = False

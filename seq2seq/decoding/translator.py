@@ -16,11 +16,23 @@ from seq2seq.attention_maps import AttentionMaps, record_attention
 from seq2seq.data.batching import pad
 from seq2seq.data.controls import control_ids
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.alpha_sweep import sweep_alphas
 from seq2seq.decoding.batches import make_batches
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import (
+    SamplingConfig,
+    SearchConfig,
+    SweepConfig,
+    TranslationOptions,
+)
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
-from seq2seq.decoding.ensemble import Decoder, Ensemble, check_ensemble, load_models
+from seq2seq.decoding.ensemble import (
+    Decoder,
+    Ensemble,
+    check_ensemble,
+    default_search,
+    load_models,
+)
 from seq2seq.decoding.lengths import longest_texts, with_end_symbol
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
@@ -95,16 +107,19 @@ class Translator:
         self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
+        self._default_search = default_search([one.search for one in together])
         self._choose(options)
 
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""
-        self.options = options
+        self.search = options.search or self._default_search
+        self.options = replace(options, search=self.search)
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self._longest_source, self._longest_target = longest_texts(
             [model.config for model in self.models],
             self.tokenizer,
             options,
+            self.search,
             control_symbols=len(self.controls),
         )
 
@@ -130,7 +145,7 @@ class Translator:
         Raises:
             UsageError: if nbest is below 1, or above the beam size.
         """
-        return self._with(replace(self.options, search=replace(self.options.search, nbest=nbest)))
+        return self._with(replace(self.options, search=replace(self.search, nbest=nbest)))
 
     def with_target_language(self, code: str | None) -> "Translator":
         """Return a translator with the same model, not copied, into this language.
@@ -334,7 +349,7 @@ class Translator:
             yield
 
     def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
-        search = self.options.search
+        search = self.search
         if self.engine is not None and isinstance(search, SearchConfig):
             return self.engine.search(segments, search)
         sources = [segment.source_ids for segment in segments]
@@ -349,6 +364,8 @@ class Translator:
         }
         if isinstance(search, SamplingConfig):
             return sample(step, state, max_lengths, search, keys=sources, **rules)
+        if isinstance(search, SweepConfig):
+            return sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
         return beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
@@ -357,7 +374,7 @@ class Translator:
 
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
-        return min(source_tokens + self.options.search.max_extra_tokens, self._longest_target)
+        return min(source_tokens + self.search.max_extra_tokens, self._longest_target)
 
 
 def _check_lists(**texts: object) -> None:

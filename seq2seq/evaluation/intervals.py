@@ -28,7 +28,9 @@ def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[floa
     ]
 
 
-def bleu_interval(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+def bleu_interval(
+    hypotheses: Sequence[str], references: Sequence[str], config: ScoreConfig | None = None
+) -> tuple[float, float]:
     """Compute the 95 % interval of BLEU: percentiles of its values on resampled lines.
 
     Equal texts give equal intervals.
@@ -37,7 +39,7 @@ def bleu_interval(hypotheses: Sequence[str], references: Sequence[str]) -> tuple
         UserError: if there are no lines or the counts differ.
     """
     check_lines(hypotheses, [references])
-    metric = bleu_metric(ScoreConfig())
+    metric = bleu_metric(config or ScoreConfig())
     # Counts are additive over lines, so a resampled text needs no second look at its words.
     results = [metric.corpus_score([h], [[r]]) for h, r in zip(hypotheses, references, strict=True)]
     counts = np.array([[r.sys_len, r.ref_len, *r.counts, *r.totals] for r in results])

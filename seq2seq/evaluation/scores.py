@@ -104,17 +104,31 @@ def bleu(
         UsageError: if the tokenizer is unknown.
         UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
+    return bleu_and_length(hypotheses, references, config)[0]
+
+
+def bleu_and_length(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    config: ScoreConfig | None = None,
+) -> tuple[Score, float]:
+    """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token.
+
+    Raises:
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
+    """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
     metric = bleu_metric(config)
     result = metric.corpus_score(hypotheses, references)
     precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
-    return Score(
+    score = Score(
         result.name,
         result.score,
         signature(metric.get_signature(), config),
         f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}",
     )
+    return score, result.ratio
 
 
 def chrf(
@@ -199,7 +213,7 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
     name = config.tokenize
     target_language = (config.language_pair or "").rpartition("-")[2]
     if name is not None and name not in BLEU.TOKENIZERS:
-        raise UsageError(f"--tokenize {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
+        raise UsageError(f"tokenizer {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
     try:
         return BLEU(lowercase=config.lowercase, tokenize=name, trg_lang=target_language)
     except (ImportError, RuntimeError):
@@ -208,13 +222,23 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
         extra = _TOKENIZER_EXTRAS.get(name)
         package = f'"sacrebleu[{extra}]"' if extra else "sentencepiece"
         raise UserError(
-            f"--tokenize {name}: its package is not installed; run: pip install {package}"
+            f"tokenizer {name}: its package is not installed; run: pip install {package}"
         ) from None
     except (OSError, SystemExit) as error:
         raise UserError(
-            f"--tokenize {name}: its model could not be downloaded ({_reason(error)});"
+            f"tokenizer {name}: its model could not be downloaded ({_reason(error)});"
             " check the network, or choose a tokenizer that needs none, such as 13a"
         ) from None
+
+
+def check_tokenizer(name: str | None) -> None:
+    """Check that BLEU can be computed with a tokenizer.
+
+    Raises:
+        UsageError: if the tokenizer is unknown.
+        UserError: if its package is missing, or its model can't be downloaded.
+    """
+    bleu_metric(ScoreConfig(tokenize=name))
 
 
 def chrf_metric(config: ScoreConfig) -> CHRF:

@@ -11,7 +11,7 @@ from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.device import autocast
-from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.model import Transformer
 
 _BATCH_TOKENS = 2048
@@ -63,6 +63,7 @@ def validate(
     *,
     device: torch.device,
     dtype: torch.dtype,
+    scoring: ScoreConfig | None = None,
 ) -> Validation:
     """Evaluate a model on the validation set.
 
@@ -73,11 +74,12 @@ def validate(
         translate: translates the source sides of all validation pairs, in their order.
         device: the model's device.
         dtype: the precision of the matrix products.
+        scoring: the options of BLEU.
     """
     training = model.training
     model.eval()
     loss = cross_entropy(model, corpus, device=device, dtype=dtype)
-    score = bleu(translate(), [references]).value
+    score = bleu(translate(), [references], scoring).value
     model.train(training)
     return Validation(loss, score)
 

@@ -1,9 +1,9 @@
-"""Scores of parts of a test set: by source length, and by how often words occur in training."""
+"""Scores of parts of a test set: by source length, by kind and training frequency of words."""
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, percentiles, resample, words
-from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.scores import ScoreConfig, bleu
 
 LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 """Lower bounds of the buckets by source length, in tokens of the model."""
 FREQUENCIES = (0, 1, 5, 10, 100, 1000, 10_000)
 """Lower bounds of the buckets by frequency in training."""
+KINDS = ("with digits", "with a capital", "repeated in the line", "other")
+"""Kinds of words; a word is of the first that fits. In German, nouns have capitals."""
 MAX_TRAINING_PAIRS = 1_000_000
 """Training pairs in which words are counted; the first ones."""
 
@@ -26,8 +28,8 @@ class Bucket:
     """A part of a test set and its score, with the bounds of its 95 % bootstrap interval."""
 
     by: str
-    """`source_length` and `rarest_word` have lines and their BLEU; `word_frequency` has reference
-    words and their F1."""
+    """`source_length` and `rarest_word` have lines and their BLEU; `word_frequency` and `word_kind`
+    have reference words and their F1."""
     start: int
     """The smallest value in the bucket."""
     end: int | None
@@ -38,6 +40,8 @@ class Bucket:
     value: float
     low: float
     high: float
+    kind: str = ""
+    """Of `word_kind`, the kind of words; `start` and `end` mean nothing then."""
 
 
 def training_frequencies(
@@ -62,28 +66,43 @@ def make_buckets(
     counts: Mapping[str, int] | None,
     hypotheses: Sequence[str],
     references: Sequence[str],
+    scoring: ScoreConfig | None = None,
 ) -> list[Bucket]:
-    """Score by source length and, if frequencies in training are known, by these."""
-    buckets = by_length(lengths, hypotheses, references)
+    """Score by source length, by kind of word and, if they are known, by training frequencies.
+
+    Args:
+        lengths: of the sources.
+        counts: how often words occur in training, if that is known.
+        hypotheses: lines.
+        references: lines.
+        scoring: the options of BLEU.
+    """
+    buckets = by_length(lengths, hypotheses, references, scoring)
     if counts is not None:
-        buckets += by_rarest_word(counts, hypotheses, references)
+        buckets += by_rarest_word(counts, hypotheses, references, scoring)
         buckets += by_word_frequency(counts, hypotheses, references)
-    return buckets
+    return buckets + by_word_kind(hypotheses, references)
 
 
 def by_length(
-    lengths: Sequence[int], hypotheses: Sequence[str], references: Sequence[str]
+    lengths: Sequence[int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    scoring: ScoreConfig | None = None,
 ) -> list[Bucket]:
     """Score the lines by the length of their sources."""
-    return _lines("source_length", LENGTHS, lengths, hypotheses, references)
+    return _lines("source_length", LENGTHS, lengths, hypotheses, references, scoring)
 
 
 def by_rarest_word(
-    counts: Mapping[str, int], hypotheses: Sequence[str], references: Sequence[str]
+    counts: Mapping[str, int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    scoring: ScoreConfig | None = None,
 ) -> list[Bucket]:
     """Score the lines by the training frequency of the rarest word of their references."""
     rarest = [min((counts.get(word, 0) for word in words(line)), default=0) for line in references]
-    return _lines("rarest_word", FREQUENCIES, rarest, hypotheses, references)
+    return _lines("rarest_word", FREQUENCIES, rarest, hypotheses, references, scoring)
 
 
 def by_word_frequency(
@@ -93,24 +112,60 @@ def by_word_frequency(
 
     A word of an output is correct if the reference of its line has it, as often as there.
     """
-    # For each line and bucket: correct words, words of the output, words of the reference.
-    table = np.zeros((len(references), len(FREQUENCIES), 3), dtype=np.int64)
+
+    def place(word: str, in_reference: int) -> int:
+        return _place(FREQUENCIES, counts.get(word, 0))
+
+    return [
+        replace(found, by="word_frequency", start=FREQUENCIES[i], end=_end(FREQUENCIES, i))
+        for i, found in _word_f1(place, len(FREQUENCIES), hypotheses, references)
+    ]
+
+
+def by_word_kind(hypotheses: Sequence[str], references: Sequence[str]) -> list[Bucket]:
+    """Compute the F1 of words with digits, with capitals, repeated in the reference, and others."""
+
+    def place(word: str, in_reference: int) -> int:
+        if any(character.isdigit() for character in word):
+            return 0
+        return 1 if word[:1].isupper() else 2 if in_reference > 1 else 3
+
+    return [
+        replace(found, by="word_kind", kind=KINDS[i])
+        for i, found in _word_f1(place, len(KINDS), hypotheses, references)
+    ]
+
+
+def _word_f1(
+    place: Callable[[str, int], int],
+    places: int,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+) -> Iterator[tuple[int, Bucket]]:
+    """Compute F1 of groups of words.
+
+    Args:
+        place: the group of a word that stands so many times in the line's reference.
+        places: the number of groups.
+        hypotheses: lines.
+        references: lines.
+
+    Yields:
+        Each group with a word in a reference, and its bucket, to be completed.
+    """
+    # For each line and group: correct words, words of the output, words of the reference.
+    table = np.zeros((len(references), places, 3), dtype=np.int64)
     for line, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
         output, expected = Counter(words(hypothesis)), Counter(words(reference))
         for column, found in enumerate((output & expected, output, expected)):
             for word, number in found.items():
-                table[line, _place(FREQUENCIES, counts.get(word, 0)), column] += number
-    buckets = []
-    for place, start in enumerate(FREQUENCIES):
-        totals = table[:, place].sum(axis=0)
+                table[line, place(word, expected[word]), column] += number
+    for group in range(places):
+        totals = table[:, group].sum(axis=0)
         if totals[2]:
-            low, high = percentiles(_f1(resample(table[:, place])))
+            low, high = percentiles(_f1(resample(table[:, group])))
             value = float(_f1(totals[None])[0])
-            end = FREQUENCIES[place + 1] if place + 1 < len(FREQUENCIES) else None
-            buckets.append(
-                Bucket("word_frequency", start, end, int(totals[2]), "F1", value, low, high)
-            )
-    return buckets
+            yield group, Bucket("", 0, None, int(totals[2]), "F1", value, low, high)
 
 
 def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -126,6 +181,7 @@ def _lines(
     values: Sequence[int],
     hypotheses: Sequence[str],
     references: Sequence[str],
+    scoring: ScoreConfig | None,
 ) -> list[Bucket]:
     members: list[list[int]] = [[] for _ in bounds]
     for line, size in enumerate(values):
@@ -135,11 +191,15 @@ def _lines(
         if lines:
             outputs = [hypotheses[line] for line in lines]
             targets = [references[line] for line in lines]
-            end = bounds[place + 1] if place + 1 < len(bounds) else None
-            low, high = bleu_interval(outputs, targets)
-            value = bleu(outputs, [targets]).value
+            low, high = bleu_interval(outputs, targets, scoring)
+            value = bleu(outputs, [targets], scoring).value
+            end = _end(bounds, place)
             buckets.append(Bucket(by, bounds[place], end, len(lines), "BLEU", value, low, high))
     return buckets
+
+
+def _end(bounds: Sequence[int], place: int) -> int | None:
+    return bounds[place + 1] if place + 1 < len(bounds) else None
 
 
 def _place(bounds: Sequence[int], value: int) -> int:

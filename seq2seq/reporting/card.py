@@ -54,7 +54,12 @@ def model_card(report: RunReport, *, averaged: bool, license_name: str | None = 
         metadata["license"] = license_name
     # JSON is YAML, and quotes whatever a name holds.
     front = "".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items())
-    kind = "the mean of the last checkpoints" if averaged else "the checkpoint that validated best"
+    number = f"{report.averaged:,} " if report.averaged else ""
+    kind = (
+        f"the mean of the last {number}checkpoints"
+        if averaged
+        else "the checkpoint that validated best"
+    )
     parts = [
         f"---\n{front}---\n",
         f"# {_plain(report.run)}\n",

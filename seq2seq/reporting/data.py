@@ -9,6 +9,7 @@ import numpy as np
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import describe, fingerprint, sha256_of_file
 from seq2seq.data.preparation import PreparedData
+from seq2seq.reporting.buckets import LENGTHS
 
 DATA_FILE = "data.json"
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
@@ -18,7 +19,8 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
     """Return the counts, the warnings, the lengths and the sums of a training's data, as JSON.
 
     `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
-    side, the tokens of a training sentence at each of the `percentiles`.
+    side, the tokens of a training sentence at each of the `percentiles`; `histogram` has, for each
+    side, the sentences from each of the `bounds` to the next.
     """
     sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
     record = {
@@ -28,6 +30,13 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
         },
         "warnings": data.warnings,
         "sha256": _sums(config),
+        "histogram": {
+            "bounds": LENGTHS,
+            **{
+                side: np.histogram(lengths, [*LENGTHS, np.inf])[0].tolist()
+                for side, lengths in sides.items()
+            },
+        },
         "lengths": {
             "percentiles": PERCENTILES,
             **{

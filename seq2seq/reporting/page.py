@@ -1,24 +1,18 @@
 """The page: a report as one HTML file without scripts, links or anything to load.
 
-Every text that comes from a corpus, a model or a configuration goes through `_text`, so that it is
+Every text that comes from a corpus, a model or a configuration goes through `shown`, so that it is
 shown and not interpreted.
 """
 
-import unicodedata
-from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
 
-from seq2seq.reporting.buckets import Bucket
 from seq2seq.reporting.comparison import LineChange, SetComparison
 from seq2seq.reporting.curves import draw_attention, draw_curves
 from seq2seq.reporting.report import RunReport, SetReport
 from seq2seq.reporting.samples import Sample, differing_words
+from seq2seq.reporting.tables import MAX_TEXT, bucket_table, histogram, shown, table
 
-MAX_TEXT = 1000
-"""Characters of a text that are shown."""
 _MAX_ROWS = 100
-_JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
 
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
@@ -46,6 +40,7 @@ _BUCKETS = {
         "Words of the references by how often they occur in training",
         "occurrences",
     ),
+    "word_kind": ("Words of the references by their kind", "kind"),
 }
 
 
@@ -65,7 +60,7 @@ def draw_page(report: RunReport) -> str:
         # Nothing is loaded and nothing runs, whatever a text on the page holds.
         '<meta http-equiv="Content-Security-Policy"'
         " content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{_text(report.run)}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>{shown(report.run)}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f"<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
@@ -78,12 +73,13 @@ def _verdict(report: RunReport) -> str:
     tiles.append((f"{report.parameters:,}", "parameters"))
     if report.minutes is not None:
         tiles.append((f"{report.minutes:,.1f} min", "training"))
-    drawn = "".join(f"<div><b>{_text(v)}</b><span>{_text(n)}</span></div>" for v, n in tiles)
+    drawn = "".join(f"<div><b>{shown(v)}</b><span>{shown(n)}</span></div>" for v, n in tiles)
     pair = f"{report.config['data.source_language']} to {report.config['data.target_language']}"
     facts = [f"Translates {pair}. Training ended: {report.ended}."]
     if report.machine:
         facts.append(f"Machine: {report.machine}.")
-    facts.append(f"Scored here: the model in {report.model}.")
+    beam, alpha = report.search["beam_size"], report.search["alpha"]
+    facts.append(f"Scored here: the model in {report.model}, with beam {beam} and alpha {alpha:g}.")
     if report.best:
         facts.append(
             f"Best validation while training: BLEU {report.best['valid/bleu']:.2f} at step"
@@ -97,12 +93,12 @@ def _verdict(report: RunReport) -> str:
     titles = ["set", "lines", "metric", "value", "95 % interval"]
     signatures = {score.name: score.signature for one in report.sets for score in one.scores}
     listed = "".join(
-        f"<dt>{_text(name)}</dt><dd><code>{_text(text)}</code></dd>"
+        f"<dt>{shown(name)}</dt><dd><code>{shown(text)}</code></dd>"
         for name, text in signatures.items()
     )
     return (
-        f"<h1>{_text(report.run)}</h1>\n<p>{_text(' '.join(facts))}</p>\n"
-        f'<div class="tiles">{drawn}</div>\n{_table(titles, rows, numbers=(1, 3, 4))}'
+        f"<h1>{shown(report.run)}</h1>\n<p>{shown(' '.join(facts))}</p>\n"
+        f'<div class="tiles">{drawn}</div>\n{table(titles, rows, numbers=(1, 3, 4))}'
         f"<details open><summary>Signatures</summary><dl>{listed}</dl></details>\n"
     )
 
@@ -133,10 +129,10 @@ def _curves(report: RunReport) -> str:
     ]
     left_out = len(steps) - len(rows)
     summary = "All validations" if not left_out else f"The last {_MAX_ROWS} validations"
-    table = _table(["step", "loss", "perplexity", "BLEU"], rows, numbers=(0, 1, 2, 3))
+    validations = table(["step", "loss", "perplexity", "BLEU"], rows, numbers=(0, 1, 2, 3))
     return (
         f'<h2>Curves</h2>\n<div class="charts">{charts}</div>\n'
-        f"<details><summary>{summary}</summary>{table}</details>\n"
+        f"<details><summary>{summary}</summary>{validations}</details>\n"
     )
 
 
@@ -148,13 +144,17 @@ def _data(report: RunReport) -> str:
     for split, counts in report.data.get("counts", {}).items():
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["left_out"].items() if n)
         rows.append([split, f"{counts['read']:,}", f"{counts['kept']:,}", reasons or "none"])
-    parts = [title, _table(["split", "pairs read", "kept", "left out"], rows, numbers=(1, 2))]
-    parts += [f"<p>{_text(warning)}</p>\n" for warning in report.data.get("warnings", [])]
+    parts = [title, table(["split", "pairs read", "kept", "left out"], rows, numbers=(1, 2))]
+    parts += [f"<p>{shown(warning)}</p>\n" for warning in report.data.get("warnings", [])]
     lengths = report.data.get("lengths", {})
     if lengths:
         titles = ["tokens in training", *(f"{q} %" for q in lengths["percentiles"])]
         sides = [[side, *(f"{n:,}" for n in lengths[side])] for side in ("source", "target")]
-        parts.append(_table(titles, sides, numbers=range(1, len(titles))))
+        parts.append(table(titles, sides, numbers=range(1, len(titles))))
+    if found := report.data.get("histogram"):
+        counts = {side: found[side] for side in ("source", "target")}
+        parts.append("<h3>Training sentences by length</h3>\n")
+        parts.append(histogram(found["bounds"], counts, "tokens"))
     return "".join(parts)
 
 
@@ -163,16 +163,17 @@ def _set(one: SetReport) -> str:
     for field, label in _HEALTH.items():
         places = ", ".join(f"{line:,}" for line in one.health_lines.get(field, []))
         rows.append([label, f"{getattr(one.health, field):,}", places])
-    health = _table(["health", "count", "first lines"], rows, numbers=(1,))
+    health = table(["health", "count", "first lines"], rows, numbers=(1,))
     buckets = []
     for by, (title, values) in _BUCKETS.items():
         group = [bucket for bucket in one.buckets if bucket.by == by]
         if group:
-            buckets.append(f"<h3>{_text(title)}</h3>\n{_bucket_table(group, values)}")
+            other, theirs = "", []
             if one.comparison is not None:
+                other = one.comparison.other
                 theirs = [bucket for bucket in one.comparison.buckets if bucket.by == by]
-                caption = f"<p>The same for {_text(one.comparison.other)}:</p>\n"
-                buckets.append(f"{caption}{_bucket_table(theirs, values)}")
+            drawn = bucket_table(group, values, other, theirs)
+            buckets.append(f"<h3>{shown(title)}</h3>\n{drawn}")
     compared = "" if one.comparison is None else _comparison(one.comparison)
     kinds: dict[str, list[Sample]] = {}
     for sample in one.samples:
@@ -183,9 +184,9 @@ def _set(one: SetReport) -> str:
     ]
     parts = [health, compared, *buckets]
     return (
-        f"<h2>{_text(one.name)}: {one.lines:,} lines</h2>\n{''.join(parts)}"
+        f"<h2>{shown(one.name)}: {one.lines:,} lines</h2>\n{''.join(parts)}"
         '<p class="soft">Intervals: 95 %, bootstrap over lines. Training'
-        f" frequencies: {_text(one.frequency_note)}.</p>\n"
+        f" frequencies: {shown(one.frequency_note)}.</p>\n"
         '<h3>Samples</h3>\n<p class="soft">Words of the reference that the output lacks are'
         ' <mark class="missing">marked so</mark>, words of the output that the reference lacks'
         f' <mark class="extra">so</mark>.</p>\n{"".join(samples)}'
@@ -206,63 +207,38 @@ def _comparison(comparison: SetComparison) -> str:
     ]
     differing = comparison.tests[0].differing_lines
     parts = [
-        f"<h3>Compared with {_text(other)}</h3>\n<p>{differing:,} lines differ. The values are"
-        f" those of {_text(other)}, by paired bootstrap against this run.</p>\n",
-        _table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
+        f"<h3>Compared with {shown(other)}</h3>\n<p>{differing:,} lines differ. The values are"
+        f" those of {shown(other)}, by paired bootstrap against this run.</p>\n",
+        table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
     ]
+    ngrams = []
     for better, changes in (
         ("this run", comparison.ngrams_won),
         (other, comparison.ngrams_lost),
     ):
         rows = [[change.ngram, f"{change.run:,}", f"{change.other:,}"] for change in changes]
-        parts.append(f"<h3>N-grams that {_text(better)} gets right more often</h3>\n")
-        parts.append(_table(["n-gram", "this run", other], rows, (1, 2)))
+        counts = table(["n-gram", "this run", other], rows, (1, 2))
+        title = f"<h3>N-grams that {shown(better)} gets right more often</h3>"
+        ngrams.append(f"<div>{title}\n{counts}</div>\n")
+    parts.append(f'<div class="beside">{"".join(ngrams)}</div>\n')
     for better, lines in (("this run", comparison.lines_won), (other, comparison.lines_lost)):
-        parts.append(f"<h3>Lines that {_text(better)} translates better, by chrF</h3>\n")
+        parts.append(f"<h3>Lines that {shown(better)} translates better, by chrF</h3>\n")
         parts += [_line_change(change, other) for change in lines]
     return "".join(parts)
 
 
 def _line_change(change: LineChange, other: str) -> str:
     texts = {
-        "source": _text(change.source),
-        "reference": _text(change.reference),
+        "source": shown(change.source),
+        "reference": shown(change.reference),
         f"this run, {change.run_chrf:.2f}": _marked(change.run, change.reference, "extra"),
         f"{other}, {change.other_chrf:.2f}": _marked(change.other, change.reference, "extra"),
     }
-    rows = [f'<dt>{_text(name)}</dt><dd dir="auto">{text}</dd>' for name, text in texts.items()]
+    rows = [f'<dt>{shown(name)}</dt><dd dir="auto">{text}</dd>' for name, text in texts.items()]
     return (
         f'<div class="sample"><div class="soft">line {change.line:,}</div>'
         f"<dl>{''.join(rows)}</dl></div>\n"
     )
-
-
-def _bucket_table(buckets: Sequence[Bucket], values: str) -> str:
-    noun = "words" if buckets[0].metric == "F1" else "lines"
-    top = max(100.0, *(bucket.high for bucket in buckets))
-    rows = []
-    for bucket in buckets:
-        if bucket.end is None:
-            span = f"{bucket.start:,} or more"
-        elif bucket.end == bucket.start + 1:
-            span = f"{bucket.start:,}"
-        else:
-            span = f"{bucket.start:,} to {bucket.end - 1:,}"
-        bar = (
-            '<svg width="160" height="16" viewBox="0 0 160 16" aria-hidden="true">'
-            f'<rect class="bar" y="3" height="10" width="{160 * bucket.value / top:.1f}"/>'
-            f'<path class="whisker" d="M{160 * bucket.low / top:.1f} 8'
-            f'H{160 * bucket.high / top:.1f}"/></svg>'
-        )
-        cells = [
-            span,
-            f"{bucket.count:,}",
-            f"{bucket.value:.2f}",
-            f"{bucket.low:.2f} to {bucket.high:.2f}",
-        ]
-        rows.append([*map(_text, cells), bar])
-    titles = [values, noun, buckets[0].metric, "interval", ""]
-    return _rows(map(_text, titles), rows, numbers=(1, 2, 3))
 
 
 def _sample(sample: Sample) -> str:
@@ -276,7 +252,7 @@ def _sample(sample: Sample) -> str:
     output = _marked(sample.output, sample.reference, "extra")
     return (
         f'<div class="sample"><div class="soft">line {sample.line:,}, chrF {sample.chrf:.2f}</div>'
-        f'<dl><dt>source</dt><dd dir="auto">{_text(sample.source)}</dd>'
+        f'<dl><dt>source</dt><dd dir="auto">{shown(sample.source)}</dd>'
         f'<dt>reference</dt><dd dir="auto">{reference}</dd>'
         f'<dt>output</dt><dd dir="auto">{output}</dd></dl>'
         f"{attention}</div>\n"
@@ -285,10 +261,10 @@ def _sample(sample: Sample) -> str:
 
 def _marked(text: str, other: str, kind: str) -> str:
     words = [
-        f'<mark class="{kind}">{_text(word)}</mark>' if differs else _text(word)
+        f'<mark class="{kind}">{shown(word)}</mark>' if differs else shown(word)
         for word, differs in differing_words(text[:MAX_TEXT], other[:MAX_TEXT])
     ]
-    return " ".join(words)
+    return " ".join(words) or '<span class="soft">empty</span>'
 
 
 def _configuration(report: RunReport) -> str:
@@ -304,47 +280,14 @@ def _configuration(report: RunReport) -> str:
             ]
             for row in report.fidelity
         ]
-        parts.append(_table(["#", "detail", "the paper", "here", "verdict"], rows))
+        parts.append(table(["#", "detail", "the paper", "here", "verdict"], rows))
     else:
         parts.append("<p>See <code>seq2seq fidelity</code>.</p>\n")
     rows = [[key, str(value)] for key, value in report.config.items()]
+    command = shown(report.command, most=len(report.command))
     parts.append(
-        "<h2>Configuration</h2>\n<details><summary>Every setting</summary>"
-        f"{_table(['key', 'value'], rows)}</details>\n"
+        f"<h2>Configuration</h2>\n<p>To train it again:</p>\n<pre>{command}</pre>\n<details>"
+        "<summary>Every setting</summary>"
+        f"{table(['key', 'value'], rows)}</details>\n"
     )
     return "".join(parts)
-
-
-def _table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
-) -> str:
-    return _rows(map(_text, titles), [list(map(_text, row)) for row in rows], numbers)
-
-
-def _rows(titles: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int]) -> str:
-    """Make a table of cells that are HTML; some columns, counted from 0, hold numbers."""
-    right = set(numbers)
-
-    def row(cells: Iterable[str], tag: str) -> str:
-        drawn = [
-            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag}>"
-            for column, cell in enumerate(cells)
-        ]
-        return f"<tr>{''.join(drawn)}</tr>\n"
-
-    body = "".join(row(cells, "td") for cells in rows)
-    head = row(titles, "th")
-    return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>\n'
-
-
-def _text(text: str) -> str:
-    """Escape a text, cut it, and spell out what can't be seen or would reorder its neighbors."""
-    if len(text) > MAX_TEXT:
-        text = text[:MAX_TEXT] + "…"
-    visible = (
-        f"\\u{ord(c):04x}"
-        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
-        else c
-        for c in text
-    )
-    return escape("".join(visible))

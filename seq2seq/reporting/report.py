@@ -11,20 +11,27 @@ from typing import Any
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks, training_splits
 from seq2seq.data.corpus import read_pairs
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import bleu_interval
-from seq2seq.evaluation.scores import Score, score_all
+from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
+from seq2seq.reporting.command import flat, train_command
 from seq2seq.reporting.comparison import SetComparison, compare_set
 from seq2seq.reporting.data import DATA_FILE
 from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
-from seq2seq.storage.checkpoint import checkpoints, find_model, load_model, progress_file
+from seq2seq.storage.checkpoint import (
+    checkpoints,
+    find_model,
+    load_model,
+    progress_file,
+    read_search,
+)
 from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.recorder import METRICS, read_metrics
 
@@ -89,6 +96,10 @@ class RunReport:
 
     run: str
     model: str
+    averaged: int | None
+    """The number of checkpoints whose mean the model in averaged is, as far as it is known."""
+    search: dict[str, float]
+    """Beam size and alpha of the translations."""
     ended: str
     minutes: float | None
     machine: str
@@ -99,6 +110,8 @@ class RunReport:
     data: dict[str, Any]
     """What the training recorded of its data; empty if it was trained by an earlier version."""
     sets: list[SetReport]
+    command: str
+    """The command that trains the run again."""
     config: dict[str, Any]
     parameters: int
     fidelity: list[Row]
@@ -151,9 +164,13 @@ def make_report(
     validations = [record for record in records if "valid/bleu" in record]
     names = list(dict.fromkeys(name for record in records for name in record if name != "step"))
     minutes, machine = _progress(run)
+    search = translator.search
+    assert isinstance(search, SearchConfig)
     return RunReport(
         run=name,
         model=find_model(run).name,
+        averaged=_averaged(run),
+        search={"beam_size": search.beam_size, "alpha": search.alpha},
         ended=_ended(run),
         minutes=minutes,
         machine=machine,
@@ -161,21 +178,24 @@ def make_report(
         curves={name: [(r["step"], r[name]) for r in records if name in r] for name in names},
         data=_json(run / DATA_FILE),
         sets=sets,
-        config=_flat(asdict(config)),
+        command=train_command(config),
+        config={key: value for key, value in flat(asdict(config)).items() if value is not None},
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
         fidelity=_deviations(run, config) if fidelity else [],
     )
 
 
 def load_translator(run: Path, device: str) -> Translator:
-    """Load a run's model, with the search by which it was validated.
+    """Load a run's model, with the search that was tuned for it, or by which it was validated.
 
     Raises:
         UserError: if the run or its model can't be read.
     """
     config = read_config(run)
     language, _ = control_marks(config.data, "valid")
-    options = TranslationOptions(device=device, search=config.search, to=language)
+    tuned = read_search(find_model(run))
+    search = None if tuned else config.search
+    options = TranslationOptions(device=device, search=search, to=language)
     return Translator.load(run, options)
 
 
@@ -196,6 +216,7 @@ def report_set(
     translator: Translator, text: TextSet, config: Config, name: str, other: OtherSystem | None
 ) -> SetReport:
     """Translate and score one test set, and compare with another system if there is one."""
+    scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     translations = list(translator.translate_stream(text.sources))
     outputs = [translation.text for translation in translations]
     others = other.translate(text) if other else []
@@ -216,17 +237,17 @@ def report_set(
             text.sources,
             text.references,
             (outputs, others),
-            make_buckets(lengths, counts, others, text.references),
+            make_buckets(lengths, counts, others, text.references, scoring),
         )
     health, places = _examine_health(text.sources, translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),
-        scores=score_all(outputs, [text.references]),
-        bleu_interval=bleu_interval(outputs, text.references),
+        scores=score_all(outputs, [text.references], scoring),
+        bleu_interval=bleu_interval(outputs, text.references, scoring),
         health=health,
         health_lines=places,
-        buckets=make_buckets(lengths, counts, outputs, text.references),
+        buckets=make_buckets(lengths, counts, outputs, text.references, scoring),
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
         comparison=comparison,
@@ -285,6 +306,11 @@ def _progress(run: Path) -> tuple[float | None, str]:
     return None, ""
 
 
+def _averaged(run: Path) -> int | None:
+    number = _json(run / _FINISHED).get("averaged")
+    return number if isinstance(number, int) else None
+
+
 def _ended(run: Path) -> str:
     return str(_json(run / _FINISHED).get("ended", "not finished"))
 
@@ -296,13 +322,3 @@ def _json(path: Path) -> dict[str, Any]:
         if isinstance(content, dict):
             return content
     return {}
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[prefix + key] = getattr(value, "value", value)
-    return flat

@@ -149,10 +149,11 @@ def averaging(subject: Subject) -> Finding:
     minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []
     every += [f"{by_steps:,} steps"] if by_steps else []
-    right = (training.average_checkpoints, minutes, by_steps) == (expected, 10.0, None)
+    numbers = [training.average_checkpoints, *training.average_alternatives]
+    right = (numbers, minutes, by_steps) == ([expected], 10.0, None)
     is_mean = _average_is_mean()
     return Finding.both(
-        f"the last {training.average_checkpoints}, one every {' or '.join(every)};"
+        f"the last {' or '.join(map(str, numbers))}, one every {' or '.join(every)};"
         f" {'the mean of their weights' if is_mean else 'another average than the mean'}",
         right and is_mean,
     )

@@ -55,8 +55,10 @@ def settings(
     if data.mixture is not None:
         weights = data.mixture.weights.items()
         fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
+    # The best BLEU so far can be compared with one of the same tokens on the same sets alone.
+    if config.bleu_tokenizer is not None:
+        fixed["bleu_tokenizer"] = config.bleu_tokenizer
     if (select := config.training.select) != "valid":
-        # The best BLEU so far can be compared with one on the same sets alone.
         sets = sorted(data.valid_sets.items())
         digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}

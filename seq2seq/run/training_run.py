@@ -9,23 +9,20 @@ from pathlib import Path
 from seq2seq.config import Config
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
+from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
-from seq2seq.reporting.card import model_card
 from seq2seq.reporting.data import DATA_FILE, data_record, machine
-from seq2seq.reporting.page import draw_page
-from seq2seq.reporting.report import PAGE_FILE, make_report
+from seq2seq.run.ending import AVERAGED, best_mean, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
 from seq2seq.run.settings import changes_of_data, settings
 from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
-from seq2seq.storage.atomic import add_file, remove_folder, write_file
+from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
-    CARD_FILE,
     TrainedModel,
-    average,
     checkpoints,
     newest_good,
     progress_file,
@@ -47,7 +44,7 @@ from seq2seq.training.signals import exit_on_signals
 
 logger = logging.getLogger("seq2seq")
 
-_FINISHED, _AVERAGED = "finished.json", "averaged"
+_FINISHED = "finished.json"
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -123,6 +120,7 @@ class TrainingRun:
         world: World,
         has_its_name: Callable[[], bool] = lambda: True,
     ) -> None:
+        check_tokenizer(config.bleu_tokenizer)  # before hours of training
         self.config = config
         self.folder = folder
         self.has_its_name = has_its_name
@@ -273,7 +271,7 @@ class TrainingRun:
             state,
         )
         # The mean of earlier checkpoints is not that of this training's end.
-        remove_folder(self.folder / _AVERAGED)
+        remove_folder(self.folder / AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
         if not self.has_its_name():
             raise UserError(
@@ -296,44 +294,27 @@ class TrainingRun:
     def finish(self) -> None:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress = self.trainer.progress
-        last = checkpoints(self.folder)[-self.config.training.average_checkpoints :]
-        if len(last) > 1:
-            mean = average(last)
-            validation = self.validate(mean.model.to(self.device))
+        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
+        mean = best_mean(
+            checkpoints(self.folder),
+            self.config.training,
+            lambda model: self.validate(model.to(self.device)),
+        )
+        if mean is not None:
             self._check_name()
-            description = describe_validation(validation.metrics())
-            result = f"mean of the last {len(last)} checkpoints: {description}"
             # While a model still learns fast, its mean with earlier ones is worse.
-            selecting = self.config.training.selecting_bleu(validation.metrics())
-            if selecting >= progress.best_bleu:
-                save_model(self.folder / _AVERAGED, mean)
-                logger.info(f"{result}, kept as {self.folder / _AVERAGED}")
+            if mean.bleu >= progress.best_bleu:
+                save_model(self.folder / AVERAGED, mean.trained)
+                finished["averaged"] = mean.checkpoints
+                logger.info(f"kept the mean of {mean.checkpoints} as {self.folder / AVERAGED}")
             else:
-                remove_folder(self.folder / _AVERAGED)  # of an earlier end, if any
-                logger.info(f"{result}, below the best: not kept")
+                remove_folder(self.folder / AVERAGED)  # of an earlier end, if any
+                logger.info("no mean is as good as the best checkpoint: none is kept")
         if self.parent is not None:
             self._log_gain()
-        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
-        self._write_report()
+        write_report(self.folder, self.config, str(self.device))
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
-
-    def _write_report(self) -> None:
-        """Write the page and the cards of the models; a failure is warned of."""
-        path = self.folder / PAGE_FILE
-        try:
-            report = make_report(self.folder, [], device=str(self.device), fidelity=False)
-            write_file(path, draw_page(report).encode())
-            logger.info(f"report: {path}")
-            for folder in (self.folder / "best", self.folder / _AVERAGED):
-                if folder.exists():
-                    path = folder / CARD_FILE
-                    averaged = folder.name == _AVERAGED
-                    card = model_card(report, averaged=averaged, license_name=self.config.license)
-                    add_file(folder, CARD_FILE, card.encode())
-        except Exception as error:  # whatever it is, the training is done and saved
-            reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
-            logger.warning(f"{path}: not written: {reason}")
 
     def _check_name(self) -> None:
         """Check that what has the folder's name after a validation is still this training's.

@@ -13,6 +13,7 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import oom_as_user_error
+from seq2seq.evaluation.scores import ScoreConfig
 from seq2seq.evaluation.validation import Validation, validate
 from seq2seq.storage.checkpoint import TrainedModel
 
@@ -51,6 +52,7 @@ def validate_sets(
             lambda: [translation.text for translation in into.translate(sources)],
             device=device,
             dtype=dtype,
+            scoring=ScoreConfig(tokenize=config.bleu_tokenizer),
         )
 
     with oom_as_user_error():

@@ -38,7 +38,7 @@ class Model:
     @property
     def most_alternatives(self) -> int:
         """The most candidates of a line beside the best."""
-        search = self.translator.options.search
+        search = self.translator.search
         return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
 
 

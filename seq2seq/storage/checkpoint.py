@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -47,6 +47,7 @@ from seq2seq.storage.strict import (
     read_regular_file,
 )
 from seq2seq.storage.tensors import safetensors_pieces
+from seq2seq.storage.tuned_search import TunedSearch
 
 FORMAT = 2
 """The format to write; format 1, which had other names for the tensors, is still read."""
@@ -63,6 +64,8 @@ _MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
+T = TypeVar("T")
+
 
 class _SavedConfig(NamedTuple):
     """The content of `config.json`."""
@@ -73,6 +76,7 @@ class _SavedConfig(NamedTuple):
     model: TransformerConfig
     pair: PairConfig | None
     """Options of the tokenizer, if each side has one."""
+    search: TunedSearch | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class TrainedModel:
     tokenizer: Tokenizer
     source_language: str
     target_language: str
+    search: TunedSearch | None = None
+    """The search that was tuned for it, if any."""
 
 
 def new_transformer(
@@ -132,6 +138,37 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     write_folder(folder, _model_files(trained))
 
 
+def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
+    """Write a model folder anew, whole or not at all, with the search that was tuned for it.
+
+    Args:
+        folder: of a model alone.
+        search: what the model is to translate with from now on.
+        manifest: the sum of its manifest, see `manifest_sum`, when it was tuned.
+
+    Raises:
+        UserError: if it was replaced since then, can't be read or written, or holds more than a
+            model.
+    """
+    check_place_of_model(folder)
+    trained = load_model(folder)
+    if manifest_sum(folder) != manifest:
+        raise UserError(f"{folder}: replaced while it was tuned; tune it again")
+    files = _model_files(replace(trained, search=search))
+    if CARD_FILE in listed_files(folder):  # people edit it, whatever its sum says
+        files[CARD_FILE] = read_regular_file(folder / CARD_FILE, MAX_BYTES)
+    write_folder(folder, files)
+
+
+def read_search(folder: Path) -> TunedSearch | None:
+    """Read the search that was tuned for a model, None if none was.
+
+    Raises:
+        UserError: if the folder's configuration is missing or damaged.
+    """
+    return _read_config(folder).search
+
+
 def check_place_of_model(folder: Path) -> None:
     """Check that a model may have this name: it is free, empty or that of a model alone.
 
@@ -140,7 +177,7 @@ def check_place_of_model(folder: Path) -> None:
     """
     check_replaceable(folder)
     listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
-    if more := sorted(listed - {*MODEL_FILES, CARD_FILE}):
+    if more := sorted(listed - {*MODEL_FILES, *_PAIR_FILES, CARD_FILE}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )
@@ -362,7 +399,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
         for name, value in other.model.state_dict().items():
             sums[name] += value
     mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
-    return mean
+    return replace(mean, search=None)
 
 
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
@@ -379,6 +416,8 @@ def _model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
     }
     if isinstance(trained.tokenizer, PairTokenizer):
         config["tokenizer"] = asdict(trained.tokenizer.config)
+    if trained.search is not None:
+        config["search"] = asdict(trained.search)
     return {
         _WEIGHTS: safetensors_pieces(trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
@@ -399,7 +438,7 @@ def _read_config(folder: Path) -> _SavedConfig:
     if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
         raise UserError(f"{path}: not a configuration of this program")
     example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
-    tokenizer = saved.pop("tokenizer", None)
+    tokenizer, search = saved.pop("tokenizer", None), saved.pop("search", None)
     check_schema(path, saved | {"model": {}}, example)
     settings = TransformerConfig.unsaved() | saved["model"]
     return _SavedConfig(
@@ -407,14 +446,15 @@ def _read_config(folder: Path) -> _SavedConfig:
         saved["source_language"],
         saved["target_language"],
         parse_settings(path, settings, TransformerConfig),
-        None if tokenizer is None else _parse_pair(path, tokenizer),
+        None if tokenizer is None else _parse_part(path, "tokenizer", tokenizer, PairConfig),
+        None if search is None else _parse_part(path, "search", search, TunedSearch),
     )
 
 
-def _parse_pair(path: Path, saved: object) -> PairConfig:
-    check_schema(path, {} if isinstance(saved, dict) else saved, {}, "tokenizer")
+def _parse_part(path: Path, name: str, saved: object, schema: type[T]) -> T:
+    check_schema(path, {} if isinstance(saved, dict) else saved, {}, name)
     assert isinstance(saved, dict)
-    return parse_settings(path, saved, PairConfig)
+    return parse_settings(path, saved, schema)
 
 
 def read_description(folder: Path) -> TrainedModel:
@@ -429,7 +469,8 @@ def read_description(folder: Path) -> TrainedModel:
         model = unloaded_transformer(saved.model, tokenizer)
     except UserError as error:
         raise UserError(f"{folder / _CONFIG}: {error}") from None
-    return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
+    languages = (saved.source_language, saved.target_language)
+    return TrainedModel(model, tokenizer, *languages, saved.search)
 
 
 def _read_tokenizer(folder: Path, saved: _SavedConfig) -> Tokenizer:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from seq2seq.data.batching import Batching, BatchStatistics
 from seq2seq.data.encoded import EncodedCorpus
@@ -55,6 +55,8 @@ class TrainingConfig:
     """Number of newest checkpoints to keep, besides the best model."""
     average_checkpoints: int = 5
     """Number of newest checkpoints whose mean is the final model; 1 means the last one."""
+    average_alternatives: list[int] = field(default_factory=list)
+    """Other numbers of newest checkpoints; the mean that validates best is the final model."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 
@@ -145,8 +147,8 @@ class TrainingConfig:
 
         Raises:
             TypeError: if a value has another type.
-            UsageError: if a value is out of range, there is no limit, or average_checkpoints is
-                above keep_checkpoints.
+            UsageError: if a value is out of range, there is no limit, or more checkpoints are to be
+                averaged than kept.
         """
         check_types(self)
         for name, value in asdict(self).items():
@@ -164,8 +166,16 @@ class TrainingConfig:
                 "nothing ends the training: give training.max_steps, training.max_minutes or"
                 " training.patience"
             )
-        if self.average_checkpoints > self.keep_checkpoints:
+        if min(self.average_alternatives, default=1) < 1:
             raise UsageError(
-                f"training.average_checkpoints={self.average_checkpoints} is more than"
-                f" training.keep_checkpoints={self.keep_checkpoints}"
+                f"training.average_alternatives={self.average_alternatives}: must be above 0"
             )
+        for name, most in (
+            ("average_checkpoints", self.average_checkpoints),
+            ("average_alternatives", max(self.average_alternatives, default=1)),
+        ):
+            if most > self.keep_checkpoints:
+                raise UsageError(
+                    f"training.{name}={most} is more than"
+                    f" training.keep_checkpoints={self.keep_checkpoints}"
+                )

@@ -169,12 +169,14 @@ def test_a_model_is_scored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = fake_translator(monkeypatch)
+    tuned = SearchConfig(beam_size=8, alpha=1.0)
+    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: tuned)
     words = ["--model", "runs/mine", "-s", "test.en", "-r", "test.de", "--beam", "2"]
     words += ["--precision", "bf16"]
     results = run_json(capsys, *words, "--compare", "other.de", "--samples", "5")
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
-    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
+    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2, alpha=1.0))
     assert loaded == [(["runs/mine"], options)]
 
 
@@ -201,7 +203,7 @@ def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = fake_translator(monkeypatch)
-    with pytest.raises(UsageError, match=f"--{words.rpartition('--')[2]}"):
+    with pytest.raises(UsageError, match=rf"\b{words.rpartition(' ')[2]}\b"):
         run("--model", "runs/mine", "-s", "test.en", "-r", "test.de", *words.split())
     assert loaded == []
 
@@ -267,7 +269,7 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
         ("-i out.de -r test.de --compare out.de", "named twice"),
         ("-i out.de -r test.de --paper --lowercase", "cased"),
         ("-i out.de -r test.de --language de", "--paper"),
-        ("-i out.de -r test.de --tokenize 13b", "--tokenize 13b"),
+        ("-i out.de -r test.de --tokenize 13b", "tokenizer 13b"),
         ("-i out.de -r test.de --paper --language german", "--language german"),
         ("-i out.de -t wmt141 -l en-de", "no such test set"),
     ],

@@ -140,7 +140,7 @@ def test_a_named_test_set_selects_its_language_s_tokenizer() -> None:
 
 
 def test_unknown_tokenizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"--tokenize 13b: unknown; choose from .*13a"):
+    with pytest.raises(UsageError, match=r"tokenizer 13b: unknown; choose from .*13a"):
         bleu(HYPOTHESES, [REFERENCES], ScoreConfig(tokenize="13b"))
 
 
@@ -155,7 +155,7 @@ def test_a_tokenizer_s_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, config: ScoreConfig, name: str
 ) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    with pytest.raises(UserError, match=rf'--tokenize {name}: .*pip install "sacrebleu\[ja\]"'):
+    with pytest.raises(UserError, match=rf'tokenizer {name}: .*pip install "sacrebleu\[ja\]"'):
         bleu(HYPOTHESES, [REFERENCES], config)
 
 

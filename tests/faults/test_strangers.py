@@ -155,6 +155,11 @@ MODELS: dict[str, tuple[Change, str]] = {
         "this machine's memory",
     ),
     "heads that don't divide": (edit(CONFIG, '"num_heads": 2', '"num_heads": 3'), "3 heads"),
+    "a beam of gigabytes": (
+        edit(CONFIG, '"format"', '"search": {"beam_size": 1000000, "alpha": 0.6}, "format"'),
+        "beam_size=1000000: must be from 1 to 100",
+    ),
+    "a search of another kind": (edit(CONFIG, '"format"', '"search": 7, "format"'), "search is 7"),
     "gigabytes of configuration": (grow(CONFIG, 2**36), "can't hold more"),
     "gigabytes of manifest": (grow(MANIFEST, 2**36), "can't hold more"),
     "terabytes of weights": (grow(WEIGHTS, 2**40), "can't hold more"),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -13,9 +14,13 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
+from seq2seq.cli.overrides import config_path, quote_texts, register
 from seq2seq.config import read_config
+from seq2seq.data.config import CorpusConfig
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, words
 from seq2seq.evaluation.scores import bleu
@@ -23,8 +28,10 @@ from seq2seq.reporting.buckets import (
     by_length,
     by_rarest_word,
     by_word_frequency,
+    by_word_kind,
     training_frequencies,
 )
+from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
 from seq2seq.run.training_run import run_training
@@ -193,6 +200,45 @@ def test_word_f1_is_that_of_counting_each_word_by_hand() -> None:
     assert sum(b.count for b in buckets) == sum(len(words(line)) for line in REFERENCES)
 
 
+def test_words_are_of_the_first_kind_that_fits() -> None:
+    reference = "Im Jahr 1900 war der Mann der Chef 1900"
+    buckets = {b.kind: b for b in by_word_kind(["Im Jahr 1900 war die Frau"], [reference])}
+    assert {kind: bucket.count for kind, bucket in buckets.items()} == {
+        "with digits": 2, "with a capital": 4, "repeated in the line": 2, "other": 1,
+    }  # fmt: skip
+    # "1900" is right once: precision 1, recall 1/2. "die" is another word, which is wrong.
+    assert buckets["with digits"].value == pytest.approx(100 * 2 / 3)
+    assert buckets["repeated in the line"].value == 0
+    assert buckets["other"].value == pytest.approx(100 * 2 / 3)
+    assert buckets["with a capital"].value == pytest.approx(100 * 2 * 2 / (3 + 4))
+
+
+def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
+    config = read_config(run)
+    config.data.corpora["back"] = CorpusConfig(pairs="a b's, {c}=1.tsv", weight=0.5, tag="<bt>")
+    config.training.max_steps = None
+    config.training.patience = 3
+    config.training.average_alternatives = [2, 3]
+    config.compile = True
+    name, command, *overrides = shlex.split(train_command(config))
+    assert (name, command) == ("seq2seq", "train")
+    quoted = quote_texts(overrides)
+    register(quoted)
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        assert OmegaConf.to_object(compose("train", quoted)) == config
+
+
+def test_the_histogram_counts_every_training_sentence(run: Path) -> None:
+    data = json.loads((run / "data.json").read_bytes())
+    bounds, kept = data["histogram"]["bounds"], data["counts"]["train"]["kept"]
+    for side in ("source", "target"):
+        counts, quantiles = data["histogram"][side], data["lengths"][side]
+        assert sum(counts) == kept
+        longest = max(place for place, count in enumerate(counts) if count)
+        end = (*bounds, float("inf"))[longest + 1]
+        assert bounds[longest] <= quantiles[-1] < end
+
+
 def test_frequencies_are_counted_in_the_target_side() -> None:
     pairs = [SentencePair("the sea", "a sea, a sea"), SentencePair("", "the man")]
     assert training_frequencies(["sea the apple"], pairs) == ({"sea": 2, "the": 1}, 2)
@@ -281,6 +327,9 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
         sums = re.findall("[0-9a-f]{64}", card.text)
         file = run.parent / "train.source"
         assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
+        if folder.name == "averaged":
+            number = json.loads((run / "finished.json").read_bytes())["averaged"]
+            assert f"the mean of the last {number} checkpoints" in card.text
         if folder.name == "best":
             assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
 

@@ -1,5 +1,6 @@
 """One training in its folder: what its seed decides, what it validates, what it keeps."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -120,6 +121,16 @@ def test_a_mean_that_is_worse_than_the_best_is_not_kept(
     scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 2.9)
     train(config, tmp_path)
     assert not (tmp_path / "averaged").exists()
+
+
+def test_of_several_means_the_one_that_validates_best_is_kept(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Four validations, then the means of the last 2, 3 and 4; there are no 5.
+    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.1, 3.3, 3.2)
+    train(config, tmp_path, average_alternatives=[3, 1, 4, 5])
+    assert_mean_of(weights(tmp_path / "averaged"), checkpoints(tmp_path)[-3:])
+    assert json.loads((tmp_path / "finished.json").read_text())["averaged"] == 3
 
 
 def test_as_many_checkpoints_are_kept_as_are_asked_for(

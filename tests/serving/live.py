@@ -80,7 +80,7 @@ class FakeTranslator:
     workers = 1
 
     def __init__(self) -> None:
-        self.options = TranslationOptions(search=SearchConfig(beam_size=4))
+        self.search = SearchConfig(beam_size=4)
         self.may_go = threading.Event()
         self.may_go.set()
         self.calls: list[list[str]] = []

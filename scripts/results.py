@@ -1,0 +1,178 @@
+"""Run one of conf/experiment/results, and print its row of the table of results.
+
+python scripts/results.py NAME FOLDER [KEY=VALUE...]: FOLDER has the corpora, and further words go
+to `seq2seq train`. Each seed is trained, tuned on its validation set and scored; what is done
+already is kept, so that the same command goes on where it stopped.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file, read_search
+from seq2seq.training.recorder import METRICS, read_metrics
+
+
+@dataclass(frozen=True)
+class Result:
+    """A recipe, what it is scored on, and how."""
+
+    tests: dict[str, tuple[str, str]]
+    """Source and reference of each test set, in the folder of corpora."""
+    seeds: tuple[int, ...] = (1,)
+    scoring: tuple[str, ...] = ()
+    """Options of `seq2seq score`."""
+    target_bleu: float | None = None
+    """The validation BLEU whose time is measured."""
+
+
+def _multi30k(middle: str = "") -> dict[str, tuple[str, str]]:
+    sets = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+    return {s: (f"multi30k/{s}{middle}.en.gz", f"multi30k/{s}{middle}.de.gz") for s in sets}
+
+
+_TATOEBA = {"tatoeba": ("tatoeba-en-de/test.en.gz", "tatoeba-en-de/test.de.gz")}
+_TUNE = ("kftt/tune.ja.gz", "kftt/tune.en.gz")
+RESULTS = {
+    "multi30k_published": Result(
+        _multi30k(".lc.norm.tok"), seeds=(1, 2, 3), scoring=("--tokenize", "none")
+    ),
+    "multi30k_raw": Result(_multi30k()),
+    "multi30k_34": Result({}, target_bleu=34.0),
+    "everyday_en_de": Result(_TATOEBA),
+    "everyday_captions_en_de": Result(
+        {**_TATOEBA, "test_2016_flickr": _multi30k()["test_2016_flickr"]}
+    ),
+    "kftt_ja_en": Result({"tune": _TUNE}),
+    "kftt_en_ja": Result({"tune": _TUNE[::-1]}, scoring=("--tokenize", "ja-mecab")),
+}
+
+
+@dataclass
+class Outcome:
+    """What one seed has reached."""
+
+    minutes: float
+    tokens: float
+    machine: str
+    search: str
+    scores: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    minutes_to_target: float | None = None
+
+
+def main() -> None:
+    """Train, tune and score every seed, and print the row."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("name", choices=RESULTS)
+    parser.add_argument("folder", type=Path, help="has the corpora: see scripts/README.md")
+    parser.add_argument("--runs", type=Path, default=Path("runs/results"), metavar="FOLDER")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    words = parser.parse_intermixed_args()
+    result = RESULTS[words.name]
+    outcomes = []
+    for seed in result.seeds:
+        run = words.runs / words.name / f"seed_{seed}"
+        train(words.name, run, seed, words.folder, words.overrides)
+        outcome = measure(run, result.target_bleu)
+        for name, (source, reference) in result.tests.items():
+            texts = ["-s", str(words.folder / source), "-r", str(words.folder / reference)]
+            found = seq2seq("score", "--model", str(run), *texts, *result.scoring, "--json")
+            outcome.scores[name] = json.loads(found)["scores"]
+        outcomes.append(outcome)
+    print(table(words.name, result, outcomes))
+
+
+def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) -> None:
+    """Train until the recipe ends it, and tune the model's search on its validation set."""
+    folders = {"CORPORA": str(corpora.absolute())}
+    recipe = [f"experiment=results/{name}", f"seed={seed}", f"run_dir={run}", "resume=auto"]
+    seq2seq("train", *recipe, *overrides, **folders)
+    if read_search(find_model(run)) is None:
+        print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
+
+
+def seq2seq(*words: str, **variables: str) -> str:
+    """Run a command, and return what it prints."""
+    command = [sys.executable, "-m", "seq2seq", *words]
+    done = subprocess.run(
+        command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(done.returncode)  # the command has said why
+    return done.stdout
+
+
+def measure(run: Path, target_bleu: float | None) -> Outcome:
+    """Read time, tokens, machine and search of a run that has ended."""
+    state = json.loads(progress_file(checkpoints(run)[-1]).read_bytes())
+    tokens, step = 0.0, 0
+    for record in read_metrics(run / METRICS):
+        if "train/target_tokens" in record:
+            of_a_step = record["train/source_tokens"] + record["train/target_tokens"]
+            tokens += (record["step"] - step) * of_a_step
+            step = int(record["step"])
+    finished = json.loads((run / "finished.json").read_bytes())
+    search = read_search(find_model(run))
+    log = (run / "train.log").read_text()
+    reached = (
+        float(minutes)
+        for minutes, bleu in re.findall(r"step \d+, ([\d.]+) min: .*?BLEU ([\d.]+)", log)
+        if target_bleu is not None and float(bleu) >= target_bleu
+    )
+    return Outcome(
+        minutes=state["progress"]["seconds"] / 60,
+        tokens=tokens,
+        machine=f"{finished['machine']}, {state['changeable']['threads']} threads",
+        search=f"beam {search.beam_size}, alpha {search.alpha:g}" if search else "",
+        minutes_to_target=next(reached, None),
+    )
+
+
+def table(name: str, result: Result, outcomes: list[Outcome]) -> str:
+    """Draw the row, with its head and the signatures below."""
+    titles = ["result", "recipe", "seeds", "minutes", "tokens", "search"]
+    first = outcomes[0]
+    cells = [
+        name,
+        f"`experiment=results/{name}`",
+        ", ".join(str(seed) for seed in result.seeds),
+        _spread([o.minutes for o in outcomes], 1),
+        f"{mean(o.tokens for o in outcomes) / 1e6:.1f} M",
+        "; ".join(dict.fromkeys(o.search for o in outcomes)),
+    ]
+    signatures = {}
+    if result.target_bleu is not None:
+        titles.append(f"minutes to validation BLEU {result.target_bleu:g}")
+        times = [o.minutes_to_target for o in outcomes]
+        known = [time for time in times if time is not None]
+        cells.append(_spread(known, 1) if len(known) == len(times) else "not reached")
+    for test in result.tests:
+        for place, score in enumerate(first.scores[test]):
+            if score["name"] in ("BLEU", "chrF2"):
+                titles.append(f"{test} {score['name']}")
+                cells.append(_spread([o.scores[test][place]["value"] for o in outcomes], 2))
+                signatures[score["name"]] = score["signature"]
+    rows = [titles, ["---"] * len(titles), cells]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", f"Machine: {'; '.join(dict.fromkeys(o.machine for o in outcomes))}."]
+    lines += [f"- {metric}: `{signature}`" for metric, signature in signatures.items()]
+    return "\n".join(lines)
+
+
+def _spread(values: list[float], digits: int) -> str:
+    """Show the mean and, of several values, the smallest and the largest."""
+    text = f"{mean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    return text
+
+
+if __name__ == "__main__":
+    main()

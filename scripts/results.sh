@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Run one of conf/experiment/results from raw text to scores, and print its row of the table of results.
+# bash scripts/results.sh NAME FOLDER [KEY=VALUE...]; FOLDER has the corpora, see scripts/README.md.
+# Started again, it goes on where it stopped.
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+prepare_environment
+exec .venv/bin/python scripts/results.py "$@"

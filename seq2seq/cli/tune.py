@@ -1,0 +1,167 @@
+"""`seq2seq tune`: choose beam size and length penalty on the validation set."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seq2seq.cli.translation_options import (
+    add_control_options,
+    add_device_options,
+    translation_options,
+)
+
+if TYPE_CHECKING:
+    from seq2seq.tuning import Trial
+
+_EXAMPLES = """\
+The choice is written into the model folder: translate, score and serve search with it, unless
+--beam or --alpha says otherwise.
+
+examples:
+  seq2seq tune --model runs/captions
+  seq2seq tune --model runs/captions -s valid.en -r valid.de --beams 4 --alphas 0.6,0.8,1 --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `seq2seq tune`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
+    parser.add_argument(
+        "-s", "--source", metavar="FILE", help="other text than the run's validation set"
+    )
+    parser.add_argument("-r", "--reference", metavar="FILE", help="its references")
+    parser.add_argument(
+        "--beams", type=_integers, metavar="N,N,...", help="beam sizes (default 1,2,4,8)"
+    )
+    parser.add_argument(
+        "--alphas",
+        type=_numbers,
+        metavar="A,A,...",
+        help="exponents of the length penalty (default 0,0.2,... to 1.4)",
+    )
+    parser.add_argument(
+        "--tokenize", metavar="T", help="BLEU's tokenizer (default: the training's)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
+    parser.add_argument("--json", action="store_true", help="write one JSON object")
+    add_control_options(parser)
+    add_device_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table of scores, and write the choice into the model folder.
+
+    Raises:
+        UsageError: if a source is given without references, or a value is out of range.
+        UserError: if the model or a text can't be read, texts aren't parallel, or the folder can't
+            be written or holds more than a model.
+    """
+    from seq2seq.errors import UsageError
+    from seq2seq.evaluation.scores import ScoreConfig
+    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.storage.checkpoint import (
+        check_place_of_model,
+        find_model,
+        load_model,
+        manifest_sum,
+        save_search,
+    )
+    from seq2seq.storage.tuned_search import TunedSearch
+    from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
+
+    if bool(arguments.source) != bool(arguments.reference):
+        raise UsageError("-s and -r go together")
+    beam_sizes, alphas = arguments.beams or BEAM_SIZES, arguments.alphas or ALPHAS
+    for beam_size in beam_sizes:
+        for alpha in alphas:
+            TunedSearch(beam_size, alpha)  # checks its values
+    folder = find_model(Path(arguments.model))
+    if not arguments.dry_run:
+        check_place_of_model(folder)
+    sources, references, language, tokenizer = _text(arguments)
+    options = translation_options(arguments)
+    manifest = manifest_sum(folder)
+    retain_freed_memory()
+    trials = list(
+        try_searches(
+            load_model(folder),
+            sources,
+            references,
+            beam_sizes=beam_sizes,
+            alphas=alphas,
+            options=replace(options, to=options.to or language),
+            scoring=ScoreConfig(tokenize=arguments.tokenize or tokenizer),
+        )
+    )
+    best = best_trial(trials)
+    if not arguments.dry_run:
+        save_search(folder, TunedSearch(best.beam_size, best.alpha), manifest)
+    if arguments.json:
+        written = None if arguments.dry_run else str(folder)
+        record = {"trials": [asdict(t) for t in trials], "best": asdict(best), "written": written}
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+        return 0
+    print(
+        f"{len(sources):,} lines, BLEU {best.signature}\nBLEU and length ratio by alpha and beam:"
+    )
+    print(_table(trials, best))
+    print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.bleu:.2f} BLEU")
+    print("nothing written" if arguments.dry_run else f"written: {folder}")
+    return 0
+
+
+def _text(
+    arguments: argparse.Namespace,
+) -> tuple[list[str], list[str], str | None, str | None]:
+    """Read sources and references; of a training's also the target language and the tokenizer."""
+    from seq2seq.cli.inputs import read_leniently
+    from seq2seq.config import read_config
+    from seq2seq.data.config import control_marks
+    from seq2seq.data.corpus import read_pairs
+    from seq2seq.errors import UserError
+    from seq2seq.evaluation.scores import check_counts
+
+    if arguments.source:
+        sources = read_leniently(arguments.source)
+        references = read_leniently(arguments.reference)
+        check_counts({arguments.source: len(sources), arguments.reference: len(references)})
+        return sources, references, None, None
+    try:
+        config = read_config(Path(arguments.model))
+        pairs = list(read_pairs(config.data, "valid"))
+    except UserError as error:
+        raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
+    language, _ = control_marks(config.data, "valid")
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    return sources, references, language, config.bleu_tokenizer
+
+
+def _table(trials: "Sequence[Trial]", best: "Trial") -> str:
+    beam_sizes = dict.fromkeys(t.beam_size for t in trials)
+    rows = ["alpha" + "".join(f"{f'beam {size}':>16}" for size in beam_sizes)]
+    for alpha in dict.fromkeys(t.alpha for t in trials):
+        row = f"{alpha:<5g}"
+        for trial in (t for t in trials if t.alpha == alpha):
+            mark = "*" if trial == best else " "
+            row += f"{f'{trial.bleu:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
+        rows.append(row)
+    return "\n".join(rows)
+
+
+def _integers(text: str) -> list[int]:
+    """Read the values of an option that are separated by commas."""
+    try:
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: write integers as 2,4,8") from None
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return list(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: write numbers as 0.6,0.8,1") from None

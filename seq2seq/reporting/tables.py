@@ -1,0 +1,109 @@
+"""Texts, tables and bars of the page."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from seq2seq.reporting.buckets import Bucket
+
+MAX_TEXT = 1000
+"""Characters of a text that are shown."""
+_JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
+_BAR = 120  # pixels
+
+
+def bucket_table(
+    buckets: Sequence[Bucket], values: str, other: str = "", theirs: Sequence[Bucket] = ()
+) -> str:
+    """Draw the scores of buckets and, beside them, those of another system.
+
+    Args:
+        buckets: of one kind.
+        values: what they are divided by.
+        other: the name of the other system.
+        theirs: its buckets, the same as those of the run; empty if there is none.
+    """
+    metric = buckets[0].metric
+    top = max(100.0, *(bucket.high for bucket in (*buckets, *theirs)))
+    titles = [values, "words" if metric == "F1" else "lines"]
+    titles += [f"{metric}, this run" if theirs else metric, "interval", ""]
+    titles += [f"{metric}, {other}", "interval", ""] if theirs else []
+    rows = []
+    for place, bucket in enumerate(buckets):
+        cells = [shown(_span(bucket)), f"{bucket.count:,}"]
+        for one in (bucket, *theirs[place : place + 1]):
+            cells += [f"{one.value:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
+            cells.append(bar(one.value / top, one.low / top, one.high / top))
+        rows.append(cells)
+    return rows_table(map(shown, titles), rows, numbers=(1, 2, 3, 5, 6))
+
+
+def histogram(bounds: Sequence[int], counts: dict[str, Sequence[int]], values: str) -> str:
+    """Draw how many of each side's values are from each bound to the next."""
+    top = max(1, *(count for side in counts.values() for count in side))
+    titles = [values, *(title for side in counts for title in (side, ""))]
+    rows = []
+    for place, start in enumerate(bounds):
+        end = bounds[place + 1] if place + 1 < len(bounds) else None
+        cells = [shown(_range(start, end))]
+        for side in counts.values():
+            cells += [f"{side[place]:,}", bar(side[place] / top)]
+        rows.append(cells)
+    return rows_table(map(shown, titles), rows, numbers=(1, 3))
+
+
+def bar(share: float, low: float | None = None, high: float | None = None) -> str:
+    """Draw a share from 0 to 1 and, if there is one, its interval."""
+    whisker = (
+        ""
+        if low is None or high is None
+        else f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
+    )
+    return (
+        f'<svg class="bars" width="{_BAR}" height="16" viewBox="0 0 {_BAR} 16" aria-hidden="true">'
+        f'<rect class="bar" y="3" height="10" width="{_BAR * share:.1f}"/>{whisker}</svg>'
+    )
+
+
+def _span(bucket: Bucket) -> str:
+    return bucket.kind or _range(bucket.start, bucket.end)
+
+
+def _range(start: int, end: int | None) -> str:
+    if end is None:
+        return f"{start:,} or more"
+    return f"{start:,}" if end == start + 1 else f"{start:,} to {end - 1:,}"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """Make a table of texts; some columns, counted from 0, hold numbers."""
+    return rows_table(map(shown, titles), [list(map(shown, row)) for row in rows], numbers)
+
+
+def rows_table(titles: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int]) -> str:
+    """Make a table of cells that are HTML; some columns, counted from 0, hold numbers."""
+    right = set(numbers)
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        drawn = [
+            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag}>"
+            for column, cell in enumerate(cells)
+        ]
+        return f"<tr>{''.join(drawn)}</tr>\n"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    head = row(titles, "th")
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>\n'
+
+
+def shown(text: str, most: int = MAX_TEXT) -> str:
+    """Escape a text, cut it, and spell out what can't be seen or would reorder its neighbors."""
+    if len(text) > most:
+        text = text[:most] + "…"
+    visible = (
+        f"\\u{ord(c):04x}"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
+        else c
+        for c in text
+    )
+    return escape("".join(visible))

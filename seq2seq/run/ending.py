@@ -1,0 +1,83 @@
+"""The end of a training: the mean of its last checkpoints (6.1), its report, its models' cards."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seq2seq.config import Config
+from seq2seq.errors import UserError
+from seq2seq.evaluation.validation import Validation
+from seq2seq.model import Transformer
+from seq2seq.reporting.card import model_card
+from seq2seq.reporting.page import draw_page
+from seq2seq.reporting.report import PAGE_FILE, make_report
+from seq2seq.storage.atomic import add_file, write_file
+from seq2seq.storage.checkpoint import CARD_FILE, TrainedModel, average
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.display import describe_validation
+
+logger = logging.getLogger("seq2seq")
+
+AVERAGED = "averaged"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the last checkpoints."""
+
+    trained: TrainedModel
+    checkpoints: int
+    """Their number."""
+    bleu: float
+    """The BLEU that selects the best model."""
+
+
+def best_mean(
+    folders: Sequence[Path],
+    training: TrainingConfig,
+    validate: Callable[[Transformer], Validation],
+) -> Mean | None:
+    """Average as many of the last checkpoints as validate best.
+
+    Args:
+        folders: the checkpoints, oldest first.
+        training: says how many may be averaged; of equal means, the first that it names is chosen.
+        validate: validates a model.
+
+    Returns:
+        The best mean, or None if only single checkpoints are to be averaged.
+
+    Raises:
+        UserError: if a checkpoint is damaged.
+    """
+    best: Mean | None = None
+    numbers = (training.average_checkpoints, *training.average_alternatives)
+    for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
+        if number < 2:
+            continue
+        trained = average(folders[-number:])
+        metrics = validate(trained.model).metrics()
+        logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
+        mean = Mean(trained, number, training.selecting_bleu(metrics))
+        if best is None or mean.bleu > best.bleu:
+            best = mean
+    return best
+
+
+def write_report(folder: Path, config: Config, device: str) -> None:
+    """Write the page of a run and the cards of its models; a failure is warned of."""
+    path = folder / PAGE_FILE
+    try:
+        report = make_report(folder, [], device=device, fidelity=False)
+        write_file(path, draw_page(report).encode())
+        logger.info(f"report: {path}")
+        for model in (folder / "best", folder / AVERAGED):
+            if model.exists():
+                path = model / CARD_FILE
+                averaged = model.name == AVERAGED
+                card = model_card(report, averaged=averaged, license_name=config.license)
+                add_file(model, CARD_FILE, card.encode())
+    except Exception as error:  # whatever it is, the training is done and saved
+        reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
+        logger.warning(f"{path}: not written: {reason}")

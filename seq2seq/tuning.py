@@ -1,0 +1,67 @@
+"""The search that suits a model: beam sizes and length penalties on a validation set (6.1)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.evaluation.scores import ScoreConfig, bleu_and_length
+from seq2seq.storage.checkpoint import TrainedModel
+
+BEAM_SIZES = (1, 2, 4, 8)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The score of a search on the validation set."""
+
+    beam_size: int
+    alpha: float
+    bleu: float
+    length_ratio: float
+    """Tokens of the translations per token of the references."""
+    signature: str
+    """Of BLEU."""
+
+
+def try_searches(
+    trained: TrainedModel,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    beam_sizes: Sequence[int] = BEAM_SIZES,
+    alphas: Sequence[float] = ALPHAS,
+    options: TranslationOptions | None = None,
+    scoring: ScoreConfig | None = None,
+) -> Iterator[Trial]:
+    """Score every beam size with every alpha; all alphas share one search.
+
+    Args:
+        trained: the model.
+        sources: lines.
+        references: lines, parallel to the sources.
+        beam_sizes: to try.
+        alphas: exponents of the length penalty to try.
+        options: of the translator, except for its search.
+        scoring: the options of BLEU.
+
+    Raises:
+        UsageError: if a value is out of range.
+        UserError: if the device is not available, or texts can't be scored.
+    """
+    options = options or TranslationOptions()
+    for beam_size in beam_sizes:
+        search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
+        translations = Translator(trained, replace(options, search=search)).translate(sources)
+        for place, alpha in enumerate(alphas):
+            # A blank line has no candidates.
+            outputs = [t.candidates[place].text if t.candidates else "" for t in translations]
+            score, ratio = bleu_and_length(outputs, [references], scoring)
+            yield Trial(beam_size, alpha, score.value, ratio, score.signature)
+
+
+def best_trial(trials: Sequence[Trial]) -> Trial:
+    """Choose the highest BLEU; of equals, the smallest beam, then the alpha nearest the paper's."""
+    paper = SearchConfig().alpha
+    return max(trials, key=lambda t: (t.bleu, -t.beam_size, -abs(t.alpha - paper)))

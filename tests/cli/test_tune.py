@@ -1,0 +1,128 @@
+"""`seq2seq tune`: its table against `score`, and what it leaves in the model folder."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.storage.atomic import add_file
+from seq2seq.storage.checkpoint import (
+    checkpoints,
+    find_model,
+    load_model,
+    manifest_sum,
+    read_search,
+    save_search,
+)
+from seq2seq.storage.tuned_search import TunedSearch
+from tests.cli.conftest import Corpus
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a run, to be tuned."""
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def text(corpus: Corpus, tmp_path: Path) -> list[str | Path]:
+    """Longer lines than the model has seen, on which the length penalty tells."""
+    lines = (corpus.folder / "test.source").read_text().splitlines()
+    longer = [" ".join(pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    (tmp_path / "long.source").write_text("\n".join(longer) + "\n")
+    reversed_lines = [" ".join(line.split()[::-1]) for line in longer]
+    (tmp_path / "long.target").write_text("\n".join(reversed_lines) + "\n")
+    return ["-s", tmp_path / "long.source", "-r", tmp_path / "long.target"]
+
+
+def test_the_table_has_the_bleu_of_score(
+    run: Path, text: list[str | Path], seq2seq: Callable
+) -> None:
+    before = manifest_sum(find_model(run))
+    words = ["--beams", "1,3", "--alphas", "0,0.6,3", "--dry-run"]
+    result = seq2seq("tune", "--model", run, *text, *words, "--json")
+    assert result.code == 0, result.err
+    tuned = json.loads(result.out)
+    assert [(t["beam_size"], t["alpha"]) for t in tuned["trials"]] == [
+        (beam, alpha) for beam in (1, 3) for alpha in (0.0, 0.6, 3.0)
+    ]
+    for trial in tuned["trials"]:
+        search = ["--beam", trial["beam_size"], "--alpha", trial["alpha"]]
+        scores = json.loads(seq2seq("score", "--model", run, *text, *search, "--json").out)
+        bleu = scores["scores"][0]
+        assert trial["bleu"] == bleu["value"]
+        assert trial["signature"] == bleu["signature"]
+        assert f"length {trial['length_ratio']:.3f}" in bleu["detail"]
+    assert tuned["best"]["bleu"] == max(t["bleu"] for t in tuned["trials"])
+    assert len({t["bleu"] for t in tuned["trials"]}) > 1
+    assert tuned["written"] is None
+    assert manifest_sum(find_model(run)) == before
+
+
+def test_the_choice_is_the_default_of_the_model_and_options_override_it(
+    run: Path, text: list[str | Path], seq2seq: Callable
+) -> None:
+    plain = seq2seq("translate", "--model", run, "-i", text[1], "--scores").out
+    add_file(find_model(run), "README.md", b"a card\n")
+    result = seq2seq("tune", "--model", run, "--beams", "3", "--alphas", "2")
+    assert result.code == 0, result.err
+    assert f"written: {find_model(run)}" in result.out
+    assert read_search(find_model(run)) == TunedSearch(3, 2.0)
+    assert (find_model(run) / "README.md").read_text() == "a card\n"
+
+    def translate(*words: str) -> str:
+        return seq2seq("translate", "--model", run, "-i", text[1], "--scores", *words).out
+
+    assert translate() == translate("--beam", "3", "--alpha", "2") != plain
+    assert translate("--alpha", "0.6") == translate("--beam", "3", "--alpha", "0.6")
+    assert translate("--beam", "4", "--alpha", "0.6") == plain
+    ensemble = ["--model", str(run / "best")]
+    assert translate(*ensemble) == translate(*ensemble, "--beam", "4", "--alpha", "0.6")
+    report = json.loads(seq2seq("report", run, "--json").out)
+    assert report["search"] == {"beam_size": 3, "alpha": 2.0}
+
+
+def test_a_checkpoint_is_not_tuned(run: Path, seq2seq: Callable) -> None:
+    newest = checkpoints(run)[-1]
+    before = manifest_sum(newest)
+    result = seq2seq("tune", "--model", newest, "-s", "nowhere", "-r", "nowhere")
+    assert result.code == 1
+    assert "holds more than a model" in result.err
+    assert manifest_sum(newest) == before
+
+
+def test_a_model_that_is_replaced_meanwhile_is_left_as_it_is(run: Path) -> None:
+    folder = find_model(run)
+    before = manifest_sum(folder)
+    add_file(folder, "README.md", b"another\n")
+    with pytest.raises(UserError, match="replaced while it was tuned"):
+        save_search(folder, TunedSearch(2, 1.0), before)
+    assert load_model(folder).search is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-s", "a"], "-s and -r go together"),
+        (["--beams", "2,x"], "2,x: write integers as 2,4,8"),
+        (["--alphas", "a"], "a: write numbers as 0.6,0.8,1"),
+        (["--beams", "0"], "beam_size=0"),
+        (["--alphas", "nan"], "alpha=nan"),
+    ],
+)
+def test_wrong_values_are_refused(
+    run: Path, words: list[str], says: str, seq2seq: Callable
+) -> None:
+    result = seq2seq("tune", "--model", run, *words)
+    assert result.code == 2
+    assert says in result.err
+
+
+def test_a_model_without_a_training_needs_text(run: Path, seq2seq: Callable) -> None:
+    result = seq2seq("tune", "--model", find_model(run))
+    assert result.code == 1
+    assert "or give text with -s SOURCE -r REFERENCE" in result.err

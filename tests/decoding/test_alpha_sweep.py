@@ -1,0 +1,69 @@
+"""One search for several length penalties against a search for each of them."""
+
+import pytest
+import torch
+
+from seq2seq.decoding.alpha_sweep import sweep_alphas
+from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
+from seq2seq.errors import UsageError, UserError
+from tests.decoding.test_beam_search import END, START, Prefixes, Table, search
+
+ALPHAS = (0.6, 0.0, 2.5, 1.0)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_alpha_finds_what_a_search_of_its_own_finds(seed: int, beam: int) -> None:
+    table = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0)
+    limits, prefixes = [9, 1, 12, 5, 7], [(), (), (3, 2), (4,), ()]
+    swept = sweep_alphas(
+        table.step,
+        Prefixes(range(len(limits))),
+        torch.tensor(limits),
+        SweepConfig(beam_size=beam, alphas=ALPHAS),
+        start_id=START,
+        end_id=END,
+        prefixes=prefixes,
+    )
+    for place, alpha in enumerate(ALPHAS):
+        alone = search(table, limits, prefixes=prefixes, beam_size=beam, alpha=alpha)
+        for found, (wanted,) in zip(swept, alone, strict=True):
+            assert found[place].token_ids == wanted.token_ids
+            assert found[place].score == pytest.approx(wanted.score)
+            assert found[place].truncated == wanted.truncated
+
+
+def test_the_alphas_of_these_tables_do_not_all_agree() -> None:
+    lengths = set()
+    for seed in range(5):
+        table = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0)
+        for alpha in ALPHAS:
+            (found,) = search(table, [9], beam_size=4, alpha=alpha)[0]
+            lengths.add((seed, len(found.token_ids)))
+    assert len(lengths) > 5 + 3
+
+
+def test_a_model_that_predicts_nan_is_refused() -> None:
+    with pytest.raises(UserError, match="NaN"):
+        sweep_alphas(
+            lambda tokens, state: torch.full((len(tokens), 5), torch.nan),
+            Prefixes(range(2)),
+            torch.tensor([3, 3]),
+            SweepConfig(alphas=ALPHAS),
+            start_id=START,
+            end_id=END,
+        )
+
+
+def test_values_that_make_no_sweep_are_refused() -> None:
+    for choices in (
+        {},
+        {"alphas": (-0.1, 0.5)},
+        {"alphas": (11.0,)},
+        {"alphas": (1.0,), "nbest": 2},
+    ):
+        with pytest.raises(UsageError):
+            SweepConfig(**choices)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="choose ours"):
+        TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(1.0,)))
+    assert isinstance(SweepConfig(alphas=(1.0,)), SearchConfig)

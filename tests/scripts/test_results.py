@@ -1,0 +1,90 @@
+"""The recipes of the table of results, on a little text and for a few steps."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.main import main
+
+CHECKOUT = Path(__file__).parents[2]
+SCRIPT = CHECKOUT / "scripts" / "results.py"
+RECIPES = {path.stem for path in (CHECKOUT / "conf" / "experiment" / "results").glob("*.yaml")}
+SMALL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
+SMALL += ["data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2"]
+SMALL += ["training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4"]
+SMALL += ["training.micro_batch_tokens=100", "training.checkpoint_minutes=null", "device=cpu"]
+SMALL += ["search.max_extra_tokens=3", "training.count_longer_side=true"]
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, sentences: list[str]) -> Path:
+    """A folder of corpora, in place of the real ones."""
+    parts = {"train": sentences[20:], "val": sentences[:10], "valid": sentences[:10]}
+    tests = ("test", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+    parts |= dict.fromkeys(tests, sentences[10:20])
+    for corpus in ("multi30k", "tatoeba-en-de"):
+        (tmp_path / "corpora" / corpus).mkdir(parents=True)
+        for part, lines in parts.items():
+            for language, text in (("en", lines), ("de", [line[::-1] for line in lines])):
+                path = tmp_path / "corpora" / corpus / f"{part}.{language}.gz"
+                path.write_bytes(gzip.compress(("\n".join(text) + "\n").encode()))
+    return tmp_path / "corpora"
+
+
+def run(*words: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, *map(str, words), f"cache={cache}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        check=False,
+    )
+
+
+def test_a_result_goes_from_text_to_its_row_and_is_kept(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "everyday_captions_en_de"
+    words = [name, corpora, "--runs", tmp_path / "runs", *SMALL]
+    done = run(*words, cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    head, _, row, _, machine, *signatures = done.stdout.splitlines()
+    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    folder = tmp_path / "runs" / name / "seed_1"
+    texts = [corpora / "multi30k" / f"test_2016_flickr.{side}.gz" for side in ("en", "de")]
+    capsys.readouterr()
+    score = ["score", "--model", str(folder), "-s", str(texts[0]), "-r", str(texts[1]), "--json"]
+    assert main(score) == 0
+    scores = {s["name"]: s for s in json.loads(capsys.readouterr().out)["scores"]}
+    assert cells["test_2016_flickr BLEU"] == f"{scores['BLEU']['value']:.2f}"
+    assert cells["seeds"] == "1"
+    assert f"- BLEU: `{scores['BLEU']['signature']}`" in signatures
+    assert machine.startswith("Machine: ")
+    before = (folder / "metrics.jsonl").read_bytes()
+    again = run(*words, cache=tmp_path / "cache")
+    assert again.stdout == done.stdout
+    assert "nothing to do" in again.stderr
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> None:
+    done = run("multi30k_raw", tmp_path / "nowhere", "--runs", tmp_path, cache=tmp_path)
+    assert done.returncode == 1
+    assert "nowhere/multi30k/train.en.gz" in done.stderr.splitlines()[-1]
+
+
+def test_every_recipe_has_its_row() -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--help"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        check=True,
+    )
+    named = done.stdout.partition("{")[2].partition("}")[0]
+    assert {name.strip() for name in named.split(",")} == RECIPES
