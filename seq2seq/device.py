@@ -80,6 +80,29 @@ def send(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device)
 
 
+class HostCopy:
+    """A tensor on its way to the host, which a GPU copies once it has computed it.
+
+    Args:
+        x: on any device; not to be changed afterwards.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self._values = x
+        self._copied: torch.cuda.Event | None = None
+        if x.is_cuda:
+            self._values = torch.empty_like(x, device="cpu", pin_memory=True)
+            self._values.copy_(x, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(x.device))
+
+    def read(self) -> Tensor:
+        """Wait for the copy, but not for what the GPU does after it."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._values
+
+
 @contextmanager
 def oom_as_user_error() -> Iterator[None]:
     """Turn an out-of-memory error into a user error.

@@ -151,6 +151,27 @@ def force_tokens(log_probabilities: Tensor, forced: Tensor) -> None:
     log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
 
 
+def continuation_scores(
+    suppressed_ids: Sequence[int], logits: Tensor, live_scores: Tensor, *forced: Tensor
+) -> Tensor:
+    """Compute the scores of all continuations of live hypotheses.
+
+    Args:
+        suppressed_ids: see `output_log_probabilities`.
+        logits: (B, beam, V).
+        live_scores: (B, beam).
+        forced: (B,), see `force_tokens`; left out if any token may follow everywhere.
+
+    Returns:
+        (B, beam x V).
+    """
+    scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
+    for tokens in forced:
+        force_tokens(scores, tokens)
+    scores += live_scores.unsqueeze(2)
+    return scores.flatten(1)
+
+
 def impossible_error(score: float) -> UserError:
     """The error of a model that gives an output the score NaN, or minus infinity."""
     if math.isnan(score):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,9 +27,12 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
+from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
+from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.topk import plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
@@ -89,9 +93,25 @@ class Translator:
                 together[0], self.device, options.precision, self.workers
             )
         kernels = kernels or TranslationKernels()
-        decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
+        topk = topk_in_chunks if kernels.topk else plain_topk
+        self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(beam_search, topk=topk)
+        buffers = None
+        self.rounded: Callable[[int], int] = int
+        static = not on_cpu if kernels.static is None else kernels.static
+        # One search at a time, of one model, has the buffers.
+        if (
+            static
+            and isinstance(options.search, SearchConfig)
+            and self.workers == len(together) == 1
+        ):
+            buffers = Buffers()
+            self.rounded = partial(full_batch, beam_size=options.search.beam_size)
+            graphs = Graphs() if kernels.graphs and not on_cpu else None
+            self.beam_search = StaticSearch(buffers, graphs, topk)
+        decoders = [
+            use_translation_kernels(model, dtype, kernels, buffers) for model in self.models
+        ]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
-        self.topk = topk_in_chunks if kernels.topk else plain_topk
         self.tokenizer = together[0].tokenizer
         self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
@@ -264,7 +284,7 @@ class Translator:
             The result of each item, in the original order; `blank` for items of size 1, which are
             `</s>` alone.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers)
+        batches = make_batches(sizes, self.batch_tokens, self.workers, self.rounded)
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
@@ -298,7 +318,7 @@ class Translator:
         if isinstance(search, SamplingConfig):
             found = sample(step, state, max_lengths, search, keys=sources, **rules)
         else:
-            found = beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
+            found = self.beam_search(step, state, max_lengths, search, **rules)
         return [self._candidates(*pair) for pair in zip(segments, found, strict=True)]
 
     def _candidates(self, segment: Segment, hypotheses: list[Hypothesis]) -> list[Candidate]:

@@ -13,7 +13,17 @@ from torch import nn
 from torch.utils import _foreach_utils
 
 from tests.cuda.accelerator import UnknownPyTorchError, lent
-from tests.cuda.device import CudaTensor, Factories, Journal, attention, journal, of_inside, pin
+from tests.cuda.device import (
+    CudaTensor,
+    Event,
+    Factories,
+    Journal,
+    attention,
+    journal,
+    of_inside,
+    pin,
+)
+from tests.cuda.graph import CUDAGraph, Recording
 
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
 REPLACED: tuple[tuple[object, str, object], ...] = (
@@ -24,6 +34,11 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "set_device", lambda _: None),
     (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
     (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+    (torch.cuda, "current_stream", lambda _=None: None),
+    (torch.cuda, "Event", Event),
+    (torch.cuda, "CUDAGraph", CUDAGraph),
+    (torch.cuda, "graph", Recording),
+    (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
     (torch.cuda, "_lazy_init", lambda: None),
     (torch.cuda, "manual_seed_all", lambda _: None),
     (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),

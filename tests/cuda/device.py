@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_iter, tree_map
 
 import seq2seq
+from tests.cuda.graph import recorder
 
 aten = torch.ops.aten
 
@@ -63,6 +64,8 @@ class Journal:
     """What happened on the device since `clear`."""
 
     def __init__(self) -> None:
+        self.on_the_way: list[tuple[Tensor, Tensor]] = []
+        """Copies to the host that no event follows, and what they bring."""
         self.clear()
 
     def clear(self) -> None:
@@ -70,8 +73,11 @@ class Journal:
         self.copies: list[HostCopy] = []
         self.products: Counter[torch.dtype] = Counter()
         self.kernels: Counter[str] = Counter()
+        self.given_meanwhile: list[int] = []
+        """The kernels started between each event and the wait for it."""
 
     def wait(self, why: str) -> None:
+        recorder.refuse(why)
         frame = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
             frame = frame.f_back
@@ -173,7 +179,11 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
     if to == "cuda":
         inner_kwargs["device"] = "cpu"
-    made = func(*inner_args, **inner_kwargs)
+    pinned = inner_kwargs.pop("pin_memory", False)
+    made = recorder.do(func, inner_args, inner_kwargs)
+    if pinned:
+        made.fill_(torch.nan if made.is_floating_point() else -1)  # whatever was there
+        made.pinned = True
     if to not in (None, "cuda"):
         return made
     made = tree_map(_outside, made)
@@ -191,7 +201,7 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
         return CudaTensor(aten._to_copy.default(x, **rest))
     if to in (None, "cuda"):
         journal.kernels["_to_copy"] += 1
-        return CudaTensor(aten._to_copy.default(x.inner, **rest))
+        return CudaTensor(recorder.do(aten._to_copy.default, (x.inner,), rest))
     if to == "cpu" and not non_blocking:
         journal.wait("copy to the host")
     return aten._to_copy.default(x.inner, device=to, **rest)
@@ -199,15 +209,21 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
 
 def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """`Tensor.copy_` between the host and the GPU."""
+    recorder.refuse("a copy between host and GPU")
     if isinstance(target, CudaTensor):
         _note_host_copy(source, non_blocking)
-    elif not (non_blocking and getattr(target, "pinned", False)):
+    elif non_blocking and getattr(target, "pinned", False):
+        # It is not there before an event says so.
+        journal.on_the_way.append((target, inside(source).clone()))
+        return target
+    else:
         journal.wait("copy to the host")
     inside(target).copy_(inside(source))
     return target
 
 
 def _note_host_copy(x: Tensor, non_blocking: bool) -> None:
+    recorder.refuse("a copy to the GPU")
     pinned = getattr(x, "pinned", False)
     journal.copies.append(HostCopy(pinned, non_blocking, x.nbytes))
     if not (pinned and non_blocking):
@@ -269,6 +285,19 @@ def attention(
     elif attn_mask is not None:
         scores = scores + attn_mask
     return nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+class Event:
+    """`torch.cuda.Event`: a place in the work of the GPU."""
+
+    def record(self, stream: object) -> None:
+        self.kernels = journal.kernels.total()
+        self.copies, journal.on_the_way = journal.on_the_way, []
+
+    def synchronize(self) -> None:
+        journal.given_meanwhile.append(journal.kernels.total() - self.kernels)
+        for target, values in self.copies:
+            target.copy_(values)
 
 
 def pin(x: Tensor, *_: Any) -> Tensor:
