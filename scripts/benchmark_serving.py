@@ -7,7 +7,7 @@ servers take turns in several rounds, so that a slow minute of the machine affec
 
 A request holds one sentence. Each client sends its next request when the last one is answered.
 `one at a time` is what LibreTranslate does: a route that translates text by text, one request
-after the other. `plain route` is what people write themselves: CTranslate2 behind a route of
+after the other. `plain route` is what developers write themselves: CTranslate2 behind a route of
 Starlette, with its own queue and threads. Ours keeps no translations (`--cache 0`).
 """
 

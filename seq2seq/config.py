@@ -21,8 +21,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types
-from seq2seq.storage.atomic import read_regular_file
-from seq2seq.storage.strict import MAX_BYTES
+from seq2seq.storage.strict import MAX_BYTES, read_regular_file
 from seq2seq.training.config import TrainingConfig
 
 
@@ -55,6 +54,8 @@ class Config:
     CPU's always are."""
     compile: bool = False
     """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
+    license: str | None = None
+    """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
     heartbeat_timeout: float = 30.0
     """Seconds without a heartbeat from one of several processes after which the training ends."""
 
@@ -65,9 +66,11 @@ class Config:
             TypeError: if a value has another type.
             UsageError: if resume is not true, false or auto, the seed is negative or needs more
                 than 63 bits, heartbeat_timeout is not positive and finite, training.select names no
-                validation set, or init_sha256 stands without init_from.
+                validation set, init_from is empty, or init_sha256 stands without it.
         """
         check_types(self)
+        if self.init_from == "":
+            raise UsageError("init_from=: give the folder of a model")
         if self.init_sha256 is not None and self.init_from is None:
             raise UsageError("init_sha256 is the sum of a model: give init_from=MODEL")
         if self.resume not in (True, False, "auto"):
@@ -80,14 +83,10 @@ class Config:
             )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:
+            more = "" if self.data.valid_sets else ", or add data.valid_sets.NAME.source=..."
             raise UsageError(
                 f"training.select={self.training.select}: no such validation set; choose"
-                f" {', '.join(names)}"
-                + (
-                    ""
-                    if self.data.valid_sets
-                    else ", or add sets as data.valid_sets.NAME.source=..."
-                )
+                f" {', '.join(names)}{more}"
             )
 
 

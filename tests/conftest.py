@@ -1,5 +1,6 @@
 """Fixtures of several test files: a tiny tokenizer, and tiny models with random parameters."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,7 @@ INTEGRATION = (
     "export",
     "faults",
     "importing",
+    "reporting/test_report.py",
     "reproduction",
     "run",
     "scripts",
@@ -45,6 +47,15 @@ INTEGRATION = (
     "test_wheel.py",
     "training/test_distributed.py",
 )
+
+
+def pytest_configure() -> None:
+    """Take signals that nohup and background jobs ignore: the commands under test inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

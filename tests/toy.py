@@ -1,13 +1,20 @@
-"""A toy corpus and the configuration of a training on it that takes a second."""
+"""A toy corpus and a training on it that takes a second."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
 
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import TransformerConfig
+from seq2seq.run.training_run import run_training
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.distributed import World
 
 
 def two_files(folder: Path, name: str, sources: list[str], targets: list[str]) -> dict[str, str]:
@@ -47,3 +54,15 @@ def toy_config(folder: Path, sentences: list[str]) -> Config:
         device="cpu",
         precision="fp32",
     )
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, **training: Any) -> Path:
+    """Run a training with other options of `config.training`, and return its folder."""
+    chosen = replace(config, resume=resume, training=replace(config.training, **training))
+    assert run_training(chosen, folder, "", World()) == 0
+    return folder
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """Read the weights of a model folder."""
+    return safetensors.torch.load_file(folder / "model.safetensors")

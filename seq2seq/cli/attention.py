@@ -7,7 +7,6 @@ from pathlib import Path
 
 from seq2seq.cli.translation_options import (
     add_control_options,
-    add_model_option,
     translation_options,
 )
 
@@ -20,7 +19,7 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq attention`."""
     parser.epilog = _EXAMPLE
-    add_model_option(parser, required=True, help="run or model folder")
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
     parser.add_argument("--target", metavar="TEXT", help="its translation (default: the model's)")
     parser.add_argument(

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.cli.translation_options import add_model_option
-
 _EXAMPLE = """\
 example:
   seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
@@ -14,7 +12,7 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq average`."""
     parser.epilog = _EXAMPLE
-    add_model_option(parser, required=True, help="run folder")
+    parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
     parser.add_argument(
         "--last", type=int, default=5, metavar="K", help="number of newest checkpoints (default 5)"
     )

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.cli.translation_options import add_model_option
-
 _EXAMPLE = """\
 example:
   seq2seq export --model runs/captions --to marian -o captions-marian
@@ -14,18 +12,18 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq export`."""
     parser.epilog = _EXAMPLE
-    add_model_option(parser, required=True, help="run or model folder")
+    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "--to",
         required=True,
         choices=("marian", "ctranslate2"),
-        help="marian: Hugging Face's MarianMTModel; ctranslate2 (needs the extra `export`)",
+        help="Hugging Face's MarianMTModel, or CTranslate2 (pip install 'seq2seq[export]')",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export a model.
+    """Export a model and print its folder.
 
     Raises:
         UserError: if there is no model, the folder exists, or the program can't express the model.
@@ -40,4 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{folder}: already exists; choose another folder")
     trained = load_model(find_model(Path(arguments.model)))
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
+    print(folder)
     return 0

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.translation_options import add_model_option
-
 if TYPE_CHECKING:
     from seq2seq.config import Config
     from seq2seq.reproduction.detail import Subject
@@ -24,7 +22,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq fidelity`."""
     parser.epilog = _EXAMPLE
-    add_model_option(parser, help="run folder of a trained model")
+    parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a detail differs")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`seq2seq import`: make a model folder of a model that was trained with Marian."""
+"""`seq2seq import`: convert a model trained with Marian to a model folder."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq import`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("folder", metavar="FOLDER", help="the folder of the other program's model")
+    parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
     parser.add_argument("-o", "--output", required=True, metavar="MODEL", help="a new folder")
     parser.add_argument(
         "--punctuation",
@@ -93,5 +93,7 @@ def _describe(trained: "TrainedModel") -> str:
     if tokenizer.config.punctuation is Punctuation.moses:
         lines.append("punctuation: normalized as Moses does before translating")
     elif unknown:
-        lines.append(f"punctuation: {unknown} are unknown to it, and stay (--punctuation moses)")
+        lines.append(
+            f"punctuation: unknown to the model: {unknown}; --punctuation moses replaces it"
+        )
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.run.parent import Description
 
 _VOCABULARY = "data.tokenizer."
+_SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
 
 
 def inherit(chosen: DictConfig, parent: Description, overrides: Sequence[str]) -> None:
@@ -27,9 +28,10 @@ def inherit(chosen: DictConfig, parent: Description, overrides: Sequence[str]) -
         UsageError: if an override is about the vocabulary, which is the parent's.
     """
     keys = [override.partition("=")[0].lstrip("+") for override in overrides]
-    if typed := next((key for key in keys if key.startswith(_VOCABULARY)), None):
+    refused = [key for key in keys if key.startswith(_VOCABULARY) and key != _SAMPLING]
+    if refused:
         raise UsageError(
-            f"{typed}: the vocabulary is that of init_from={chosen.init_from}"
+            f"{refused[0]}: the vocabulary is that of init_from={chosen.init_from}"
             f" ({parent.vocab_size:,} pieces): leave {_VOCABULARY}* out"
         )
     default, inherited = asdict(TransformerConfig()), asdict(parent.model)

@@ -37,7 +37,7 @@ def translate_one_by_one(
 
 
 def with_prompt(lines: Iterable[T]) -> Iterator[T]:
-    """Yield what a person types at a terminal, who is prompted on standard error."""
+    """Yield lines as the user types them; before each, print a prompt on standard error."""
     iterator = iter(lines)
     try:
         while True:

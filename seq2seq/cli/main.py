@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from seq2seq import __version__
 from seq2seq.errors import UsageError, UserError, limit_reached
@@ -20,11 +20,12 @@ _COMMANDS = {
     "serve": "serve translations to browsers and programs (LibreTranslate's interface)",
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "rescore": "compute the log-probability of given translations under a model",
+    "report": "show what a run did on one page: scores, curves, samples",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail",
     "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
-    "import": "make a model folder of a model that was trained with Marian",
+    "import": "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
     "average": "average the weights of several checkpoints",
 }
 
@@ -33,6 +34,7 @@ examples:
   seq2seq train model=tiny schedule=demo run_dir=runs/demo     the embedded corpus, in minutes
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
                 data.valid.source=valid.en data.valid.target=valid.de \\
+                data.source_language=en data.target_language=de \\
                 model=small schedule=small_data run_dir=runs/mine
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq serve --model runs/mine
@@ -49,10 +51,11 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
   model=tiny|small|base|big             the size of the model; default base
   schedule=paper|small_data|demo        step size, learning rate, limits; default paper for millions
-                                        of pairs; small_data for 30,000 to 500,000 pairs; demo
+                                        of pairs; small_data for 10,000 to 500,000 pairs; demo
                                         ends after a few minutes
   variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
+  experiment=finetune init_from=MODEL   go on from a trained or imported model
   run_dir=FOLDER  resume=true           where to write; continue where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
 
@@ -65,6 +68,7 @@ examples:
   seq2seq train model=tiny schedule=demo run_dir=runs/demo
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
                 data.valid.source=valid.en data.valid.target=valid.de \\
+                data.source_language=en data.target_language=de \\
                 model=small schedule=small_data run_dir=runs/mine
 """
 
@@ -133,8 +137,30 @@ def _explain(error: BaseException) -> str:
     )
 
 
+class _Once(argparse.Action):
+    """Stores a value; a second one, which argparse would prefer in silence, is an error."""
+
+    given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if self.given:
+            raise argparse.ArgumentError(self, "given twice: give it once")
+        self.given = True
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error messages are one line."""
+    """A parser whose error messages are one line, and whose options are given once."""
+
+    def __init__(self, **choices: Any) -> None:
+        super().__init__(**choices)
+        self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""

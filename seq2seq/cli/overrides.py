@@ -127,7 +127,8 @@ def check_command_line(words: list[str]) -> None:
 
     Raises:
         UsageError: if a flag is unknown, lacks its value or reads a pickle, two flags exclude each
-            other, a word is not an override, a section has no valid name, or a group has no choice.
+            other, a word is not an override, a section has no valid name or is set to one value, a
+            key is to be removed, or a group has no choice.
     """
     parser = get_args_parser()
     usage = io.StringIO()
@@ -164,7 +165,22 @@ def check_command_line(words: list[str]) -> None:
                 f"{word}: give {section}.NAME.KEY=VALUE, such as {section}.{_ANY_NAME}.source=FILE,"
                 " with a NAME of letters, digits, _ and -"
             )
+        _check_section(word)
         _check_choice(word)
+
+
+def _check_section(word: str) -> None:
+    """Refuse to remove a key, and to set a section of several keys to one value."""
+    key, _, value = word.lstrip("+~").partition("=")
+    if _general(key) not in keys():  # Hydra's to explain
+        return
+    below = [name for name in keys() if name.startswith(f"{key}.")]
+    example = below[0] if below else key
+    if word.startswith("~"):
+        raise UsageError(f"{word}: a key can't be removed; give {example}=VALUE instead")
+    refused = value != "{}" if key in _named_sections() else not value.startswith("{")
+    if below and refused and key not in GROUPS:
+        raise UsageError(f"{word}: {key} is a section; set its keys, such as {example}=...")
 
 
 def _check_choice(word: str) -> None:
@@ -187,8 +203,7 @@ def to_config(chosen: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`.
 
     Raises:
-        UsageError: if it has an unknown key.
-        UserError: if a value is out of range.
+        UsageError: if it has an unknown key, or a value is out of range.
     """
     container = OmegaConf.to_container(chosen)
     assert isinstance(container, dict)

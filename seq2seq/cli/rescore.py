@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.score import file_name, read_leniently
+from seq2seq.cli.inputs import file_name, read_leniently
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,

@@ -4,11 +4,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.cli.inputs import file_name, read_leniently
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
@@ -30,6 +30,25 @@ examples:
   seq2seq score --model runs/captions -s test.en -r test.de
   seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
 """
+
+
+# Options that mean nothing without another one, and the names of their values.
+_NEEDS = {
+    "model": {
+        "-s": "source",
+        "--beam": "beam_size",
+        "--alpha": "alpha",
+        "--to": "to",
+        "--tag": "tag",
+        "--sentences": "sentences",
+        "--source-language": "source_language",
+        "--engine": "engine",
+        "--device": "device",
+        "--precision": "precision",
+    },
+    "compare": {"--resampling": "resampling", "--samples": "samples", "--seed": "seed"},
+    "paper": {"--language": "language"},
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,12 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="references; repeat it for several references per line",
     )
     references.add_argument(
-        "-t", "--test-set", metavar="NAME", help="a test set of sacreBLEU's, such as wmt14/full"
+        "-t", "--test-set", metavar="NAME", help="one of sacreBLEU's test sets, such as wmt14/full"
     )
     references.add_argument(
         "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"
     )
+    _add_metrics(parser)
 
+
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
     metrics = parser.add_argument_group("metrics")
     metrics.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
     metrics.add_argument("--lowercase", action="store_true", help="ignore case")
@@ -86,13 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     metrics.add_argument(
         "--resampling",
         choices=("bootstrap", "randomization"),
-        default="bootstrap",
         help="paired bootstrap resampling (default) or approximate randomization",
     )
     metrics.add_argument(
         "--samples", type=int, metavar="N", help="resamplings of the test (default 1000 or 10000)"
     )
-    metrics.add_argument("--seed", type=int, default=12345, help="of the test (default 12345)")
+    metrics.add_argument("--seed", type=int, help="of the test (default 12345)")
     metrics.add_argument("--json", action="store_true", help="write one JSON object")
 
 
@@ -136,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
             systems,
             references,
             config,
-            resampling=Resampling(arguments.resampling),
+            resampling=Resampling(arguments.resampling or "bootstrap"),
             samples=arguments.samples,
             seed=arguments.seed,
         )
@@ -164,20 +185,6 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             "give either references with -r or a test set with -t",
         ),
         (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
-        (bool(arguments.source and not arguments.model), "-s needs --model"),
-        (
-            not arguments.model and (arguments.beam_size, arguments.alpha) != (None, None),
-            "--beam and --alpha need --model",
-        ),
-        (
-            not arguments.model and (arguments.to, arguments.tag) != (None, None),
-            "--to and --tag need --model",
-        ),
-        (
-            not arguments.model
-            and bool(arguments.sentences or arguments.source_language or arguments.engine),
-            "--sentences, --source-language and --engine need --model",
-        ),
         (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
         (
             bool(arguments.model) and not (arguments.source or arguments.test_set),
@@ -188,11 +195,14 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             arguments.paper and arguments.lowercase,
             "the paper's BLEU is cased: remove --lowercase or --paper",
         ),
-        (bool(arguments.language) and not arguments.paper, "--language needs --paper"),
     ]
     for wrong, message in checks:
         if wrong:
             raise UsageError(message)
+    for needed, options in _NEEDS.items():
+        for option, name in options.items():
+            if getattr(arguments, name) is not None and not getattr(arguments, needed):
+                raise UsageError(f"{option} needs --{needed}")
 
 
 def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None:
@@ -215,30 +225,6 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
     test_set = named_test_set(arguments.test_set, arguments.language_pair)
     return arguments.input or str(test_set.source), [str(path) for path in test_set.references]
-
-
-def read_leniently(path: str) -> list[str]:
-    """Read the lines of a file; `-` is standard input.
-
-    Bytes that are not UTF-8 are replaced and reported, so that every line is scored.
-    """
-    from seq2seq.data.lines import decode_leniently, iterate_lines, open_binary
-
-    with nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path) as stream:
-        decoded = [decode_leniently(raw) for raw in iterate_lines(stream)]
-    damaged = sum(replaced for _, replaced in decoded)
-    if damaged:
-        print(
-            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {damaged:,}; the invalid"
-            " bytes were replaced by U+FFFD",
-            file=sys.stderr,
-        )
-    return [line for line, _ in decoded]
-
-
-def file_name(path: str) -> str:
-    """Name a file in messages; `-` is standard input."""
-    return "standard input" if path == "-" else path
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:

@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
+    _add_limits(parser)
+    _add_access(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--char-limit", type=int, metavar="N", help="characters of a request (default 5000)"
@@ -79,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
     )
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
@@ -104,9 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it.
 
     Raises:
-        UsageError: if --languages does not fit the models, or a host or an origin is malformed.
-        UserError: if a model or the file of keys can't be read, the address is taken, a value is
-            out of range, or what the server needs is not installed.
+        UsageError: if --languages does not fit the models, a host or an origin is malformed, or a
+            value is out of range.
+        UserError: if a model or the file of keys can't be read, the address is taken, or what the
+            server needs is not installed.
     """
     from seq2seq.errors import UserError
 
@@ -188,6 +197,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
+    from seq2seq.data.config import DataConfig
     from seq2seq.decoding.engine_choice import fastest_translator
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
@@ -212,6 +222,12 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             if not source or not target:
                 raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
             languages = (source, target)
+        elif languages == (DataConfig.source_language, DataConfig.target_language):
+            print(
+                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
+                " --languages en-de",
+                file=sys.stderr,
+            )
         its_options = replace(options, source_language=pair and languages[0])
         if choose:
             translator, reason = fastest_translator(trained, its_options)

@@ -3,11 +3,12 @@
 import argparse
 import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, NoReturn
 
+from seq2seq.cli.inputs import open_input, report_replaced
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
@@ -20,6 +21,8 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from seq2seq.decoding.translation import Translation
 
 _EXAMPLES = """\
@@ -39,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         default="-",
         metavar="FILE",
-        help="also .gz, .xz, .zst, .bz2; default: stdin",
+        help="text to translate, also .gz, .xz, .zst, .bz2 (default: stdin)",
     )
     parser.add_argument(
         "-o",
         "--output",
         default="-",
         metavar="FILE",
-        help="also compressed; named FILE.*.part until complete; default: stdout",
+        help="translations, also compressed; FILE.*.part until complete (default: stdout)",
     )
     parser.add_argument(
         "--interactive",
@@ -91,79 +94,85 @@ def run(arguments: argparse.Namespace) -> int:
     """Translate a file.
 
     Raises:
-        UsageError: if options don't go together.
-        UserError: if the model or the input can't be read, the output can't be written, or a value
-            is out of range.
+        UsageError: if options don't go together, or a value is out of range.
+        UserError: if the model or the input can't be read, or the output can't be written.
     """
-    from tqdm import tqdm
-
     from seq2seq.cli.interactive import translate_one_by_one, with_prompt
-    from seq2seq.data.lines import (
-        count_lines,
-        create_binary,
-        decode_leniently,
-        iterate_lines,
-        open_binary,
-        read_text_lines,
-    )
+    from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
     from seq2seq.decoding.health import Health
     from seq2seq.decoding.translator import Translator
     from seq2seq.kernels.memory import retain_freed_memory
 
+    _check_usage(arguments)
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
-    prompts = from_terminal and sys.stderr.isatty()
     translator = Translator.load(arguments.model, translation_options(arguments))
     retain_freed_memory()
     health = Health()
-    replaced = 0
-    waiting: deque[str] = deque()  # lines not translated yet
-    with ExitStack() as files:
-        source: BinaryIO = sys.stdin.buffer
-        if arguments.input != "-":
-            source = files.enter_context(open_binary(arguments.input))
-        output: BinaryIO = sys.stdout.buffer
-        if arguments.output != "-":
-            output = files.enter_context(create_binary(arguments.output))
-        shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
-        # Only the lines of a file can be counted beforehand, for the remaining time.
-        total = count_lines(arguments.input) if shown and _is_file(arguments.input) else None
-        shown = shown and not one_by_one
-        bar = files.enter_context(tqdm(total=total, unit=" lines", disable=not shown))
-
-        def lines() -> Iterator[str]:
-            nonlocal replaced
-            typed = iterate_lines(source)
-            for raw in with_prompt(typed) if prompts else typed:
-                line, damaged = decode_leniently(raw)
-                replaced += damaged
-                waiting.append(line)
-                yield line
-
+    to_stdout = arguments.output == "-"
+    with (
+        open_input(arguments.input) as source,
+        nullcontext(sys.stdout.buffer) if to_stdout else create_binary(arguments.output) as output,
+        _progress_bar(arguments, hidden=one_by_one) as bar,
+    ):
+        typed = iterate_lines(source)
+        lines = _Lines(with_prompt(typed) if from_terminal and sys.stderr.isatty() else typed)
         prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
         if one_by_one:
-            translations = translate_one_by_one(translator, lines(), prefixes)
+            translations = translate_one_by_one(translator, lines, prefixes)
         else:
-            translations = translator.translate_stream(lines(), prefixes)
+            translations = translator.translate_stream(lines, prefixes)
         for number, translation in enumerate(translations):
             output.write(_format(number, translation, arguments).encode())
             if one_by_one:
                 output.flush()
-            health.count(waiting.popleft(), translation)
+            health.count(lines.waiting.popleft(), translation)
             bar.update()
         output.flush()
-    if replaced:
-        print(
-            f"seq2seq: lines that were not valid UTF-8: {replaced:,}; the invalid bytes were"
-            " replaced by U+FFFD",
-            file=sys.stderr,
-        )
+    report_replaced(arguments.input, lines.replaced)
     print(f"seq2seq: {health}", file=sys.stderr)
     return 0
 
 
-def _is_file(path: str) -> bool:
-    return Path(path).expanduser().is_file()
+def _check_usage(arguments: argparse.Namespace) -> None:
+    from seq2seq.errors import UsageError
+
+    if arguments.nbest is not None and arguments.scores:
+        raise UsageError("--nbest writes the scores already: remove --scores")
+
+
+class _Lines:
+    """The lines of the input as they are read, decoded."""
+
+    def __init__(self, raw_lines: Iterable[bytes]) -> None:
+        self.raw_lines = raw_lines
+        self.replaced = 0
+        """Lines that were not valid UTF-8."""
+        self.waiting: deque[str] = deque()
+        """Lines not translated yet."""
+
+    def __iter__(self) -> Iterator[str]:
+        from seq2seq.data.lines import decode_leniently
+
+        for raw in self.raw_lines:
+            line, damaged = decode_leniently(raw)
+            self.replaced += damaged
+            self.waiting.append(line)
+            yield line
+
+
+def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoReturn]":
+    """Make a bar on standard error, unless that is no terminal or the output is on the same one."""
+    from tqdm import tqdm
+
+    from seq2seq.data.lines import count_lines
+
+    shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
+    shown = shown and not hidden
+    # Only the lines of a file can be counted beforehand, for the remaining time.
+    is_file = Path(arguments.input).expanduser().is_file()
+    total = count_lines(arguments.input) if shown and is_file else None
+    return tqdm(total=total, unit=" lines", disable=not shown)
 
 
 def _format(number: int, translation: "Translation", arguments: argparse.Namespace) -> str:

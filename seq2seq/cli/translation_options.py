@@ -19,26 +19,6 @@ def add_models_option(parser: argparse._ActionsContainer, **choices: Any) -> Non
     parser.add_argument("--model", action="append", metavar="RUN", **choices)
 
 
-def add_model_option(parser: argparse._ActionsContainer, **choices: Any) -> None:
-    """Add `--model`, of which there can be only one."""
-    parser.add_argument("--model", action=_Once, metavar="RUN", **choices)
-
-
-class _Once(argparse.Action):
-    """Stores a value; a second one, which argparse would prefer in silence, is an error."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise argparse.ArgumentError(self, "give one model: this command takes no ensemble")
-        setattr(namespace, self.dest, values)
-
-
 def add_device_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for device and precision."""
     parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
@@ -91,7 +71,7 @@ def add_sentence_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--source-language",
         metavar="CODE",
-        help="en, de, ...: whose abbreviations don't end sentences (default: the model's)",
+        help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
     )
 
 
@@ -122,8 +102,8 @@ def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
     """Make the options of a translator from a command line.
 
     Raises:
-        UsageError: if options of beam search and of sampling are combined.
-        UserError: if a value is out of range.
+        UsageError: if options of beam search and of sampling are combined, or a value is out of
+            range.
     """
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.errors import UsageError

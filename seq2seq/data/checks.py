@@ -160,7 +160,7 @@ class UnknownCharacters:
         """Describe the unknown characters in one line, if they matter.
 
         Raises:
-            UserError: if there are so many that the model can't learn from the text.
+            UserError: if they are more than 5 % of all characters.
         """
         share = self.unknown / max(self.characters, 1)
         examples = ", ".join(list(self.examples)[:_EXAMPLES])
@@ -170,7 +170,8 @@ class UnknownCharacters:
         )
         if share > _MOST_UNKNOWN:
             raise UserError(
-                f"{found}: it was made for other text; start from another model, or train a new one"
+                f"{found}: leave out the lines with these characters, start from another model,"
+                " or train a new one"
             )
         return [found] if share > _ALARMING_UNKNOWN else []
 

@@ -1,6 +1,5 @@
 """The configuration of a parallel corpus: its splits, its languages and its filters."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ Split: TypeAlias = str
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
+
+_MAX_WEIGHT = 1000  # an epoch is made in memory
 
 
 @dataclass(kw_only=True)
@@ -59,7 +60,12 @@ class CorpusConfig(SplitConfig):
 
 @dataclass(kw_only=True)
 class FilterConfig:
-    """Which training pairs are left out; lengths are in tokens, the end symbol counted."""
+    """Which training pairs are left out; lengths are in tokens, the end symbol counted.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if max_tokens is below 2, or max_length_ratio below 1.
+    """
 
     max_tokens: int = 256
     """The most tokens on either side."""
@@ -79,7 +85,13 @@ class FilterConfig:
 
 @dataclass(kw_only=True)
 class DataConfig:
-    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if a name, a weight, a tag or the code of a language is not valid, or some
+            splits have a target_language and others none.
+    """
 
     name: str = "files"
     """Short name of the corpus, for folders and reports."""
@@ -136,9 +148,10 @@ class DataConfig:
                         f" than {', '.join(_RESERVED_NAMES)}"
                     )
         for name, corpus in self.corpora.items():
-            if not 0 < corpus.weight < math.inf:
+            if not 0 < corpus.weight <= _MAX_WEIGHT:
                 raise UsageError(
-                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and finite"
+                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and at most"
+                    f" {_MAX_WEIGHT}"
                 )
             if corpus.tag is not None:
                 with _prefixed(f"data.corpora.{name}.tag"):

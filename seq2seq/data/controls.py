@@ -66,4 +66,4 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
 
 def _list(names: Sequence[str]) -> str:
     shown = [*names[:_LISTED], *(["..."] if len(names) > _LISTED else [])]
-    return ", ".join(shown) or "none"
+    return ", ".join(shown) or "none, so leave it out"

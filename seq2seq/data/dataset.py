@@ -32,7 +32,11 @@ def row_name(config: DataConfig, split: str, number: int) -> str:
 
 
 def local_folder(dataset: str | None) -> Path | None:
-    """Return the folder that a dataset's name denotes, or None for a name on the hub."""
+    """Return the folder that a dataset's name denotes, or None for a name on the hub.
+
+    Raises:
+        UserError: if it is a path, but not that of a folder.
+    """
     if dataset is None:
         return None
     folder = Path(dataset).expanduser()

@@ -25,10 +25,11 @@ class FilterCounts:
     @property
     def kept(self) -> int:
         """Pairs that passed every filter."""
-        return self.read - sum(self._dropped.values())
+        return self.read - sum(self.dropped.values())
 
     @property
-    def _dropped(self) -> dict[str, int]:
+    def dropped(self) -> dict[str, int]:
+        """Pairs left out, by reason."""
         return {
             "blank source": self.blank_source,
             "blank target": self.blank_target,
@@ -37,7 +38,7 @@ class FilterCounts:
         }
 
     def __str__(self) -> str:
-        reasons = [f"{number:,} {reason}" for reason, number in self._dropped.items() if number]
+        reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
         left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
         return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
 

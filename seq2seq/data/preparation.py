@@ -123,9 +123,8 @@ def prepare(
         prepared = _open(folder, tokenizer)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
-    for split, digest in digests.items():
-        warnings = [*prepared.warnings, *_overlap(config, folder, split, digest)]
-        prepared = replace(prepared, warnings=warnings)
+    warnings = [*prepared.warnings, *_overlaps(config, folder, digests)]
+    prepared = replace(prepared, warnings=warnings)
     prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
@@ -305,19 +304,30 @@ def _check_kept(split: Split, count: FilterCounts) -> None:
         raise UserError(f"data.{split}: no pair is left after the filters: {count}")
 
 
-def _overlap(config: DataConfig, folder: Path, split: Split, digest: str) -> list[str]:
+def _overlaps(config: DataConfig, folder: Path, digests: Mapping[Split, str]) -> list[str]:
     """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
-    path = folder / f"{split}_{digest[:32]}.json"
+    paths = {split: folder / f"{split}_{digest[:32]}.json" for split, digest in digests.items()}
+    found = {split: _read_warnings(path) for split, path in paths.items()}
+    unknown = [split for split, warnings in found.items() if warnings is None]
+    overlaps = [TrainTestOverlap(split, read_pairs(config, split)) for split in unknown]
+    for training_split in training_splits(config) if overlaps else ():
+        pairs = read_pairs(config, training_split)
+        for overlap in overlaps:
+            pairs = overlap.check(pairs)
+        deque(pairs, maxlen=0)
+    for overlap in overlaps:
+        found[overlap.split] = overlap.warnings()
+        with suppress(UserError):  # the folder may be another user's
+            write_file(paths[overlap.split], json.dumps(overlap.warnings()).encode())
+    return [warning for warnings in found.values() for warning in warnings or ()]
+
+
+def _read_warnings(path: Path) -> list[str] | None:
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
             return found
-    overlap = TrainTestOverlap(split, read_pairs(config, split))
-    for training_split in training_splits(config):
-        deque(overlap.check(read_pairs(config, training_split)), maxlen=0)
-    with suppress(UserError):  # the folder may be another user's
-        write_file(path, json.dumps(overlap.warnings()).encode())
-    return overlap.warnings()
+    return None
 
 
 def _training_sentences(config: DataConfig, split: Split) -> Iterator[str]:

@@ -48,7 +48,12 @@ _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raise
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """The options of the vocabulary; the default size is the paper's for English-German."""
+    """The options of the vocabulary; the default size is the paper's for English-German.
+
+    Raises:
+        TypeError: if a value has another type.
+        UsageError: if a number is out of range, or there is no such normalization.
+    """
 
     vocab_size: int = 37000
     """Pieces of the shared vocabulary, the four control symbols included."""

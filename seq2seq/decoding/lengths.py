@@ -2,26 +2,30 @@
 
 from collections.abc import Sequence
 
-from seq2seq.data.tokenizer import END_ID
+from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS
+from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel
 
 
 def longest_texts(
-    together: Sequence[TrainedModel], options: TranslationOptions, *, control_symbols: int
+    configs: Sequence[TransformerConfig],
+    tokenizer: Tokenizer,
+    options: TranslationOptions,
+    *,
+    control_symbols: int,
 ) -> tuple[int, int]:
     """Compute the most tokens of a source and of a translation.
 
     Neither counts `</s>` or the control symbols that stand before the source.
     """
     added = 1 + control_symbols
-    longest = together[0].tokenizer.max_source_tokens or options.max_source_tokens
+    longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)
     target = source + options.search.max_extra_tokens
-    for config in (trained.model.config for trained in together):
+    for config in configs:
         if options.engine == "ctranslate2":
             source = min(source, MAX_POSITIONS - 1)
             target = min(target, MAX_POSITIONS - 1)
@@ -34,7 +38,11 @@ def longest_texts(
 
 
 def with_end_symbol(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
-    """Add `</s>` to each line; refuse lines of more than `longest` tokens."""
+    """Add `</s>` to each line.
+
+    Raises:
+        UserError: if a line has more than `longest` tokens.
+    """
     for number, ids in enumerate(encoded, start=1):
         if len(ids) > longest:
             raise UserError(

@@ -57,6 +57,7 @@ class Translator:
         kernels: the fast forms to use; all by default.
 
     Raises:
+        UsageError: if the precision is unknown.
         UserError: if the device or the precision is not available here, the models of an ensemble
             differ in their tokenizers or languages, or they don't know the target language or the
             tag.
@@ -68,7 +69,7 @@ class Translator:
         options: TranslationOptions | None = None,
         kernels: TranslationKernels | None = None,
     ) -> None:
-        self.options = options = options or TranslationOptions()
+        options = options or TranslationOptions()
         self.device = choose_device(options.device)
         uses_ctranslate2 = options.engine == "ctranslate2"
         # Probabilities of given translations and attention are then computed in float32.
@@ -113,10 +114,18 @@ class Translator:
         ]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.tokenizer = together[0].tokenizer
-        self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self.source_language = options.source_language or together[0].source_language
+        self._choose(options)
+
+    def _choose(self, options: TranslationOptions) -> None:
+        """Set the options that need no new copy of the model."""
+        self.options = options
+        self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
         self._longest_source, self._longest_target = longest_texts(
-            together, options, control_symbols=len(self.controls)
+            [model.config for model in self.models],
+            self.tokenizer,
+            options,
+            control_symbols=len(self.controls),
         )
 
     @classmethod
@@ -139,12 +148,23 @@ class Translator:
         """Return a translator with the same model, not copied, that finds `nbest` candidates.
 
         Raises:
-            UserError: if nbest is below 1, or above the beam size.
+            UsageError: if nbest is below 1, or above the beam size.
         """
-        if nbest == self.options.search.nbest:
+        return self._with(replace(self.options, search=replace(self.options.search, nbest=nbest)))
+
+    def with_target_language(self, code: str | None) -> "Translator":
+        """Return a translator with the same model, not copied, into this language.
+
+        Raises:
+            UserError: if the model has several target languages, and this is none of them.
+        """
+        return self._with(replace(self.options, to=code))
+
+    def _with(self, options: TranslationOptions) -> "Translator":
+        if options == self.options:
             return self
         other = copy.copy(self)
-        other.options = replace(self.options, search=replace(self.options.search, nbest=nbest))
+        other._choose(options)
         return other
 
     def translate(

@@ -71,7 +71,8 @@ def score_all(
     TER is left out where a line is too long for it; see `too_long_for_ter`.
 
     Raises:
-        UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
+        UsageError: if the tokenizer is unknown.
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
     metrics = [bleu, chrf, ter, exact_match]
     if too_long_for_ter([hypotheses, *references]):
@@ -100,6 +101,7 @@ def bleu(
     """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018).
 
     Raises:
+        UsageError: if the tokenizer is unknown.
         UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
     config = config or ScoreConfig()

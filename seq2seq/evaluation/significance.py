@@ -31,6 +31,7 @@ class Resampling(Enum):
     """Swap the two systems' lines at random (Riezler and Maxwell 2005)."""
 
 
+_SEED = 12345  # sacreBLEU's
 _SACREBLEU_NAMES = {Resampling.bootstrap: "bs", Resampling.randomization: "ar"}
 
 
@@ -61,7 +62,7 @@ def compare(
     *,
     resampling: Resampling = Resampling.bootstrap,
     samples: int | None = None,
-    seed: int = 12345,
+    seed: int | None = None,
 ) -> list[Comparison]:
     """Compare each system with the first one by BLEU, chrF and, if no line is too long, TER.
 
@@ -71,14 +72,15 @@ def compare(
         config: the options of the metrics.
         resampling: the test.
         samples: the number of resamplings; by default 1,000 (bootstrap) or 10,000 (randomization).
-        seed: the seed of the test; equal seeds give equal values.
+        seed: the seed of the test, by default 12345; equal seeds give equal values.
 
     Returns:
         A comparison for each other system and each metric.
 
     Raises:
-        UsageError: if there are fewer than two systems, or `samples` or `seed` is below 1.
-        UserError: if there are no lines, if counts differ, or if a tokenizer is unavailable.
+        UsageError: if there are fewer than two systems, `samples` or `seed` is below 1, or the
+            tokenizer is unknown.
+        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
@@ -89,7 +91,7 @@ def compare(
     metrics: dict[str, Metric] = {"BLEU": bleu_metric(config), "chrF": chrf_metric(config)}
     if not too_long_for_ter([*systems.values(), *references]):
         metrics["TER"] = ter_metric(config)
-    with _sacrebleu_seed(seed):
+    with _sacrebleu_seed(_SEED if seed is None else seed):
         test = PairedTest(
             list(systems.items()),
             metrics,
@@ -119,7 +121,7 @@ def compare(
     return comparisons
 
 
-def check_sampling(samples: int | None, seed: int) -> None:
+def check_sampling(samples: int | None, seed: int | None) -> None:
     """Check the number of samples and the seed for `compare`.
 
     Raises:
@@ -128,7 +130,7 @@ def check_sampling(samples: int | None, seed: int) -> None:
     if samples is not None and samples < 1:
         raise UsageError(f"--samples {samples}: must be at least 1")
     # sacreBLEU takes 0 as "no seed".
-    if seed < 1:
+    if seed is not None and seed < 1:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
 

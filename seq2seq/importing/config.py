@@ -19,7 +19,7 @@ _ACTIVATIONS = {
 LAYER_NORM_EPSILON = 1e-5
 """Hugging Face's; it is not in `config.json`."""
 
-# The only values of settings that change what a model computes, where this program has no choice.
+# Settings that change what a model computes, of which this program supports one value, and why.
 _FIXED = {
     "is_encoder_decoder": (True, "the paper's model has an encoder and a decoder"),
     "normalize_before": (False, "this program's layers are Post-LN"),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import read_regular_file
+from seq2seq.storage.strict import read_regular_file
 
 MAX_SETTINGS_BYTES = 2**20
 """The largest file of settings that is read."""

@@ -34,7 +34,7 @@ _ACTIVATIONS = {
     "gelu": Activation.quick_gelu,
 }
 
-# The only values of settings where this program has no choice; what is not there has this value.
+# Settings of which this program supports one value, and why. A missing one has that value.
 _FIXED = {
     "type": ("transformer", "only transformers can be imported"),
     "transformer-decoder-autoreg": (

@@ -41,10 +41,10 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
 
 
 def check_ids(path: Path, vocabulary: Mapping[str, object], size: int) -> None:
-    """Check that the ids are integers, each row's once.
+    """Check that the ids are integers, and that each row has exactly one piece.
 
     Raises:
-        UserError: if they are not.
+        UserError: if not.
     """
     if len(vocabulary) != size:
         raise UserError(
@@ -87,10 +87,10 @@ def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None 
 
 
 def check_control_ids(path: Path, vocabulary: Mapping[str, int], *, padding: int, end: int) -> None:
-    """Check that a vocabulary has the symbols where the configuration says.
+    """Check that `<pad>` and `</s>` have the ids of the configuration.
 
     Raises:
-        UserError: if it has not.
+        UserError: if one of them has another id, or is missing.
     """
     for key, token_id, row in (("pad", PADDING_ID, padding), ("eos", END_ID, end)):
         piece = CONTROL_PIECES[token_id]

@@ -16,7 +16,7 @@ from seq2seq.model.size import count_parameters
 from seq2seq.reproduction.cost import PAPER_FLOPS, PAPER_MODELS, TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.recipe import STEPS, synthetic_batches
-from seq2seq.storage.atomic import read_regular_file
+from seq2seq.storage.strict import read_regular_file
 
 _VOCABULARY = {"de": 37_000, "fr": 32_000}
 _MILLIONS = {(6, 512, 2048): "65 million", (6, 1024, 4096): "213, unexplained"}

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from seq2seq.config import read_config
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import LOCK, check_writable, sole_writer
 from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.lock import LOCK, check_writable, sole_writer
 from seq2seq.training.distributed import World
 
 # What a training leaves that has ended before its first checkpoint.
 _WITHOUT_WORK = {
     "config.yaml",
+    "data.json",
     "train.log",
     "metrics.jsonl",
     "learning_curve.png",

@@ -1,11 +1,20 @@
 """The settings of a training that its checkpoints remember."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import torch
 
-from seq2seq.config import Config
+from seq2seq.config import Config, read_config
+from seq2seq.data.config import DataConfig
 from seq2seq.data.preparation import PreparedData
+from seq2seq.errors import UserError
 from seq2seq.run.parent import DROPOUTS
 from seq2seq.training.run_state import Setting
+
+_LISTED = 5
 
 
 def settings(
@@ -44,3 +53,24 @@ def settings(
         digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}
     return fixed, changeable
+
+
+def changes_of_data(run: Path, now: DataConfig) -> str:
+    """Name the keys of `data` that are no longer those of a run's config.yaml, for a message."""
+    try:
+        before = read_config(run).data
+    except UserError:  # damaged; what is to be explained is in the checkpoint
+        return ""
+    keys = list(_differing(asdict(before), asdict(now), "data."))
+    if not keys:
+        return "; the keys of data are the same, but the text has changed"
+    return f"; changed: {', '.join(keys[:_LISTED])}" + (", ..." if len(keys) > _LISTED else "")
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name in {**before, **now}:
+        one, other = before.get(name), now.get(name)
+        if isinstance(one, dict) or isinstance(other, dict):
+            yield from _differing(one or {}, other or {}, f"{prefix}{name}.")
+        elif one != other:
+            yield f"{prefix}{name}"

@@ -12,18 +12,24 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
+from seq2seq.reporting.card import model_card
+from seq2seq.reporting.data import DATA_FILE, data_record, machine
+from seq2seq.reporting.page import draw_page
+from seq2seq.reporting.report import PAGE_FILE, make_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
-from seq2seq.run.settings import settings
+from seq2seq.run.settings import changes_of_data, settings
 from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
-from seq2seq.storage.atomic import remove_folder, write_file
+from seq2seq.storage.atomic import add_file, remove_folder, write_file
 from seq2seq.storage.checkpoint import (
+    CARD_FILE,
     TrainedModel,
     average,
     checkpoints,
     newest_good,
     progress_file,
+    read_progress,
     remove_old,
     restore_checkpoint,
     save_checkpoint,
@@ -35,7 +41,7 @@ from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
 from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
-from seq2seq.training.run_state import RunState
+from seq2seq.training.run_state import ChangedSettingError, RunState
 from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.trainer import DivergenceError
 
@@ -151,8 +157,13 @@ class TrainingRun:
         self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
         if self.newest is None:
             raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
-        saved = restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
-        before = self.state().restored(progress_file(self.newest), saved)
+        try:
+            before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
+        except ChangedSettingError as error:
+            if error.name != "data":  # of the others, the name says it all
+                raise
+            raise UserError(f"{error}{changes_of_data(self.folder, self.config.data)}") from None
+        restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
         self.trainer.progress = before.progress
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
@@ -181,6 +192,7 @@ class TrainingRun:
             UserError: if the folder can't be written.
         """
         write_file(self.folder / "config.yaml", yaml.encode())
+        write_file(self.folder / DATA_FILE, data_record(self.data, self.config.data))
         log_file.write_to(self.folder / "train.log")
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)
@@ -281,7 +293,7 @@ class TrainingRun:
         save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:
-        """Average the last checkpoints (6.1) and log the next command."""
+        """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress = self.trainer.progress
         last = checkpoints(self.folder)[-self.config.training.average_checkpoints :]
         if len(last) > 1:
@@ -300,9 +312,27 @@ class TrainingRun:
                 logger.info(f"{result}, below the best: not kept")
         if self.parent is not None:
             self._log_gain()
-        finished = {"step": progress.step, "ended": progress.ended}
+        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
         write_file(self.folder / _FINISHED, json.dumps(finished).encode())
+        self._write_report()
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+
+    def _write_report(self) -> None:
+        """Write the page and the cards of the models; a failure is warned of."""
+        path = self.folder / PAGE_FILE
+        try:
+            report = make_report(self.folder, [], device=str(self.device), fidelity=False)
+            write_file(path, draw_page(report).encode())
+            logger.info(f"report: {path}")
+            for folder in (self.folder / "best", self.folder / _AVERAGED):
+                if folder.exists():
+                    path = folder / CARD_FILE
+                    averaged = folder.name == _AVERAGED
+                    card = model_card(report, averaged=averaged, license_name=self.config.license)
+                    add_file(folder, CARD_FILE, card.encode())
+        except Exception as error:  # whatever it is, the training is done and saved
+            reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
+            logger.warning(f"{path}: not written: {reason}")
 
     def _check_name(self) -> None:
         """Check that what has the folder's name after a validation is still this training's.

@@ -36,24 +36,25 @@ def validate_sets(
     Raises:
         OutOfMemoryError: if memory does not suffice.
     """
+    sets = config.data
     options = TranslationOptions(device=str(device), search=config.search)
 
     def result(
         place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
     ) -> Validation:
-        translator = Translator(trained, replace(options, to=place.target_language))
+        into = translator.with_target_language(place.target_language)
         sources, references = [p.source for p in pairs], [p.target for p in pairs]
         return validate(
             trained.model,
             corpus,
             references,
-            lambda: [translation.text for translation in translator.translate(sources)],
+            lambda: [translation.text for translation in into.translate(sources)],
             device=device,
             dtype=dtype,
         )
 
-    sets = config.data
     with oom_as_user_error():
+        translator = Translator(trained, replace(options, to=sets.valid.target_language))
         main = result(sets.valid, data.valid_pairs, data.valid)
         others = {
             name: result(sets.valid_sets[name], valid_set.pairs, valid_set.corpus)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,7 +10,7 @@ class Limits:
     """The limits of a server.
 
     Raises:
-        UserError: if a number is below 1, or `grace` or `cache` below 0.
+        UsageError: if a number is below 1, or `grace` or `cache` below 0.
     """
 
     char_limit: int = 5000
@@ -43,7 +43,7 @@ class Limits:
             ("cache", 0),
         ):
             if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least {least}")
+                raise UsageError(f"{name}={getattr(self, name)}: must be at least {least}")
 
 
 class RequestError(Exception):

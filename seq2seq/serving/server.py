@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 
 MAX_CONNECTIONS = 500
 """Further ones are closed at once; each costs a file descriptor and some 50 KB."""
@@ -78,10 +78,11 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the socket of a server; port 0 is any that is free.
 
     Raises:
+        UsageError: if the port is out of range.
         UserError: if the address is unknown, taken or not allowed.
     """
     if not 0 <= port <= _LAST_PORT:
-        raise UserError(f"--port {port}: must be from 0 to {_LAST_PORT}")
+        raise UsageError(f"--port {port}: must be from 0 to {_LAST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

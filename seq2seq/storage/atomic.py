@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, and whose content can be checked.
+"""Files and folders that are written whole or not at all.
 
 Each is written beside its place as `.NAME.TOKEN.new`, flushed to disk and renamed. A folder that it
 replaces is `.NAME.TOKEN.old` for the moment between two renames. Meanwhile the writer locks
@@ -8,14 +8,11 @@ replaces is `.NAME.TOKEN.old` for the moment between two renames. Meanwhile the 
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import re
 import secrets
 import shutil
 import stat
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,11 +20,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from seq2seq.errors import UserError
-from seq2seq.storage.strict import MAX_BYTES, parse_json
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, manifest_of, read_manifest
 
-MANIFEST = "manifest.json"
-LOCK = ".lock"
-_DIGEST = re.compile("[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old|lock|unlocked)")
 # Of files without a lock: some file systems have none.
 _ABANDONED_SECONDS = 24 * 3600
@@ -110,7 +104,7 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         UserError: if it can't be written; what was there before stays.
     """
-    with _errors_as_user_errors(path):
+    with errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as file:
             file.write(content)
@@ -128,7 +122,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Pieces]) -> None:
             before stays.
     """
     digests = {}
-    with _errors_as_user_errors(folder):
+    with errors_as_user_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as fresh:
             for name, content in files.items():
@@ -138,7 +132,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Pieces]) -> None:
                         file.write(piece)
                         digest.update(piece)
                 digests[name] = digest.hexdigest()
-            (fresh / MANIFEST).write_bytes(_manifest(digests))
+            (fresh / MANIFEST).write_bytes(manifest_of(digests))
 
 
 def add_file(folder: Path, name: str, content: bytes) -> None:
@@ -147,96 +141,23 @@ def add_file(folder: Path, name: str, content: bytes) -> None:
     Raises:
         UserError: if it can't be written; what was there before stays.
     """
-    digests = _read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
+    digests = read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
     write_file(folder / name, content)
-    write_file(folder / MANIFEST, _manifest(digests))
-
-
-def listed_files(folder: Path) -> set[str]:
-    """Return the names of the files that a folder's manifest lists.
-
-    Raises:
-        UserError: if the manifest is missing, unreadable or not one that was written.
-    """
-    return set(_read_manifest(folder))
+    write_file(folder / MANIFEST, manifest_of(digests))
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[Callable[[], bool]]:
-    """Lock a folder, which is made if need be, so that no other process works in it.
-
-    A folder that is empty in the end is removed. A dead process holds no lock.
-
-    Yields:
-        A function that returns whether the folder still has its name: it may be moved or removed.
+def errors_as_user_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing into user errors.
 
     Raises:
-        UserError: if another process has locked it, or it can't be made.
+        UserError: if a file or a folder can't be written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock = folder / LOCK
     try:
-        with _errors_as_user_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with _errors_as_user_errors(lock):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(lock, flags, 0o666)
-    except UserError:
-        _remove_empty(made)
-        raise
-    try:
-        if not _takes_lock(descriptor, lock):
-            raise UserError(
-                f"{folder}: another process writes to it; wait until it ends, or choose another"
-                " folder"
-            )
-        try:
-            yield lambda: _is_at(lock, descriptor)
-        finally:
-            if _is_at(lock, descriptor):
-                _remove(lock)
-                _remove_empty(made)
-    finally:
-        os.close(descriptor)
-
-
-def check_replaceable(folder: Path) -> None:
-    """Check that a new folder may have this name: it is free, empty or written by this program.
-
-    A folder that this program wrote has a manifest.
-
-    Raises:
-        UserError: if something else is there: a file, a link, a device, a folder of other things.
-    """
-    if not os.path.lexists(folder):
-        return
-    if folder.is_dir() and not folder.is_symlink():
-        if not any(folder.iterdir()):
-            return
-        with suppress(UserError):
-            _read_manifest(folder)
-            return
-    raise UserError(
-        f"{folder}: already exists and was not written by this program; choose another name, or"
-        " move it away"
-    )
-
-
-def check_writable(folder: Path) -> None:
-    """Check that a folder can be made, or written to, and change nothing.
-
-    Raises:
-        UserError: if it can't.
-    """
-    place = folder
-    while not place.exists() and not place.is_symlink() and place != place.parent:
-        place = place.parent
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(b"1")
-            file.flush()
-    except OSError as error:
-        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
+        yield
+    except (OSError, RecursionError) as error:  # pathlib makes parent folders recursively
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{str(path)[:300]}: can't be written: {reason}") from error
 
 
 def remove_folder(folder: Path) -> None:
@@ -264,109 +185,6 @@ def remove_leftovers(parent: Path) -> None:
             _settle(fresh, parent / name)
             for suffix in (".new", ".lock", ".unlocked"):
                 _remove(fresh.with_suffix(suffix))
-
-
-def read_folder(
-    folder: Path, names: Iterable[str], *, max_bytes: int = sys.maxsize
-) -> dict[str, bytes]:
-    """Read files that are in the folder's manifest and match it.
-
-    Args:
-        folder: the folder; no path is taken from its manifest.
-        names: the files' names.
-        max_bytes: the largest size of a file; a larger one is not read.
-
-    Raises:
-        UserError: if the manifest or a file is missing, unreadable, too large or not what was
-            written.
-    """
-    digests = _read_manifest(folder)
-    files = {}
-    for name in names:
-        content = read_regular_file(folder / name, max_bytes)
-        if hashlib.sha256(content).hexdigest() != digests.get(name):
-            raise UserError(f"{folder / name}: damaged, its content is not what was written")
-        files[name] = content
-    return files
-
-
-def read_regular_file(path: Path, max_bytes: int) -> bytes:
-    """Read a regular file, not a link, pipe or device, of at most `max_bytes` bytes.
-
-    Raises:
-        UserError: if it is missing, unreadable, too large or not a regular file.
-    """
-    try:
-        # A pipe would wait here for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise UserError(f"{path}: not a regular file")
-            if status.st_size > max_bytes:
-                raise UserError(
-                    f"{path}: damaged, {status.st_size:,} bytes; it can't hold more than"
-                    f" {max_bytes:,}"
-                )
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(status.st_size)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UserError(f"{path}: a link, not a regular file; copy the file itself") from None
-        raise UserError(f"{path}: {error.strerror}") from error
-    except MemoryError:
-        raise UserError(f"{path}: too large for this machine's memory") from None
-
-
-def _takes_lock(descriptor: int, lock: Path) -> bool:
-    """Whether this process has the lock from now on."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some file systems have no locks
-        return True
-    # The one that had it may have removed the file in between.
-    return _is_at(lock, descriptor)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether the name is still that of an open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _manifest(digests: Mapping[str, str]) -> bytes:
-    return json.dumps({"sha256": digests}, indent=2).encode()
-
-
-def _read_manifest(folder: Path) -> dict[str, str]:
-    path = folder / MANIFEST
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{folder}: no {MANIFEST} in it; this program's folders have one;"
-            " seq2seq import reads those of Marian"
-        ) from None
-    except OSError as error:  # such as a folder that only its owner may read
-        raise UserError(f"{path}: can't be read: {error.strerror}") from error
-    manifest = parse_json(path, read_regular_file(path, MAX_BYTES))
-    if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:
-        raise UserError(f"{path}: damaged, not a list of sha256 sums alone")
-    digests = manifest["sha256"]
-    if not isinstance(digests, dict):
-        raise UserError(f"{path}: damaged, not a list of sha256 sums")
-    for name, digest in digests.items():
-        if name in ("", ".", "..") or "/" in name:
-            raise UserError(f"{path}: damaged, {name[:100]!r} is not a file's name")
-        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise UserError(f"{path}: damaged, no sha256 sum for {name[:100]!r}")
-    return digests
 
 
 def _shortened(name: str) -> str:
@@ -503,25 +321,9 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, the innermost first, as far as they hold nothing."""
-    for path in folders:
-        with suppress(OSError):
-            path.rmdir()
-
-
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _errors_as_user_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RecursionError) as error:  # pathlib makes parent folders recursively
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{str(path)[:300]}: can't be written: {reason}") from error

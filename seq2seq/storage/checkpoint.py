@@ -29,18 +29,14 @@ from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
-    MANIFEST,
     Pieces,
     add_file,
-    check_replaceable,
-    listed_files,
     present_name,
-    read_folder,
-    read_regular_file,
     remove_folder,
     remove_leftovers,
     write_folder,
 )
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, listed_files, read_folder
 from seq2seq.storage.strict import (
     MAX_BYTES,
     check_schema,
@@ -48,6 +44,7 @@ from seq2seq.storage.strict import (
     parse_json,
     parse_settings,
     parse_tensors,
+    read_regular_file,
 )
 from seq2seq.storage.tensors import safetensors_pieces
 
@@ -58,6 +55,8 @@ _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 MODEL_FILES = (_WEIGHTS, _CONFIG, TOKENIZER_FILE)
+CARD_FILE = "README.md"
+"""Describes a model; it is in a model folder once its training has ended."""
 _PAIR_FILES = PairConfig(separate_vocabularies=True).files
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 _MAX_READS = 10  # of a folder that other processes replace
@@ -141,7 +140,7 @@ def check_place_of_model(folder: Path) -> None:
     """
     check_replaceable(folder)
     listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
-    if more := sorted(listed - set(MODEL_FILES)):
+    if more := sorted(listed - {*MODEL_FILES, CARD_FILE}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )
@@ -255,6 +254,19 @@ def progress_file(folder: Path) -> Path:
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Read the progress that was saved in a checkpoint, from `progress_file`.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    path = progress_file(folder)
+    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
+    if not isinstance(progress, dict):
+        raise UserError(f"{path}: damaged, no keys and values")
+    return progress
+
+
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
     """Load a checkpoint's weights and moments into a model and its optimizer.
 
@@ -266,10 +278,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     """
     weights = _read_weights(folder, model)
     moments = _read_moments(folder, model)
-    path = progress_file(folder)
-    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
-    if not isinstance(progress, dict):
-        raise UserError(f"{path}: damaged, no keys and values")
+    progress = read_progress(folder)
     model.load_state_dict(weights)
     state = optimizer.state_dict()
     state["state"] = {

@@ -1,10 +1,13 @@
-"""Strict reading of JSON and tensors from untrusted files: anything unexpected is an error.
+"""Strict reading of untrusted files, JSON and tensors: anything unexpected is an error.
 
 PyTorch is imported only where tensors are read: commands that need no model start without it.
 """
 
+import errno
 import json
 import math
+import os
+import stat
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
@@ -31,6 +34,36 @@ DTYPES = {
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header
 
 S = TypeVar("S")
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file, not a link, pipe or device, of at most `max_bytes` bytes.
+
+    Raises:
+        UserError: if it is missing, unreadable, too large or not a regular file.
+    """
+    try:
+        # A pipe would wait here for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: not a regular file")
+            if status.st_size > max_bytes:
+                raise UserError(
+                    f"{path}: damaged, {status.st_size:,} bytes; it can't hold more than"
+                    f" {max_bytes:,}"
+                )
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(status.st_size)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: a link, not a regular file; copy the file itself") from None
+        raise UserError(f"{path}: {error.strerror}") from error
+    except MemoryError:
+        raise UserError(f"{path}: too large for this machine's memory") from None
 
 
 def parse_json(path: Path, content: bytes) -> Any:

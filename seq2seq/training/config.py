@@ -116,11 +116,16 @@ class TrainingConfig:
         # Counted by the longer side, padding and the shorter side take their share.
         min_share = 0.5 if self.count_longer_side else 0.8
         if source / self.source_tokens + target / self.target_tokens < 2 * min_share:
+            held, advice = f"{micro_batches} micro-batches of this corpus hold", ""
+            if micro_batches == 1:
+                held = "a micro-batch of this corpus holds"
+            else:
+                advice = "use schedule=small_data, or "
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be filled: {micro_batches} micro-batches of this corpus hold"
-                f" {source:,.0f} and {target:,.0f}; use schedule=small_data, or lower"
-                " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
+                f" can't be filled: {held} {source:,.0f} and {target:,.0f} on average; {advice}"
+                "lower training.source_tokens, training.target_tokens or"
+                " training.micro_batch_tokens"
             )
 
     def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import read_regular_file, write_file
+from seq2seq.storage.atomic import write_file
+from seq2seq.storage.strict import read_regular_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import Display, bleu_by_set
 from seq2seq.training.events import EventFile

@@ -14,6 +14,21 @@ FORMAT = 2
 Setting: TypeAlias = str | int | float | None
 
 
+class ChangedSettingError(UserError):
+    """A setting that a resumed training must share with its checkpoint is another one.
+
+    Attributes:
+        name: of the setting.
+    """
+
+    def __init__(self, path: Path, name: str, before: object, now: object) -> None:
+        super().__init__(
+            f"{path}: was trained with {name[:100]}={repr(before)[:100]}, now {now!r}:"
+            " resume with what it was trained with, or start a new run_dir"
+        )
+        self.name = name
+
+
 @dataclass(frozen=True)
 class RunState:
     """All that is saved beside weights and moments, so that a training can be resumed."""
@@ -36,7 +51,8 @@ class RunState:
             saved: the file's content, in this format or an earlier one.
 
         Raises:
-            UserError: if the content is not a run state, or a setting in `fixed` differs.
+            UserError: if the content is not a run state.
+            ChangedSettingError: if a setting in `fixed` differs.
         """
         if "format" not in saved:
             saved = _from_format_1(path, saved)
@@ -52,10 +68,7 @@ class RunState:
             # Keys without a value are left out, and so are those of later versions.
             before, now = fixed.get(name), self.fixed.get(name)
             if before != now:
-                raise UserError(
-                    f"{path}: was trained with {name[:100]}={repr(before)[:100]}, now {now!r}:"
-                    " resume with what it was trained with, or start a new run_dir"
-                )
+                raise ChangedSettingError(path, name, before, now)
         unrecorded = RunningMetrics(**saved["progress"]["unrecorded"])
         try:
             progress = Progress(**{**saved["progress"], "unrecorded": unrecorded})

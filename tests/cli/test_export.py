@@ -22,7 +22,8 @@ def test_marian_translates_as_this_package_does(
 ) -> None:
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
     folder = tmp_path / "marian"
-    assert seq2seq("export", "--model", trained, "--to", "marian", "-o", folder).code == 0
+    exported = seq2seq("export", "--model", trained, "--to", "marian", "-o", folder)
+    assert (exported.code, exported.out) == (0, f"{folder}\n")
     tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder)
     lines = (corpus.folder / "test.source").read_text().splitlines()

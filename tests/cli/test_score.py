@@ -189,7 +189,13 @@ def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
 
 
 @pytest.mark.parametrize(
-    "words", ["--tokenize 13b", "--paper --language german", "--samples 0", "--seed 0"]
+    "words",
+    [
+        "--tokenize 13b",
+        "--paper --language german",
+        "--compare x --samples 0",
+        "--compare x --seed 0",
+    ],
 )
 def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, monkeypatch: pytest.MonkeyPatch

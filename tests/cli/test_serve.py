@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
 from tests.serving.live import serve_by_command
 
 
@@ -28,16 +29,16 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
 CALLS = [
     ("", 2, "--model"),
     ("--model {model} --port x", 2, "--port: invalid int value"),
-    ("--model {model} --port -1", 1, "--port -1"),
-    ("--model {model} --port 70000", 1, "--port 70000: must be from 0 to 65535"),
+    ("--model {model} --port -1", 2, "--port -1"),
+    ("--model {model} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
     ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
     ("--model {model} --host 192.0.2.1", 1, "--host 192.0.2.1"),
-    ("--model {model} --char-limit 0", 1, "char_limit=0: must be at least 1"),
-    ("--model {model} --batch-limit 0", 1, "batch_limit=0: must be at least 1"),
-    ("--model {model} --queue-tokens -5", 1, "queue_tokens=-5: must be at least 1"),
-    ("--model {model} --timeout 0", 1, "timeout=0: must be at least 1"),
-    ("--model {model} --grace -1", 1, "grace=-1: must be at least 0"),
-    ("--model {model} --cache -1", 1, "cache=-1: must be at least 0"),
+    ("--model {model} --char-limit 0", 2, "char_limit=0: must be at least 1"),
+    ("--model {model} --batch-limit 0", 2, "batch_limit=0: must be at least 1"),
+    ("--model {model} --queue-tokens -5", 2, "queue_tokens=-5: must be at least 1"),
+    ("--model {model} --timeout 0", 2, "timeout=0: must be at least 1"),
+    ("--model {model} --grace -1", 2, "grace=-1: must be at least 0"),
+    ("--model {model} --cache -1", 2, "cache=-1: must be at least 0"),
     ("--model {model} --beam 0", 2, "beam_size=0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages -de", 2, "--languages"),
@@ -60,8 +61,8 @@ def test_a_bad_call_is_refused_in_one_line(
     text = tmp_path / "text"
     text.write_text("\n")
     port = () if "--port" in words else ("--port", "0")
-    fixed = ("--engine", "ours", *port)
-    result = seq2seq("serve", *fixed, *words.format(model=model, text=text).split())
+    engine = () if "--engine" in words else ("--engine", "ours")
+    result = seq2seq("serve", *port, *engine, *words.format(model=model, text=text).split())
     assert result.code == code
     assert message in result.err
     assert result.err.count("\n") == 1
@@ -102,3 +103,16 @@ def test_a_server_that_others_reach_without_a_key_says_so(model: Path) -> None:
     with serve_by_command(model, "--host", "0.0.0.0") as (process, served):
         assert re.search("whoever reaches this address can use it", process.stderr.readline())
         assert served.ask("GET", "/health", headers={"host": "any.example"}).status == 200
+
+
+def test_a_model_whose_languages_nobody_named_says_how_to_name_them(
+    model: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    unnamed = replace(load_model(model), source_language="source", target_language="target")
+    save_model(tmp_path / "unnamed", unnamed)
+    words = ("--model", tmp_path / "unnamed", "--model", model, "--port", "0", "--engine", "ours")
+    languages = ("--languages", "en-de", "--languages", "en-de")  # the same, so that it ends
+    hint = "unnamed: its training did not name its languages"
+    assert hint not in seq2seq("serve", *words, *languages).err
+    twice = ("--model", tmp_path / "unnamed", *words)
+    assert seq2seq("serve", *twice).err.count(hint) == 2

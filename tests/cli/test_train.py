@@ -32,6 +32,8 @@ def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
         "train.log",
         "finished.json",
         "learning_curve.png",
+        "report.html",
+        "data.json",
         "tensorboard",
         "checkpoints",
         "best",
@@ -160,6 +162,7 @@ def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable)
     )
     assert result.code == 1
     assert "was trained with data=" in result.err.splitlines()[-1]
+    assert result.err.strip().endswith("; changed: data.train.source, data.train.target")
 
 
 def test_other_batches_are_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -178,6 +181,9 @@ def test_another_model_is_not_resumed(corpus, trained: Path, seq2seq: Callable) 
     result = seq2seq("train", *words, "model.d_model=64", "model.num_heads=2")
     assert result.code == 1
     assert "was trained with num_heads=4, now 2" in result.err.splitlines()[-1]
+    result = seq2seq("train", *words, "model.d_model=32")
+    assert result.code == 1
+    assert "was trained with d_model=64, now 32" in result.err.splitlines()[-1]
 
 
 def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
@@ -236,6 +242,10 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         ("device=quantum", "device 'quantum' can't be used here"),
         ("precision=fp12", "precision 'fp12' is unknown"),
         ("resume=true", "run_dir"),
+        ("~data.train", "a key can't be removed; give data.train.source=VALUE instead"),
+        ("~training.max_steps=3", "a key can't be removed"),
+        ("data.train=news", "data.train is a section; set its keys, such as data.train.source="),
+        ("data.valid_sets=news", "such as data.valid_sets.NAME.source=..."),
     ],
 )
 def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str) -> None:

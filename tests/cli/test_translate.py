@@ -309,4 +309,4 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     words = ("--model", trained, "-s", path, "-r", references, "--json", *words)
     assert '"value": 100.0' in seq2seq("score", *words).out
     without = seq2seq("score", "-i", references, "-r", references, "--engine", "ours")
-    assert (without.code, "need --model" in without.err) == (2, True)
+    assert (without.code, "--engine needs --model" in without.err) == (2, True)

@@ -202,8 +202,9 @@ def test_a_given_vocabulary_of_several_languages_needs_one(
     ("words", "message"),
     [
         (["data.corpora.back.weight=0"], "data.corpora.back.weight=0.0: must be above 0"),
-        (["data.corpora.back.weight=-1"], "must be above 0 and finite"),
-        (["data.corpora.back.weight=inf"], "must be above 0 and finite"),
+        (["data.corpora.back.weight=-1"], "must be above 0 and at most 1000"),
+        (["data.corpora.back.weight=inf"], "must be above 0 and at most 1000"),
+        (["data.corpora.back.weight=1e30"], "must be above 0 and at most 1000"),
         (["data.corpora.back.weight=half"], "could not be converted to Float"),
         (["data.corpora.back.wieght=2"], "did you mean data.corpora.back.weight"),
         (["data.corpora.back.tag=bt"], "data.corpora.back.tag: 'bt' is not a tag: use a word"),

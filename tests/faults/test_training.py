@@ -21,7 +21,6 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.storage.atomic import LOCK, MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     MODEL_FILES,
     checkpoints,
@@ -30,6 +29,8 @@ from seq2seq.storage.checkpoint import (
     newest_good,
     progress_file,
 )
+from seq2seq.storage.lock import LOCK
+from seq2seq.storage.manifest import MANIFEST, read_folder
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -149,6 +150,13 @@ class Training:
         return self.log.read_text()
 
 
+def complete(words: list[str], log: Path, *, memory: int | None = None) -> Training:
+    """Run a training to its end."""
+    training = Training(words, log, memory=memory)
+    assert training.wait() == 0, training.stderr()
+    return training
+
+
 def run_words(toy: Toy, run: Path, *more: str) -> list[str]:
     resume = ["resume=true"] if checkpoints(run) else []
     return [*toy.words, f"run_dir={run}", *resume, *more]
@@ -208,8 +216,7 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
 def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(2)
     words = ["training.max_steps=50", "training.checkpoint_steps=12", "training.log_steps=5"]
-    whole = Training(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
-    assert whole.wait() == 0, whole.stderr()
+    complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
     expected = result(tmp_path / "whole")
     for number in range(trials(3, 20)):
         with trial("stopped up to three times and resumed"):
@@ -221,8 +228,7 @@ def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
                 time.sleep(chance.uniform(0, 0.4))
                 training.send(signal.SIGTERM)
                 assert training.wait() in (0, 128 + signal.SIGTERM), training.stderr()
-            last = Training(run_words(toy, run, *words), tmp_path / "log")
-            assert last.wait() == 0, last.stderr()
+            complete(run_words(toy, run, *words), tmp_path / "log")
             assert result(run) == expected
 
 
@@ -290,8 +296,7 @@ def test_a_signal_does_not_wait_for_a_validation(toy: Toy, tmp_path: Path, trial
         assert "stopped and saved at step 2" in training.stderr()
         assert '"valid/bleu"' not in (run / "metrics.jsonl").read_text()
         words[-1] = "search.max_extra_tokens=1"  # what was given up is done now, and quickly
-        last = Training(run_words(toy, run, *words, "training.log_steps=1"), tmp_path / "log")
-        assert last.wait() == 0, last.stderr()
+        complete(run_words(toy, run, *words, "training.log_steps=1"), tmp_path / "log")
         assert (run / "metrics.jsonl").read_text().count('"valid/bleu"') == 1
 
 
@@ -330,8 +335,7 @@ def test_poison(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
 def saved(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("saved") / "run"
     words = ["training.max_steps=4", "training.checkpoint_steps=2"]
-    training = Training(run_words(toy, run, *words), run.parent / "log")
-    assert training.wait() == 0, training.stderr()
+    complete(run_words(toy, run, *words), run.parent / "log")
     return run
 
 
@@ -368,8 +372,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
     toy: Toy, tmp_path: Path, trial: Trial, trials: Trials
 ) -> None:
     words = ["training.max_steps=6", "training.checkpoint_steps=3"]
-    whole = Training(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
-    assert whole.wait() == 0, whole.stderr()
+    complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
     expected = first_weights(tmp_path / "whole")
     for number in range(trials(2, 20)):
         with trial("kill -9 before the best model is written"):
@@ -379,8 +382,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
                 pass
             training.send(signal.SIGKILL)
             training.wait()
-            last = Training(run_words(toy, run, *words), tmp_path / "log")
-            assert last.wait() == 0, last.stderr()
+            complete(run_words(toy, run, *words), tmp_path / "log")
             found = first_weights(run)
             assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -408,8 +410,7 @@ def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
         assert f"{run / 'best'}: already exists" in failed.stderr().splitlines()[-1]
         assert newest_good(run, pytest.fail) == run / "checkpoints" / f"step_{step:08d}"
         (run / "best" / "thesis").unlink()
-        last = Training(words, tmp_path / "log")
-        assert last.wait() == 0, last.stderr()
+        complete(words, tmp_path / "log")
         newest = safetensors.torch.load_file(checkpoints(run)[-1] / "model.safetensors")
         found = first_weights(run)
         assert all(torch.equal(newest[name], found[name]) for name in newest)
@@ -424,8 +425,7 @@ def test_a_picture_that_can_t_be_written_ends_no_training(
     step = int(checkpoints(run)[-1].name.removeprefix("step_")) + 4
     words = run_words(toy, run, f"training.max_steps={step}", "training.checkpoint_steps=1")
     with trial("a learning curve that can't be written"):
-        training = Training(words, tmp_path / "log")
-        assert training.wait() == 0, training.stderr()
+        training = complete(words, tmp_path / "log")
         assert training.stderr().count("learning_curve.png: not written") == 1
         assert len((run / "metrics.jsonl").read_text().split('"valid/bleu"')) == 5
 
@@ -474,8 +474,7 @@ def test_a_training_that_failed_before_its_first_checkpoint_is_started_anew(
         failed = Training(run_words(toy, run, *words), tmp_path / "log", poisoned_call=20)
         assert failed.wait() == 1
         assert not checkpoints(run)
-        again = Training(run_words(toy, run, *words), tmp_path / "log")
-        assert again.wait() == 0, again.stderr()
+        complete(run_words(toy, run, *words), tmp_path / "log")
         lines = (run / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 3]
 
@@ -485,8 +484,7 @@ def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2"]
-    first = Training(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
-    assert first.wait() == 0, first.stderr()
+    complete(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
     newest = checkpoints(run)[-1]
     config = json.loads((newest / "config.json").read_bytes()) | {"format": 99}
     (newest / "config.json").write_text(json.dumps(config))
@@ -496,8 +494,7 @@ def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
     (newest / MANIFEST).write_text(json.dumps(manifest))
     content = {path.name: path.read_bytes() for path in newest.iterdir()}
     with trial("a newest checkpoint that can't be read"):
-        resumed = Training(run_words(toy, run, *words, "training.max_steps=8"), tmp_path / "log")
-        assert resumed.wait() == 0, resumed.stderr()
+        resumed = complete(run_words(toy, run, *words, "training.max_steps=8"), tmp_path / "log")
         assert "written in format 99" in resumed.stderr()
         aside = newest.with_name(f"unread_{newest.name}")
         assert {path.name: path.read_bytes() for path in aside.iterdir()} == content
@@ -509,8 +506,7 @@ def test_a_start_that_fails_keeps_the_end_of_the_training_before(
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.average_checkpoints=2"]
-    first = Training(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
-    assert first.wait() == 0, first.stderr()
+    complete(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
     (run / "averaged").mkdir(exist_ok=True)  # it validates no worse, or is put there
     (run / "metrics.jsonl").rename(run / "kept")
     (run / "metrics.jsonl").mkdir()
@@ -522,16 +518,14 @@ def test_a_start_that_fails_keeps_the_end_of_the_training_before(
         assert (run / "averaged").exists()
         assert (run / "finished.json").exists()
         (run / "metrics.jsonl").rmdir()
-        last = Training(words, tmp_path / "log")
-        assert last.wait() == 0, last.stderr()
+        complete(words, tmp_path / "log")
         assert json.loads((run / "finished.json").read_bytes())["step"] == 6
 
 
 def test_full_disk(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(6), tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.log_steps=1"]
-    first = Training(run_words(toy, run, *words, "training.max_steps=2"), tmp_path / "log")
-    assert first.wait() == 0, first.stderr()
+    complete(run_words(toy, run, *words, "training.max_steps=2"), tmp_path / "log")
     largest = max((checkpoints(run)[0] / name).stat().st_size for name in FILES)
     for _ in range(trials(3, 10)):
         with trial("a disk that is full while saving"):
@@ -566,8 +560,7 @@ def test_where_memory_does_not_suffice_a_step_is_computed_in_slices(
     words += ["training.micro_batch_tokens=500", "training.max_steps=1"]
     run = tmp_path / "run"
     with trial("memory that runs out"):
-        limited = Training(run_words(toy, run, *words), tmp_path / "log", memory=2**30)
-        assert limited.wait() == 0, limited.stderr()
+        limited = complete(run_words(toy, run, *words), tmp_path / "log", memory=2**30)
         assert re.search(r"computed in \d+ slices", limited.stderr()), limited.stderr()
         assert limited.stderr().count("slices") == 1
         assert len(checkpoints(run)) == 1

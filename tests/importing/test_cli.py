@@ -91,7 +91,7 @@ def test_punctuation_is_normalized_where_the_model_does_not_know_it(
 ) -> None:
     made = make_folder()  # knows „ “ ” ‘ ’ –
     _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "auto")
-    assert "punctuation: ‚ « » — are unknown to it" in out
+    assert "punctuation: unknown to the model: ‚ « » —;" in out
     vocabulary = json.loads((made.path / "vocab.json").read_text())
     renamed = {
         f"{piece}{piece}" if piece in "„“”‘’" else piece: i for piece, i in vocabulary.items()
@@ -102,4 +102,4 @@ def test_punctuation_is_normalized_where_the_model_does_not_know_it(
     settings = json.loads((tmp_path / "moses" / "config.json").read_text())
     assert settings["tokenizer"]["punctuation"] == "moses"
     _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "none", "--punctuation", "none")
-    assert "are unknown to it" in out
+    assert "unknown to the model: " in out

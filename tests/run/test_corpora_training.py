@@ -15,10 +15,10 @@ from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
-from tests.toy import toy_config, two_files
+from tests.toy import toy_config, train, two_files
 
 # Two languages: each word has another one in either.
 WORDS = {
@@ -58,12 +58,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
     model = replace(config.model, d_model=64, d_ff=64, dropout=0.0)
     search = SearchConfig(beam_size=1, max_extra_tokens=10)
     return replace(config, data=data, model=model, search=search)
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> Path:
-    chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +137,7 @@ def test_the_commands_take_the_marks(
         assert main([command, *model, *words]) == 1
         assert capfd.readouterr().err.count("choose one with --to") == 1
     assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
-    assert "--to and --tag need --model" in capfd.readouterr().err
+    assert "--to needs --model" in capfd.readouterr().err
 
 
 def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:

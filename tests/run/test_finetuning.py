@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
-from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config, read_config
@@ -21,10 +19,10 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.validation import Validation
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from tests.toy import reversing, toy_config
+from tests.toy import reversing, toy_config, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +47,6 @@ def own(general: Config, parent: Path, sentences: list[str], tmp_path: Path) -> 
         valid=reversing(tmp_path, "own_valid", sentences[:12]),
     )
     return replace(general, data=data, init_from=str(parent), cache=str(tmp_path / "cache"))
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
-    chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
-
-
-def weights(folder: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(folder / "model.safetensors")
 
 
 def assert_equal(one: Path, other: Path) -> None:
@@ -158,7 +147,7 @@ def test_text_in_characters_that_the_parent_does_not_know_is_refused(
     config = replace(own, data=replace(own.data, train=foreign))
     share = 2 * 11 * 40 / sum(2 * len(line) for line in lines(foreign.source))
     message = rf"{share:.2%} of the training text are characters that the model of init_from does"
-    with pytest.raises(UserError, match=rf"{message} not know \(собака, .*\): it was made for"):
+    with pytest.raises(UserError, match=rf"{message} not know \(собака, .*\): leave out the lines"):
         TrainingRun(config, tmp_path, World())
     rare = reversing(tmp_path, "rare", ["café " + sentences[20], *sentences[21:]])
     config = replace(own, data=replace(own.data, train=rare))
@@ -205,10 +194,12 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
 ) -> None:
     run = tmp_path / "run"
     words = ["experiment=finetune", f"init_from={parent}", f"run_dir={run}", "model.dropout=0.2"]
+    words.append("data.tokenizer.sampling=0.1")
     command(*words, code=0)
     found, general = read_config(run), read_config_of_toy(parent)
     assert found.model == replace(general.model, dropout=0.2)
     assert found.data.tokenizer.vocab_size == general.data.tokenizer.vocab_size
+    assert found.data.tokenizer.sampling == 0.1
     assert found.training.warmup_steps == 200
     manifest = find_model(parent) / "manifest.json"
     assert found.init_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
@@ -233,12 +224,13 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
         (["init_from=/"], "/: no model in it"),
         (["init_from=null", "experiment=finetune"], "goes on from a model: give init_from=MODEL"),
         (["init_from=null", "init_sha256=12"], "give init_from=MODEL"),
+        (["init_from="], "init_from=: give the folder of a model"),
     ],
 )  # fmt: skip
 def test_what_contradicts_the_parent_is_refused_in_one_line(
     command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from")
+    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from", "init_from=:")
     code = 2 if message.startswith(usage) else 1
     last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last

@@ -7,70 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding import translator
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.run.training_run import TrainingRun, run_training
-from seq2seq.storage.atomic import LOCK
+from seq2seq.model import Transformer
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
-from seq2seq.training.config import TrainingConfig
+from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
+from tests.toy import toy_config, train, weights
 
 
 @pytest.fixture(scope="module")
 def config(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Four steps, a checkpoint after each of them."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for split, lines in (("train", sentences[10:]), ("valid", sentences[:10])):
-        (folder / f"{split}.source").write_text("\n".join(lines))
-        (folder / f"{split}.target").write_text("\n".join(line[::-1] for line in lines))
-    places = [
-        SplitConfig(source=str(folder / f"{split}.source"), target=str(folder / f"{split}.target"))
-        for split in ("train", "valid")
-    ]
-    return Config(
-        data=DataConfig(train=places[0], valid=places[1], tokenizer=TokenizerConfig(vocab_size=60)),
-        model=TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2, dropout=0.3),
-        training=TrainingConfig(
-            source_tokens=200,
-            target_tokens=200,
-            micro_batch_tokens=200,
-            max_steps=4,
-            warmup_steps=4,
-            checkpoint_steps=1,
-            checkpoint_minutes=None,
-            average_checkpoints=2,
-        ),
-        search=SearchConfig(beam_size=2, max_extra_tokens=3),
-        cache=str(folder / "cache"),
-        device="cpu",
-        precision="fp32",
-    )
+    return toy_config(tmp_path_factory.mktemp("corpus"), sentences)
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
     return TrainingRun(replace(config, **choices), folder, World())
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **choices: Any) -> None:
-    training = replace(config.training, **choices)
-    assert run_training(replace(config, training=training, resume=resume), folder, "", World()) == 0
-
-
-def weights(folder: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(folder / "model.safetensors")
 
 
 def mean(folders: list[Path]) -> dict[str, Tensor]:

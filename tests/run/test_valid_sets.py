@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.validation import Validation
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve
-from tests.toy import reversing, toy_config
+from tests.toy import reversing, toy_config, train
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +33,6 @@ def several(plain: Config, sentences: list[str]) -> Config:
     assert plain.cache is not None
     news = reversing(Path(plain.cache).parent, "news", sentences[10:20])
     return replace(plain, data=replace(plain.data, valid_sets={"news": news}))
-
-
-def train(config: Config, folder: Path, *, resume: bool = False, **training: object) -> None:
-    chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
 
 
 def validations(folder: Path) -> list[dict[str, float]]:
@@ -77,6 +74,22 @@ def test_each_set_has_the_figures_that_it_has_as_the_main_set(
         assert record["valid/mean/bleu"] == pytest.approx(mean)
     models = [tmp_path / name / "best" / "model.safetensors" for name in ("both", "plain")]
     assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_one_copy_of_the_model_translates_all_sets(
+    several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TrainingRun(several, tmp_path, World())
+    made: list[Translator] = []
+    begin = Translator.__init__
+
+    def noted(self: Translator, *given: Any) -> None:
+        made.append(self)
+        begin(self, *given)
+
+    monkeypatch.setattr(Translator, "__init__", noted)
+    assert list(run.validate(run.trainer.model).others) == ["news"]
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(("select", "best"), [("valid", 2), ("news", 3), ("mean", 4)])
@@ -165,7 +178,7 @@ def test_the_learning_curve_has_a_line_for_each_set(tmp_path: Path) -> None:
         ("data.valid_sets.source=a", "give data.valid_sets.NAME.KEY=VALUE"),
         ("data.valid_sets..source=a", "give data.valid_sets.NAME.KEY=VALUE"),
         ("data.valid_sets.a/b.source=a", "give data.valid_sets.NAME.KEY=VALUE"),
-        ("data.valid_sets=3", "Cannot assign int"),
+        ("data.valid_sets=3", "data.valid_sets is a section; set its keys"),
         ("data.valid_sets.mean.source=a", "other than train, valid, mean"),
         ("training.select=news", "no such validation set; choose valid, or add"),
     ],

@@ -150,11 +150,13 @@ class Command(NamedTuple):
 
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
-    """Run `seq2seq serve` on a free port until the test ends it."""
-    fixed = ["--port", "0", "--device", "cpu", "--engine", "ours"]
-    arguments = ["serve", "--model", str(folder), *fixed, *words]
+    """Run `seq2seq serve`, by default on a free port, until the test ends it."""
+    port = [] if "--port" in words else ["--port", "0"]
+    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "ours"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "seq2seq", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "seq2seq", *arguments, *port, *words],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     try:

@@ -17,18 +17,16 @@ import pytest
 
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import (
-    MANIFEST,
-    check_replaceable,
     new_folder,
     output_file,
     present_name,
-    read_folder,
     remove_folder,
     remove_leftovers,
-    sole_writer,
     write_file,
     write_folder,
 )
+from seq2seq.storage.lock import sole_writer
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, read_folder
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)

@@ -18,7 +18,6 @@ from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.storage.atomic import MANIFEST, read_folder
 from seq2seq.storage.checkpoint import (
     TrainedModel,
     average,
@@ -34,6 +33,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.manifest import MANIFEST, read_folder
 from seq2seq.training.optimizer import make_adam
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -1,0 +1,47 @@
+"""The text that a command reads: a file or standard input, decoded leniently."""
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import BinaryIO
+
+
+def open_input(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file of any compression for reading; `-` is standard input.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    from seq2seq.data.lines import open_binary
+
+    return nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path)
+
+
+def read_leniently(path: str) -> list[str]:
+    """Read the lines of a file; `-` is standard input.
+
+    Bytes that are not UTF-8 are replaced and reported, so that no line is lost.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    from seq2seq.data.lines import decode_leniently, iterate_lines
+
+    with open_input(path) as stream:
+        decoded = [decode_leniently(raw) for raw in iterate_lines(stream)]
+    report_replaced(path, sum(replaced for _, replaced in decoded))
+    return [line for line, _ in decoded]
+
+
+def report_replaced(path: str, lines: int) -> None:
+    """Say on standard error how many lines of a file were not valid UTF-8, if any."""
+    if lines:
+        print(
+            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {lines:,}; the invalid"
+            " bytes were replaced by U+FFFD",
+            file=sys.stderr,
+        )
+
+
+def file_name(path: str) -> str:
+    """Name a file in messages; `-` is standard input."""
+    return "standard input" if path == "-" else path

@@ -1,0 +1,111 @@
+"""`seq2seq report`: what a run did, on one page."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.reporting.report import OtherSystem, TextSet
+
+_EXAMPLES = """\
+The page has no script and no links out. Training writes it too, as report.html in the run folder.
+
+examples:
+  seq2seq report runs/captions
+  seq2seq report runs/captions --test test.en test.de -o captions.html
+  seq2seq report runs/captions --compare runs/second -o comparison.html
+  seq2seq report runs/captions --json > captions.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `seq2seq report`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("run_dir", metavar="RUN", help="run folder of a training")
+    parser.add_argument(
+        "--test",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("SOURCE", "REFERENCE"),
+        help="files to translate and score, instead of the validation set; may be repeated",
+    )
+    parser.add_argument(
+        "--compare",
+        metavar="RUN2|FILE",
+        help="another run, or a file of translations of the test set",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "-o", "--output", metavar="FILE", help="the page (default: report.html in the run folder)"
+    )
+    output.add_argument("--json", action="store_true", help="write the same figures to stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page, or the figures as JSON.
+
+    Raises:
+        UsageError: if a file is to be compared on several test sets.
+        UserError: if the run or a text can't be read, texts aren't parallel, or the page can't be
+            written.
+    """
+    from seq2seq.data.lines import create_binary
+    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.reporting.page import draw_page
+    from seq2seq.reporting.report import PAGE_FILE, make_report
+
+    retain_freed_memory()
+    folder = Path(arguments.run_dir)
+    tests = [_read(source, reference) for source, reference in arguments.test]
+    other = _other(arguments.compare, len(tests), arguments.device) if arguments.compare else None
+    report = make_report(folder, tests, other, device=arguments.device)
+    if arguments.json:
+        content = json.dumps(report.record(), indent=2, ensure_ascii=False)
+        sys.stdout.buffer.write(content.encode() + b"\n")
+        return 0
+    path = arguments.output or str(folder / PAGE_FILE)
+    with create_binary(path) as page:
+        page.write(draw_page(report).encode())
+    print(path)
+    return 0
+
+
+def _read(source: str, reference: str) -> "TextSet":
+    from seq2seq.cli.inputs import read_leniently
+    from seq2seq.evaluation.scores import check_counts
+    from seq2seq.reporting.report import TextSet
+
+    sources, references = read_leniently(source), read_leniently(reference)
+    check_counts({source: len(sources), reference: len(references)})
+    return TextSet(Path(source).name, sources, references)
+
+
+def _other(path: str, sets: int, device: str) -> "OtherSystem":
+    from seq2seq.cli.inputs import read_leniently
+    from seq2seq.errors import UsageError, UserError
+    from seq2seq.reporting.report import OtherSystem, TextSet, load_translator
+
+    if Path(path).is_dir():
+        translator = load_translator(Path(path), device)
+
+        def translate(text: TextSet) -> list[str]:
+            return [found.text for found in translator.translate_stream(text.sources)]
+
+        return OtherSystem(Path(path).absolute().name, translate)
+    if sets > 1:
+        raise UsageError("--compare FILE holds the translations of one test set: give one --test")
+    lines = read_leniently(path)
+
+    def read(text: TextSet) -> list[str]:
+        if len(lines) != len(text.sources):
+            raise UserError(
+                f"--compare {path}: {len(text.sources):,} and {len(lines):,} lines: not the same"
+                " test set"
+            )
+        return lines
+
+    return OtherSystem(Path(path).name, read)

@@ -1,0 +1,123 @@
+"""Drawings of the page, as SVG: curves of a training, and heat maps of attention."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from seq2seq.reporting.samples import Attention
+
+Points = Sequence[tuple[float, float]]
+
+_WIDTH, _HEIGHT = 420, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 12, 28
+_MAX_POINTS = 400
+_LEVELS = 8
+_CELL = 16
+
+
+def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
+    """Draw curves by step, thinned out to at most 400 points each; "" if there are no points."""
+    shown = {name: _thin(points) for name, points in curves.items()}
+    shown = {name: points for name, points in shown.items() if points}
+    if not shown:
+        return ""
+    xs = [x for points in shown.values() for x, _ in points]
+    ys = [y for points in shown.values() for _, y in points]
+    right = max(xs) or 1.0
+    ticks = _ticks(min(ys), max(ys))
+    bottom, top = ticks[0], ticks[-1]
+
+    def place(x: float, y: float) -> str:
+        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / right
+        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - y) / (top - bottom)
+        return f"{across:.1f},{down:.1f}"
+
+    parts = []
+    for value in ticks:
+        y = place(0, value).partition(",")[2]
+        parts.append(f'<path class="grid" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y}" dy=".35em" class="right">{_number(value)}</text>'
+        )
+    for tick in range(4):
+        step = right * tick / 3
+        x = place(step, bottom).partition(",")[0]
+        anchor = ("left", "middle", "middle", "right")[tick]
+        parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" class="{anchor}">{step:,.0f}</text>')
+    for number, (name, points) in enumerate(shown.items()):
+        line = " ".join(place(x, y) for x, y in points)
+        last = f"{name}: {points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
+        parts.append(
+            f'<polyline class="curve c{number % 4}" points="{line}">'
+            f"<title>{escape(last)}</title></polyline>"
+        )
+        if len(points) == 1:
+            x, y = place(*points[0]).split(",")
+            parts.append(f'<circle class="dot c{number % 4}" cx="{x}" cy="{y}" r="3"/>')
+    legend = "".join(
+        f'<span class="key c{number % 4}">{escape(name)}</span>'
+        for number, name in enumerate(shown)
+    )
+    return (
+        f"<figure><figcaption>{escape(title)} {legend}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} by step">'
+        f"{''.join(parts)}</svg></figure>"
+    )
+
+
+def draw_attention(attention: Attention) -> str:
+    """Draw a heat map; a strong cell is a large weight. Weights below 1/16 are left out."""
+    labels = 7 * min(max(map(len, attention.rows)), 14) + 8
+    above = 7 * min(max(map(len, attention.columns)), 14) + 8
+    width = labels + _CELL * len(attention.columns) + 4
+    height = above + _CELL * len(attention.rows) + 4
+    levels: dict[int, list[str]] = {}
+    for row, weights in enumerate(attention.weights):
+        for column, weight in enumerate(weights):
+            if level := min(_LEVELS, round(weight * _LEVELS)):
+                cell = f"M{labels + column * _CELL} {above + row * _CELL}h{_CELL}v{_CELL}h-{_CELL}z"
+                levels.setdefault(level, []).append(cell)
+    parts = [
+        f'<path class="cell" fill-opacity="{level / _LEVELS:.3g}" d="{"".join(cells)}"/>'
+        for level, cells in sorted(levels.items())
+    ]
+    for row, piece in enumerate(attention.rows):
+        y = above + row * _CELL + _CELL / 2
+        parts.append(
+            f'<text x="{labels - 4}" y="{y}" dy=".35em" class="right">{_label(piece)}</text>'
+        )
+    for column, piece in enumerate(attention.columns):
+        x = labels + column * _CELL + _CELL / 2
+        parts.append(
+            f'<text transform="translate({x} {above - 4}) rotate(-90)" dy=".35em">'
+            f"{_label(piece)}</text>"
+        )
+    return (
+        f'<svg class="map" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' role="img" aria-label="attention, output pieces in rows, source pieces in columns">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _label(piece: str) -> str:
+    return escape(piece if len(piece) <= 14 else piece[:13] + "…")
+
+
+def _thin(points: Points) -> list[tuple[float, float]]:
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    every = math.ceil(len(finite) / _MAX_POINTS) or 1
+    kept = finite[::every]
+    return kept if not finite or kept[-1] == finite[-1] else [*kept, finite[-1]]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Choose round values, at most eight, that enclose the range."""
+    span = high - low or abs(high) or 1.0
+    step = 10.0 ** math.floor(math.log10(span / 3))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 5)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [step * place for place in range(first, max(last, first + 1) + 1)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

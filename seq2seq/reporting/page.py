@@ -1,0 +1,350 @@
+"""The page: a report as one HTML file without scripts, links or anything to load.
+
+Every text that comes from a corpus, a model or a configuration goes through `_text`, so that it is
+shown and not interpreted.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+from seq2seq.reporting.buckets import Bucket
+from seq2seq.reporting.comparison import LineChange, SetComparison
+from seq2seq.reporting.curves import draw_attention, draw_curves
+from seq2seq.reporting.report import RunReport, SetReport
+from seq2seq.reporting.samples import Sample, differing_words
+
+MAX_TEXT = 1000
+"""Characters of a text that are shown."""
+_MAX_ROWS = 100
+_JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
+
+_CHARTS = {
+    "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
+    "Validation BLEU": {},
+    "Learning rate": {"rate": "train/learning_rate"},
+    "Gradient norm": {"norm": "train/gradient_norm"},
+    "Tokens per second": {"source and target": "train/tokens_per_second"},
+}
+_HEALTH = {
+    "empty": "empty outputs",
+    "copied": "outputs equal to their sources",
+    "repeating": "outputs that repeat themselves",
+    "output_truncated": "outputs cut off at the maximum length",
+    "source_split": "sources split at sentence ends",
+    "source_truncated": "sources too long, their ends left out",
+    "unknown": "source pieces unknown to the tokenizer",
+}
+_BUCKETS = {
+    "source_length": ("Lines by source length", "source tokens"),
+    "rarest_word": (
+        "Lines by how often the rarest word of the reference occurs in training",
+        "occurrences",
+    ),
+    "word_frequency": (
+        "Words of the references by how often they occur in training",
+        "occurrences",
+    ),
+}
+
+
+def draw_page(report: RunReport) -> str:
+    """Draw the page of a run."""
+    style = resources.files(__package__).joinpath("style.css").read_text()
+    sections = [
+        _verdict(report),
+        _curves(report),
+        _data(report),
+        *(_set(one) for one in report.sets),
+        _configuration(report),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        # Nothing is loaded and nothing runs, whatever a text on the page holds.
+        '<meta http-equiv="Content-Security-Policy"'
+        " content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{_text(report.run)}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _verdict(report: RunReport) -> str:
+    first = report.sets[0]
+    tiles = [(f"{score.value:.2f}", f"{score.name}, {first.name}") for score in first.scores[:3]]
+    if "valid/perplexity" in report.best:
+        tiles.append((f"{report.best['valid/perplexity']:.2f}", "best validation's perplexity"))
+    tiles.append((f"{report.parameters:,}", "parameters"))
+    if report.minutes is not None:
+        tiles.append((f"{report.minutes:,.1f} min", "training"))
+    drawn = "".join(f"<div><b>{_text(v)}</b><span>{_text(n)}</span></div>" for v, n in tiles)
+    pair = f"{report.config['data.source_language']} to {report.config['data.target_language']}"
+    facts = [f"Translates {pair}. Training ended: {report.ended}."]
+    if report.machine:
+        facts.append(f"Machine: {report.machine}.")
+    facts.append(f"Scored here: the model in {report.model}.")
+    if report.best:
+        facts.append(
+            f"Best validation while training: BLEU {report.best['valid/bleu']:.2f} at step"
+            f" {report.best['step']:,}."
+        )
+    rows = [
+        [one.name, f"{one.lines:,}", score.name, f"{score.value:.2f}", _interval(one, score.name)]
+        for one in report.sets
+        for score in one.scores
+    ]
+    titles = ["set", "lines", "metric", "value", "95 % interval"]
+    signatures = {score.name: score.signature for one in report.sets for score in one.scores}
+    listed = "".join(
+        f"<dt>{_text(name)}</dt><dd><code>{_text(text)}</code></dd>"
+        for name, text in signatures.items()
+    )
+    return (
+        f"<h1>{_text(report.run)}</h1>\n<p>{_text(' '.join(facts))}</p>\n"
+        f'<div class="tiles">{drawn}</div>\n{_table(titles, rows, numbers=(1, 3, 4))}'
+        f"<details open><summary>Signatures</summary><dl>{listed}</dl></details>\n"
+    )
+
+
+def _interval(one: SetReport, metric: str) -> str:
+    low, high = one.bleu_interval
+    return f"{low:.2f} to {high:.2f}" if metric == "BLEU" else ""
+
+
+def _curves(report: RunReport) -> str:
+    bleu = [name for name in report.curves if name.endswith("/bleu")]
+    sets = {
+        name.removeprefix("valid/").removesuffix("bleu").rstrip("/") or "valid": name
+        for name in bleu
+    }
+    charts = "".join(
+        draw_curves(
+            title, {label: report.curves.get(name, []) for label, name in (curves or sets).items()}
+        )
+        for title, curves in _CHARTS.items()
+    )
+    names = ["valid/loss", "valid/perplexity", "valid/bleu"]
+    values = {name: dict(report.curves.get(name, [])) for name in names}
+    steps = list(values["valid/bleu"])
+    rows = [
+        [f"{step:,.0f}", *(f"{values[name].get(step, float('nan')):.4f}" for name in names)]
+        for step in steps[-_MAX_ROWS:]
+    ]
+    left_out = len(steps) - len(rows)
+    summary = "All validations" if not left_out else f"The last {_MAX_ROWS} validations"
+    table = _table(["step", "loss", "perplexity", "BLEU"], rows, numbers=(0, 1, 2, 3))
+    return (
+        f'<h2>Curves</h2>\n<div class="charts">{charts}</div>\n'
+        f"<details><summary>{summary}</summary>{table}</details>\n"
+    )
+
+
+def _data(report: RunReport) -> str:
+    title = "<h2>Data</h2>\n"
+    if not report.data:
+        return f"{title}<p>The run has no record of its data.</p>\n"
+    rows = []
+    for split, counts in report.data.get("counts", {}).items():
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["left_out"].items() if n)
+        rows.append([split, f"{counts['read']:,}", f"{counts['kept']:,}", reasons or "none"])
+    parts = [title, _table(["split", "pairs read", "kept", "left out"], rows, numbers=(1, 2))]
+    parts += [f"<p>{_text(warning)}</p>\n" for warning in report.data.get("warnings", [])]
+    lengths = report.data.get("lengths", {})
+    if lengths:
+        titles = ["tokens in training", *(f"{q} %" for q in lengths["percentiles"])]
+        sides = [[side, *(f"{n:,}" for n in lengths[side])] for side in ("source", "target")]
+        parts.append(_table(titles, sides, numbers=range(1, len(titles))))
+    return "".join(parts)
+
+
+def _set(one: SetReport) -> str:
+    rows = []
+    for field, label in _HEALTH.items():
+        places = ", ".join(f"{line:,}" for line in one.health_lines.get(field, []))
+        rows.append([label, f"{getattr(one.health, field):,}", places])
+    health = _table(["health", "count", "first lines"], rows, numbers=(1,))
+    buckets = []
+    for by, (title, values) in _BUCKETS.items():
+        group = [bucket for bucket in one.buckets if bucket.by == by]
+        if group:
+            buckets.append(f"<h3>{_text(title)}</h3>\n{_bucket_table(group, values)}")
+            if one.comparison is not None:
+                theirs = [bucket for bucket in one.comparison.buckets if bucket.by == by]
+                caption = f"<p>The same for {_text(one.comparison.other)}:</p>\n"
+                buckets.append(f"{caption}{_bucket_table(theirs, values)}")
+    compared = "" if one.comparison is None else _comparison(one.comparison)
+    kinds: dict[str, list[Sample]] = {}
+    for sample in one.samples:
+        kinds.setdefault(sample.kind, []).append(sample)
+    samples = [
+        f"<h3>{kind.capitalize()} lines by chrF</h3>\n{''.join(map(_sample, group))}"
+        for kind, group in kinds.items()
+    ]
+    parts = [health, compared, *buckets]
+    return (
+        f"<h2>{_text(one.name)}: {one.lines:,} lines</h2>\n{''.join(parts)}"
+        '<p class="soft">Intervals: 95 %, bootstrap over lines. Training'
+        f" frequencies: {_text(one.frequency_note)}.</p>\n"
+        '<h3>Samples</h3>\n<p class="soft">Words of the reference that the output lacks are'
+        ' <mark class="missing">marked so</mark>, words of the output that the reference lacks'
+        f' <mark class="extra">so</mark>.</p>\n{"".join(samples)}'
+    )
+
+
+def _comparison(comparison: SetComparison) -> str:
+    other = comparison.other
+    tests = [
+        [
+            test.metric,
+            f"{test.value:.2f}",
+            f"{test.difference:+.2f}",
+            f"{test.p_value:.4f}",
+            f"{test.interval[0]:.2f} to {test.interval[1]:.2f}" if test.interval else "",
+        ]
+        for test in comparison.tests
+    ]
+    differing = comparison.tests[0].differing_lines
+    parts = [
+        f"<h3>Compared with {_text(other)}</h3>\n<p>{differing:,} lines differ. The values are"
+        f" those of {_text(other)}, by paired bootstrap against this run.</p>\n",
+        _table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
+    ]
+    for better, changes in (
+        ("this run", comparison.ngrams_won),
+        (other, comparison.ngrams_lost),
+    ):
+        rows = [[change.ngram, f"{change.run:,}", f"{change.other:,}"] for change in changes]
+        parts.append(f"<h3>N-grams that {_text(better)} gets right more often</h3>\n")
+        parts.append(_table(["n-gram", "this run", other], rows, (1, 2)))
+    for better, lines in (("this run", comparison.lines_won), (other, comparison.lines_lost)):
+        parts.append(f"<h3>Lines that {_text(better)} translates better, by chrF</h3>\n")
+        parts += [_line_change(change, other) for change in lines]
+    return "".join(parts)
+
+
+def _line_change(change: LineChange, other: str) -> str:
+    texts = {
+        "source": _text(change.source),
+        "reference": _text(change.reference),
+        f"this run, {change.run_chrf:.2f}": _marked(change.run, change.reference, "extra"),
+        f"{other}, {change.other_chrf:.2f}": _marked(change.other, change.reference, "extra"),
+    }
+    rows = [f'<dt>{_text(name)}</dt><dd dir="auto">{text}</dd>' for name, text in texts.items()]
+    return (
+        f'<div class="sample"><div class="soft">line {change.line:,}</div>'
+        f"<dl>{''.join(rows)}</dl></div>\n"
+    )
+
+
+def _bucket_table(buckets: Sequence[Bucket], values: str) -> str:
+    noun = "words" if buckets[0].metric == "F1" else "lines"
+    top = max(100.0, *(bucket.high for bucket in buckets))
+    rows = []
+    for bucket in buckets:
+        if bucket.end is None:
+            span = f"{bucket.start:,} or more"
+        elif bucket.end == bucket.start + 1:
+            span = f"{bucket.start:,}"
+        else:
+            span = f"{bucket.start:,} to {bucket.end - 1:,}"
+        bar = (
+            '<svg width="160" height="16" viewBox="0 0 160 16" aria-hidden="true">'
+            f'<rect class="bar" y="3" height="10" width="{160 * bucket.value / top:.1f}"/>'
+            f'<path class="whisker" d="M{160 * bucket.low / top:.1f} 8'
+            f'H{160 * bucket.high / top:.1f}"/></svg>'
+        )
+        cells = [
+            span,
+            f"{bucket.count:,}",
+            f"{bucket.value:.2f}",
+            f"{bucket.low:.2f} to {bucket.high:.2f}",
+        ]
+        rows.append([*map(_text, cells), bar])
+    titles = [values, noun, buckets[0].metric, "interval", ""]
+    return _rows(map(_text, titles), rows, numbers=(1, 2, 3))
+
+
+def _sample(sample: Sample) -> str:
+    attention = ""
+    if sample.attention is not None:
+        drawn = draw_attention(sample.attention)
+        attention = (
+            f'<details><summary>attention</summary><div class="wide">{drawn}</div></details>'
+        )
+    reference = _marked(sample.reference, sample.output, "missing")
+    output = _marked(sample.output, sample.reference, "extra")
+    return (
+        f'<div class="sample"><div class="soft">line {sample.line:,}, chrF {sample.chrf:.2f}</div>'
+        f'<dl><dt>source</dt><dd dir="auto">{_text(sample.source)}</dd>'
+        f'<dt>reference</dt><dd dir="auto">{reference}</dd>'
+        f'<dt>output</dt><dd dir="auto">{output}</dd></dl>'
+        f"{attention}</div>\n"
+    )
+
+
+def _marked(text: str, other: str, kind: str) -> str:
+    words = [
+        f'<mark class="{kind}">{_text(word)}</mark>' if differs else _text(word)
+        for word, differs in differing_words(text[:MAX_TEXT], other[:MAX_TEXT])
+    ]
+    return " ".join(words)
+
+
+def _configuration(report: RunReport) -> str:
+    parts = ["<h2>Differences from the paper</h2>\n"]
+    if report.fidelity:
+        rows = [
+            [
+                str(row.number),
+                row.detail.name,
+                row.detail.paper or "silent",
+                row.finding.here,
+                row.finding.verdict,
+            ]
+            for row in report.fidelity
+        ]
+        parts.append(_table(["#", "detail", "the paper", "here", "verdict"], rows))
+    else:
+        parts.append("<p>See <code>seq2seq fidelity</code>.</p>\n")
+    rows = [[key, str(value)] for key, value in report.config.items()]
+    parts.append(
+        "<h2>Configuration</h2>\n<details><summary>Every setting</summary>"
+        f"{_table(['key', 'value'], rows)}</details>\n"
+    )
+    return "".join(parts)
+
+
+def _table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
+) -> str:
+    return _rows(map(_text, titles), [list(map(_text, row)) for row in rows], numbers)
+
+
+def _rows(titles: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int]) -> str:
+    """Make a table of cells that are HTML; some columns, counted from 0, hold numbers."""
+    right = set(numbers)
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        drawn = [
+            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag}>"
+            for column, cell in enumerate(cells)
+        ]
+        return f"<tr>{''.join(drawn)}</tr>\n"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    head = row(titles, "th")
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>\n'
+
+
+def _text(text: str) -> str:
+    """Escape a text, cut it, and spell out what can't be seen or would reorder its neighbors."""
+    if len(text) > MAX_TEXT:
+        text = text[:MAX_TEXT] + "…"
+    visible = (
+        f"\\u{ord(c):04x}"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
+        else c
+        for c in text
+    )
+    return escape("".join(visible))

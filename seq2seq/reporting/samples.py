@@ -1,0 +1,105 @@
+"""Sample translations: the worst, the median and the best lines, and what differs in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.evaluation.intervals import line_chrf
+
+PER_KIND = 5
+MAX_CHARACTERS = 1000
+"""Characters of a line that can be a sample; a longer one would make the page unreadable."""
+MAX_PIECES = 40
+"""Pieces per side up to which the attention is shown."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Cross-attention of the last layer, the mean of its heads."""
+
+    rows: list[str]
+    """Pieces of the output that attend: the start symbol, then all but the last."""
+    columns: list[str]
+    """Pieces of the source."""
+    weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of the test set with its translation."""
+
+    kind: str
+    """`worst`, `median` or `best`."""
+    line: int
+    """Counted from 1."""
+    source: str
+    reference: str
+    output: str
+    chrf: float
+    attention: Attention | None
+
+
+def choose_samples(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    outputs: Sequence[str],
+) -> list[Sample]:
+    """Choose the lines with the lowest, the median and the highest chrF.
+
+    Lines of more than `MAX_CHARACTERS` characters are left out, and so are blank ones.
+    """
+    lines = [
+        line
+        for line, texts in enumerate(zip(sources, references, outputs, strict=True))
+        if texts[0].strip() and texts[1].strip() and max(map(len, texts)) <= MAX_CHARACTERS
+    ]
+    scores = line_chrf([outputs[i] for i in lines], [references[i] for i in lines])
+    ranked = sorted(zip(scores, lines, strict=True))
+    middle = max(0, (len(ranked) - PER_KIND) // 2)
+    chosen = {"worst": ranked[:PER_KIND]}
+    rest = ranked[PER_KIND:]
+    chosen["best"] = rest[max(0, len(rest) - PER_KIND) :][::-1]
+    taken = set(chosen["worst"]) | set(chosen["best"])
+    chosen["median"] = [one for one in ranked[middle : middle + PER_KIND] if one not in taken]
+    return [
+        Sample(
+            kind,
+            line + 1,
+            sources[line],
+            references[line],
+            outputs[line],
+            score,
+            attention_of(translator, sources[line], outputs[line]),
+        )
+        for kind in ("worst", "median", "best")
+        for score, line in chosen[kind]
+    ]
+
+
+def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
+    """Compute the attention of a translation; None if there is none or it is too large to show."""
+    if len(translator.models) > 1 or not output.strip():
+        return None
+    try:
+        maps = translator.attention(source, output)
+    except UserError:  # longer than the model accepts, or a NaN
+        return None
+    rows, columns = maps.sides("cross")
+    if max(len(rows), len(columns)) > MAX_PIECES:
+        return None
+    weights = maps.cross[-1].float().mean(dim=0)
+    return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
+
+
+def differing_words(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split a text into words, each with whether it is missing in the other text."""
+    mine, theirs = text.split(), other.split()
+    same = {
+        block.a + offset
+        for block in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
+        for offset in range(block.size)
+    }
+    return [(word, place not in same) for place, word in enumerate(mine)]

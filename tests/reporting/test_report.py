@@ -1,0 +1,302 @@
+"""The report of a run: its figures against the files and the scores that they come from."""
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from seq2seq.cli.main import main
+from seq2seq.config import read_config
+from seq2seq.data.pair_files import SentencePair
+from seq2seq.evaluation.intervals import bleu_interval, words
+from seq2seq.evaluation.scores import bleu
+from seq2seq.reporting.buckets import (
+    by_length,
+    by_rarest_word,
+    by_word_frequency,
+    training_frequencies,
+)
+from seq2seq.reporting.comparison import line_changes, ngram_changes
+from seq2seq.reporting.samples import differing_words
+from seq2seq.run.training_run import run_training
+from seq2seq.storage.checkpoint import load_model
+from seq2seq.storage.manifest import listed_files
+from seq2seq.training.distributed import World
+from seq2seq.training.recorder import read_metrics
+
+HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
+
+
+@pytest.fixture(scope="module")
+def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train for four steps on text with markup and bidi marks in it."""
+    folder = tmp_path_factory.mktemp("report")
+    parts = {"train": [*sentences[10:], HOSTILE], "valid": [HOSTILE, *sentences[:10]]}
+    for split, lines in parts.items():
+        (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
+        (folder / f"{split}.target").write_text("\n".join(lines[::-1]) + "\n")
+    places = [
+        f"data.{split}.{side}={folder / split}.{side}"
+        for split in parts
+        for side in ("source", "target")
+    ]
+    sizes = ["num_layers=1", "d_model=16", "d_ff=16", "num_heads=2"]
+    code = main(
+        [
+            "train", "data=files", *places, *(f"model.{size}" for size in sizes),
+            "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
+            "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
+            "training.micro_batch_tokens=100", "license=cc-by-4.0",
+            "device=cpu", f"cache={folder / 'cache'}",
+            f"run_dir={folder / 'run'}",
+        ]
+    )  # fmt: skip
+    assert code == 0
+    return folder / "run"
+
+
+class Page(HTMLParser):
+    """Collects the tags, the addresses and the rows of tables of a page."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.addresses: list[str | None] = []
+        self.rows: list[list[str]] = []
+        self.feed(content)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        if tag not in ("meta",):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def test_training_writes_a_page_that_is_whole_and_loads_nothing(run: Path) -> None:
+    content = (run / "report.html").read_text()
+    page = Page(content)
+    assert page.addresses == []
+    assert not {"script", "link", "img", "iframe"} & page.tags.keys()
+    assert page.tags["b"] == content.count("<div><b>")  # the tiles' alone
+    assert "url(" not in content
+    assert len(content) < 1_000_000
+    assert "&lt;script&gt;" in content
+    assert "\\u202ea\\u0007" in content
+    assert "\u202e" not in content
+    assert "\u0007" not in content
+
+
+def test_the_page_and_json_have_the_figures_of_metrics_and_score(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places = {side: str(run.parent / f"valid.{side}") for side in ("source", "target")}
+    assert main(["report", str(run), "-o", str(tmp_path / "page.html")]) == 0
+    capfd.readouterr()
+    assert main(["report", str(run), "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    score = ["score", "--model", str(run), "-s", places["source"], "-r", places["target"]]
+    assert main([*score, "--json"]) == 0
+    scores = json.loads(capfd.readouterr().out)["scores"]
+    assert report["sets"][0]["scores"] == scores
+    records = list(read_metrics(run / "metrics.jsonl"))
+    for name, points in report["curves"].items():
+        assert points == [[r["step"], r[name]] for r in records if name in r]
+    assert {"train/loss", "valid/bleu", "valid/perplexity"} <= report["curves"].keys()
+    content = (tmp_path / "page.html").read_text()
+    rows = Page(content).rows
+    for step, value in report["curves"]["valid/bleu"]:
+        (row,) = [row for row in rows if row[0] == str(step) and len(row) == 4]
+        assert row[3] == f"{value:.4f}"
+    (shown,) = [row for row in rows if row[:3] == ["valid", "11", "BLEU"]]
+    (stated,) = [score for score in scores if score["name"] == "BLEU"]
+    assert shown[3] == f"{stated['value']:.2f}"
+    assert stated["signature"] in content
+    assert report["data"]["counts"]["train"]["read"] == 91
+    assert report["ended"] == "at step 4 of 4"
+
+
+def test_a_folder_without_metrics_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no metrics.jsonl; give the run_dir of a training" in capsys.readouterr().err
+
+
+def test_texts_that_are_not_parallel_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("one\ntwo\n")
+    (tmp_path / "b").write_text("eins\n")
+    assert main(["report", str(run), "--test", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert re.search("a has 2 lines, .*b has 1", capsys.readouterr().err)
+
+
+REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
+OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
+
+
+def _scores(lines: Sequence[int]) -> float:
+    return bleu([OUTPUTS[i] for i in lines], [[REFERENCES[i] for i in lines]]).value
+
+
+def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
+    lengths = [5, 9, 4, 30]
+    buckets = by_length(lengths, OUTPUTS, REFERENCES)
+    assert sum(bucket.count for bucket in buckets) == len(lengths)
+    for bucket in buckets:
+        end = float("inf") if bucket.end is None else bucket.end
+        lines = [i for i, length in enumerate(lengths) if bucket.start <= length < end]
+        assert bucket.value == _scores(lines)
+        assert bucket.low <= bucket.value <= bucket.high
+    assert [bucket.count for bucket in buckets] == [1, 2, 1]
+
+
+def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
+    counts = {word: 20 for line in REFERENCES for word in line.split()} | {"nobody": 1, "b": 0}
+    buckets = by_rarest_word(counts, OUTPUTS, REFERENCES)
+    assert {bucket.start: bucket.count for bucket in buckets} == {0: 1, 1: 1, 10: 2}
+    assert buckets[-1].value == _scores([0, 1])
+
+
+def test_word_f1_is_that_of_counting_each_word_by_hand() -> None:
+    counts = Counter({"a": 100, "b": 1})
+    (rare,) = [b for b in by_word_frequency(counts, ["a b b x"], ["a a a a b"]) if b.start == 1]
+    # One of the two b is right: precision 1/2, recall 1.
+    assert rare.value == pytest.approx(100 * 2 * 0.5 * 1 / 1.5)
+    assert rare.count == 1
+    buckets = by_word_frequency(counts, OUTPUTS, REFERENCES)
+    assert sum(b.count for b in buckets) == sum(len(words(line)) for line in REFERENCES)
+
+
+def test_frequencies_are_counted_in_the_target_side() -> None:
+    pairs = [SentencePair("the sea", "a sea, a sea"), SentencePair("", "the man")]
+    assert training_frequencies(["sea the apple"], pairs) == ({"sea": 2, "the": 1}, 2)
+
+
+def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
+    from sacrebleu import BLEU
+
+    outputs, references = OUTPUTS * 30, REFERENCES * 30
+    low, high = bleu_interval(outputs, references)
+    result = BLEU().corpus_score(outputs, [references], n_bootstrap=1000)
+    center, half = result._mean, result._ci
+    assert low == pytest.approx(center - half, abs=1)
+    assert high == pytest.approx(center + half, abs=1)
+
+
+def test_words_that_the_other_text_lacks_are_marked() -> None:
+    assert differing_words("the red house", "that is the house") == [
+        ("the", False),
+        ("red", True),
+        ("house", False),
+    ]
+
+
+def test_ngrams_are_won_and_lost_as_counted_by_hand() -> None:
+    won, lost = ngram_changes(["a b c"], ["a c x"], ["a b c"])
+    assert {(n.ngram, n.run, n.other) for n in won} == {
+        (ngram, 1, 0) for ngram in ("b", "a b", "b c", "a b c")
+    }
+    assert lost == []
+
+
+def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
+    changes = line_changes(
+        ["1", "2", "3"], ["abc", "abc", "abc"], ["abc", "abd", "x"], ["x", "abd", "abc"]
+    )
+    assert [change.line for change in changes] == [1, 2, 3]
+    assert [change.run_chrf for change in changes] == [change.other_chrf for change in changes][
+        ::-1
+    ]
+
+
+def test_a_comparison_has_the_figures_of_score(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    (tmp_path / "other").write_text("\n".join(["<i>"] + ["a man sees the sea."] * 10) + "\n")
+    report = ["report", str(run), "--compare", str(tmp_path / "other")]
+    assert main([*report, "--json"]) == 0
+    comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
+    score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
+    assert main([*score, "--compare", str(tmp_path / "other")]) == 0
+    expected = json.loads(capfd.readouterr().out)["comparisons"]
+    for test, wanted in zip(comparison["tests"], expected, strict=True):
+        for key in ("metric", "value", "difference", "p_value", "signature"):
+            assert test[key] == wanted[key]
+    assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
+    rows = Page((tmp_path / "page.html").read_text()).rows
+    assert ["BLEU", f"{expected[0]['value']:.2f}"] in [row[:2] for row in rows]
+
+
+def test_translations_of_another_text_are_not_compared(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").write_text("one line\n")
+    assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
+    assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
+
+
+def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) -> None:
+    best = max(
+        (r for r in read_metrics(run / "metrics.jsonl") if "valid/bleu" in r),
+        key=lambda record: record["valid/bleu"],
+    )
+    for folder in (run / "best", run / "averaged"):
+        if not folder.exists():
+            continue
+        assert "README.md" in listed_files(folder)
+        load_model(folder)
+        card = ModelCard.load(folder / "README.md")
+        results = card.data.eval_results
+        assert card.data.license == "cc-by-4.0"
+        assert card.data.pipeline_tag == "translation"
+        assert results[0].metric_type == "bleu"
+        assert "tok:13a" in results[0].metric_name
+        sums = re.findall("[0-9a-f]{64}", card.text)
+        file = run.parent / "train.source"
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
+        if folder.name == "best":
+            assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
+
+
+def test_a_report_that_cannot_be_written_ends_no_training_badly(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "finished.json").unlink()
+    (copy / "report.html").unlink()
+    (copy / "report.html" / "in_the_way").mkdir(parents=True)
+    logging.getLogger("seq2seq").addHandler(caplog.handler)
+    try:
+        assert run_training(replace(read_config(copy), resume=True), copy, "", World()) == 0
+    finally:
+        logging.getLogger("seq2seq").removeHandler(caplog.handler)
+    assert "report.html: not written: " in caplog.text
+    assert (copy / "finished.json").exists()

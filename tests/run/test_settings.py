@@ -1,0 +1,27 @@
+"""The settings that a checkpoint remembers: which keys have changed since then."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from seq2seq.config import Config
+from seq2seq.data.config import CorpusConfig, DataConfig, SplitConfig
+from seq2seq.run.settings import changes_of_data
+
+
+def test_the_keys_of_data_that_changed_are_named(tmp_path: Path) -> None:
+    back = CorpusConfig(source="a", target="b", tag="<bt>")
+    before = DataConfig(corpora={"back": back})
+    path = tmp_path / "config.yaml"
+    path.write_text(OmegaConf.to_yaml(OmegaConf.structured(Config(data=before))))
+    other_tag = replace(before, corpora={"back": replace(back, tag="<x>")})
+    assert changes_of_data(tmp_path, other_tag) == "; changed: data.corpora.back.tag"
+    more = replace(other_tag, train=SplitConfig(pairs="c.tsv"), name="d")
+    found = changes_of_data(tmp_path, more)
+    assert found == "; changed: data.name, data.train.pairs, data.corpora.back.tag"
+    removed = changes_of_data(tmp_path, replace(before, corpora={}))
+    assert removed.startswith("; changed: data.corpora.back.source, data.corpora.back.target, ")
+    assert "but the text has changed" in changes_of_data(tmp_path, before)
+    path.write_text("!!python/object:os.system")
+    assert changes_of_data(tmp_path, more) == ""
