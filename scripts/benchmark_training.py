@@ -101,7 +101,8 @@ class System:
     keeps_memory: bool = False
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
-    compiled: bool = False
+    extra: tuple[str, ...] = ()
+    """The fast forms to use that are not used by default."""
 
 
 SYSTEMS = (
@@ -126,7 +127,9 @@ KERNELS = (
     System("plain model, fp32", "ours", "fp32", False, ALL_KERNELS),
 )
 KERNELS_ON_A_GPU = (
-    System("with the loss compiled", "ours", "bf16", True, compiled=True),
+    System("with parts compiled", "ours", "bf16", True, extra=("compiled",)),
+    System("with attention packed", "ours", "bf16", True, extra=("packed",)),
+    System("with both", "ours", "bf16", True, extra=("compiled", "packed")),
     System("without micro-batches joined", "ours", "bf16", True, ("joined",)),
     System("without fused attention", "ours", "bf16", True, ("attention", "joined")),
     System("without sums between layers in bf16", "ours", "bf16", True, ("residual",)),
@@ -242,7 +245,7 @@ def peer(work: Work, make: str, dtype: torch.dtype) -> Callable[[list[Any]], Non
     return step
 
 
-def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]], object]:
+def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]], None]:
     """Make the step of `seq2seq train`, without some of its fast forms."""
     device = torch.device(work.device)
     torch.manual_seed(1)
@@ -256,13 +259,18 @@ def ours(work: Work, dtype: torch.dtype, system: System) -> Callable[[list[Any]]
         dtype=dtype,
         seed=1,
         kernels=TrainingKernels(
-            **(dict.fromkeys(system.without, False) | {"compiled": system.compiled})
+            **(dict.fromkeys(system.without, False) | dict.fromkeys(system.extra, True))
         ),
     )
     if device.type == "cuda":
         trainer.fit_memory()  # as many micro-batches at once as fit
     model.train()
-    return trainer.update
+
+    def step(batches: list[Any]) -> None:
+        trainer.start_update(batches)
+        trainer.read_updates(leave=trainer.late)
+
+    return step
 
 
 def products(work: Work, dtype: torch.dtype) -> Callable[[list[Any]], None]:
@@ -333,7 +341,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
         retain_freed_memory()
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
-    step: Callable[[list[Any]], object]
+    step: Callable[[list[Any]], None]
     if system.make == "ours":
         step = ours(work, dtype, system)
     elif system.make == "products":
@@ -346,20 +354,19 @@ def measure(work: Work, system: System) -> dict[str, float]:
     # Run all steps once, since compilation and buffers depend on shapes.
     for batches in steps if cuda or system.make == "products" else steps[:1]:
         step(batches)
-    seconds = []
+    if cuda:
+        torch.cuda.synchronize(work.device)
+    started = time.perf_counter()
     for batches in steps[1:]:
-        if cuda:
-            torch.cuda.synchronize(work.device)
-        started = time.perf_counter()
         step(batches)
-        if cuda:
-            torch.cuda.synchronize(work.device)
-        seconds.append(time.perf_counter() - started)
+    if cuda:
+        torch.cuda.synchronize(work.device)
+    seconds = (time.perf_counter() - started) / (len(steps) - 1)
     tokens = sum(int(lengths[indices].sum()) for batches in steps[1:] for indices in batches)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if cuda:
         peak = torch.cuda.max_memory_allocated(work.device)
-    return {"seconds": sum(seconds) / len(seconds), "tokens": tokens / len(seconds), "peak": peak}
+    return {"seconds": seconds, "tokens": tokens / (len(steps) - 1), "peak": peak}
 
 
 def measure_apart(work: Work, system: System) -> dict[str, float]:
@@ -473,7 +480,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        system = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in words["system"].items()
+        }
         print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     kernels = KERNELS_ON_A_GPU if arguments.device.startswith("cuda") else KERNELS

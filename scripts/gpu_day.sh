@@ -31,7 +31,8 @@ measure "A step of the base model, beside its peers" 300 "$python" "${step[@]}"
 measure "A step without each fast form" 240 "$python" "${step[@]}" --kernels
 measure "A step of one part" 60 "$python" "${step[@]}" --micro-batch-tokens 25000 --only ours
 measure "Kernels of a step" 60 "$python" scripts/profile_step.py --device cuda
-measure "Kernels of a step, the loss compiled" 120 "$python" scripts/profile_step.py --device cuda --compile
+measure "Kernels of a step, compiled" 120 "$python" scripts/profile_step.py --device cuda --compile
+measure "Kernels of a step, packed" 60 "$python" scripts/profile_step.py --device cuda --packed
 # A model of base size that has learned a little: speed depends on sizes and lengths alone.
 model=$folder/model
 measure "A training of the base model on the embedded corpus" 180 \

@@ -37,20 +37,23 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=37_000)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rows", type=int, default=40, help="kernels to print")
-    parser.add_argument("--compile", action="store_true", help="compile the loss")
+    parser.add_argument("--compile", action="store_true", help="compile parts of it")
+    parser.add_argument("--packed", action="store_true", help="pack its attention")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     on_gpu = device.type == "cuda"
     config = TransformerConfig(num_layers=arguments.layers)
     model = new_transformer(config, arguments.vocab_size).to(device).train()
     # The form for a GPU, which can be run on a CPU as well.
-    use_training_kernels(model, TrainingKernels(), torch.device("cuda"))
-    of_chunk = compiled_loss() if arguments.compile and can_compile(device) else None
+    compiled = arguments.compile and can_compile(device)
+    use_training_kernels(model, TrainingKernels(compiled=compiled), torch.device("cuda"))
+    of_chunk = compiled_loss() if compiled else None
     loss = BatchLoss(model, 0.1, in_chunks=True, of_chunk=of_chunk)
     adam = make_adam(model)
     share = arguments.tokens // arguments.parts
     batch = join(
-        [random_batch(share, arguments.length, arguments.vocab_size)] * arguments.parts
+        [random_batch(share, arguments.length, arguments.vocab_size)] * arguments.parts,
+        packed=arguments.packed,
     ).to(device)
 
     def step() -> float:

@@ -7,7 +7,7 @@ two products and a softmax (27 ms instead of 8 for 4,096 x 512).
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.kernels.joined import Parts
+from seq2seq.kernels.parts import Parts
 from seq2seq.model.transformer import MultiHeadAttention, attention
 
 
@@ -34,7 +34,7 @@ class FusedAttention(MultiHeadAttention):
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | Parts) -> Tensor:
         """See `MultiHeadAttention.forward`; `Parts` are of several batches at once."""
         output: Tensor
-        if isinstance(mask, Parts):
+        if not isinstance(mask, Tensor):
             assert isinstance(self.dropout, nn.Dropout)
             rate = self.dropout.p if self.dropout.training else 0.0
             projected = self.w_q(x), self.w_k(memory), self.w_v(memory)

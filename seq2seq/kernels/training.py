@@ -6,9 +6,12 @@ import torch
 from torch import nn
 
 from seq2seq.kernels.attention import FusedAttention
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.dropout import CpuDropout
 from seq2seq.kernels.replace import replace_modules
 from seq2seq.kernels.residual import cast_residuals
+from seq2seq.kernels.sublayers import fuse_sublayer_ends
+from seq2seq.model.config import TransformerConfig
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
@@ -26,12 +29,26 @@ class TrainingKernels:
     """Projection, loss and gradient in chunks."""
     joined: bool = True
     """Several micro-batches in one forward pass, on a GPU."""
+    packed: bool = False
+    """Joined micro-batches without padding and one kernel for all of their attention, on a GPU, in
+    bf16, without dropout of the weights."""
     compiled: bool = False
-    """The loss of a chunk compiled, on a GPU where PyTorch has its compiler."""
+    """The loss of a chunk and the ends of sublayers compiled, on a GPU for which PyTorch has a
+    compiler."""
 
     def join_on(self, device: torch.device) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
         return self.joined and self.attention and self.loss and device.type == "cuda"
+
+    def pack_on(self, device: torch.device, dtype: torch.dtype, config: TransformerConfig) -> bool:
+        """Return whether joined micro-batches are packed."""
+        return (
+            self.packed
+            and self.join_on(device)
+            and dtype is torch.bfloat16
+            and config.attention_dropout == 0.0
+            and config.key_width == config.value_width
+        )
 
 
 PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
@@ -51,3 +68,5 @@ def use_training_kernels(
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
         cast_residuals(model)
+    if kernels.compiled and can_compile(device):
+        fuse_sublayer_ends(model)

@@ -18,7 +18,13 @@ _LISTED = 5
 
 
 def settings(
-    config: Config, data: PreparedData, *, processes: int, dtype: torch.dtype, slices: int
+    config: Config,
+    data: PreparedData,
+    *,
+    processes: int,
+    dtype: torch.dtype,
+    slices: int,
+    compiled: bool,
 ) -> tuple[dict[str, Setting], dict[str, Setting]]:
     """Return the settings that a resumed training has to keep, and those that it may change.
 
@@ -28,6 +34,7 @@ def settings(
         processes: the number of processes that share the work.
         dtype: the precision of the matrix products.
         slices: the number of parts in which a micro-batch is computed.
+        compiled: whether compiled forms are used.
     """
     model = config.model.settings()
     changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
@@ -39,6 +46,7 @@ def settings(
         "threads": torch.get_num_threads(),
         "dtype": str(dtype).removeprefix("torch."),
         "slices": slices,
+        "compiled": compiled,
     }
     budget = config.training.budget(processes)
     text, rate = data.folder.name, config.data.tokenizer.sampling

@@ -143,10 +143,11 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
         f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
         f" an epoch: {statistics.batches / count:,.1f} steps"
     )
-    if trainer.joined > 1:
-        logger.info(f"memory: {trainer.joined} micro-batches are computed at once")
-    if trainer.slices > 1:
+    joined, slices = trainer.gradient.joined, trainer.gradient.slices
+    if joined > 1:
+        logger.info(f"memory: {joined} micro-batches are computed at once")
+    if slices > 1:
         logger.info(
-            f"memory: a micro-batch does not fit at once, so it is computed in {trainer.slices}"
+            f"memory: a micro-batch does not fit at once, so it is computed in {slices}"
             " slices; the step is the same, but slower"
         )

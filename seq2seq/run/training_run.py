@@ -42,8 +42,8 @@ from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
 from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
 from seq2seq.training.run_state import ChangedSettingError, RunState
+from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.signals import exit_on_signals
-from seq2seq.training.trainer import DivergenceError
 
 logger = logging.getLogger("seq2seq")
 
@@ -144,7 +144,8 @@ class TrainingRun:
             self.data,
             processes=self.world.size,
             dtype=self.dtype,
-            slices=self.trainer.slices,
+            slices=self.trainer.gradient.slices,
+            compiled=self.trainer.kernels.compiled,
         )
         return RunState(self.trainer.progress, fixed, changeable)
 

@@ -59,6 +59,9 @@ class RunState:
         if saved["format"] != FORMAT:
             written = repr(saved["format"])[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        if isinstance(changeable := saved.get("changeable"), dict):
+            added = {name: _ADDED[name] for name in _ADDED if name in self.changeable}
+            saved = {**saved, "changeable": added | changeable}
         # The values in `fixed` are compared, so their types need no check.
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]
@@ -86,6 +89,8 @@ class RunState:
         ]
 
 
+# Settings that earlier versions didn't save, and what they were then.
+_ADDED: dict[str, Setting] = {"compiled": False}
 # Names of format 1, whose files have no "format" key, and their names now.
 _RENAMED = {
     "checks_without_gain": "validations_without_improvement",

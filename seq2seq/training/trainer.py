@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -9,39 +10,27 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from seq2seq.data.batching import Batch, Batching, Indices
-from seq2seq.device import autocast, oom_as_user_error
-from seq2seq.errors import UserError
-from seq2seq.kernels.compiled import can_compile, compiled_loss
-from seq2seq.kernels.joined import JoinedBatch, join
+from seq2seq.data.batching import Batching, Indices
+from seq2seq.device import HostCopy
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
-from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import Loss, target_entropy
-from seq2seq.training.memory_probe import (
-    find_joined,
-    find_slices,
-    preserve_state,
-    split,
-)
+from seq2seq.training.loss import target_entropy
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import learning_rate, make_adam
 from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import Recorder
+from seq2seq.training.running_update import DivergenceError, RunningUpdate
 from seq2seq.training.signals import StopSignals
+from seq2seq.training.step_gradient import StepGradient
 
 Validate = Callable[[], Mapping[str, float]]
 Save = Callable[[], None]
 SaveValidation = Callable[[bool], None]
-
-
-class DivergenceError(UserError):
-    """A loss or a gradient is not finite; the weights are those of the step before."""
 
 
 class Trainer:
@@ -78,23 +67,31 @@ class Trainer:
         self.batching = batching
         self.config = config
         self.device = device
+        self.kernels = kernels
         self.dtype = dtype
-        self.seed = seed
         self.world = world or World()
         self.clock = clock
-        of_chunk = compiled_loss() if kernels.compiled and can_compile(device) else None
-        self.loss = BatchLoss(
-            model, config.label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk
+        self.gradient = StepGradient(
+            model,
+            batching,
+            label_smoothing=config.label_smoothing,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            world=self.world,
+            kernels=kernels,
+            clock=clock,
         )
-        self.ddp_loss = self.world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.micro_batches = config.micro_batches_on(self.world.size)
-        self.joins = kernels.join_on(device)
-        self.joined = 1
-        """Micro-batches computed at once; more than one only where this trainer joins them."""
-        self.slices = 1
-        """Slices in which a micro-batch is computed, one after the other."""
         self.progress = Progress()
+        self.running: deque[RunningUpdate] = deque()
+        """Updates that were started and whose metrics were not read."""
+        self.late = 1 if device.type == "cuda" else 0
+        """How many there may be, so that a GPU has work while metrics are read."""
+        self.read_at = -math.inf
+        """The time at which metrics were last read."""
+        self.diverged = torch.zeros((), dtype=torch.bool, device=device)
         self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None
         """A signal received by any of the processes."""
@@ -132,11 +129,14 @@ class Trainer:
         with self.signals:
             while not (progress.ended or self.signal):
                 if not progress.validation_pending:  # a resumed training may begin with one
-                    progress.unrecorded.add(self.update(next(steps)))
+                    self.start_update(next(steps))
                     self._agree()
                     recorder.show_progress(progress)
                     progress.validation_pending = self._checkpoint_is_due(checkpoint_seconds)
-                    if progress.validation_pending or progress.step % self.config.log_steps == 0:
+                    log = progress.validation_pending or progress.step % self.config.log_steps == 0
+                    for metrics in self.read_updates(leave=0 if log or self.signal else self.late):
+                        progress.unrecorded.add(metrics)
+                    if log:
                         recorder.record_metrics(progress, progress.unrecorded.summary())
                         progress.unrecorded = RunningMetrics()
                     if progress.validation_pending or self.signal:
@@ -212,45 +212,68 @@ class Trainer:
                 progress.batch = 0
 
     def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
-        """Do one update with the micro-batches of a step.
+        """Do one update with the micro-batches of a step, and wait for its metrics.
 
         Raises:
             DivergenceError: if the loss or the gradient is not finite; nothing is updated.
         """
+        self.start_update(micro_batches)
+        return self.read_updates()[-1]
+
+    def start_update(self, micro_batches: Sequence[Indices]) -> None:
+        """Start one update; it is not done, nor are those after it, if a figure is not finite."""
         started = self.clock()
-        step = self.progress.step + 1
+        progress, step = self.progress, self.progress.step + 1
         corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
         source_tokens = int(corpus.source_lengths[pairs].sum())
         target_tokens = int(corpus.target_lengths[pairs].sum())
-        losses, waited = self._accumulate_gradients(micro_batches, target_tokens)
+        groups = self.gradient.groups(micro_batches)
+        losses, waited = self.gradient.accumulate(groups, step=step, target_tokens=target_tokens)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         figures = torch.cat((*losses, get_total_norm(gradients).view(1))).double()
         rate = self._update_weights(step, figures)
-        # The one look of a step, after which a GPU has nothing more to do.
-        *own_losses, norm = figures.tolist()
-        own = torch.tensor(own_losses, dtype=torch.float64).view(-1, 2)
-        rows = self.world.gather(*own.sum(dim=0).tolist())
-        smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
-        if not (math.isfinite(smoothed) and math.isfinite(norm)):
-            odd = [
-                pairs
-                for (_, _, parts), loss in zip(self._groups(micro_batches), own, strict=True)
-                if not loss.isfinite().all()
-                for pairs in parts
-            ]
-            raise self._divergence(smoothed / target_tokens, norm, odd or micro_batches)
         self.optimizer.zero_grad(set_to_none=True)
-        self.progress.step = step
-        if self.config.subtract_target_entropy:
-            entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
-            smoothed -= target_tokens * entropy
-        seconds = self.clock() - started
-        return StepMetrics(
-            smoothed, cross_entropy, source_tokens, target_tokens, norm, rate, seconds, waited
+        progress.step = step
+        running = RunningUpdate(
+            step=step,
+            place=f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}",
+            groups=[parts for _, _, parts in groups],
+            corpus_size=len(corpus),
+            figures=HostCopy(figures),
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            learning_rate=rate,
+            started=started,
+            waited=waited,
         )
+        self.running.append(running)
+
+    def read_updates(self, leave: int = 0) -> list[StepMetrics]:
+        """Read the metrics of all updates that were started but the last `leave`.
+
+        Raises:
+            DivergenceError: if the loss or the gradient of one is not finite; neither this one nor
+                those after it were done.
+        """
+        read = []
+        while len(self.running) > leave:
+            update = self.running.popleft()
+            try:
+                metrics = update.metrics(self.world)
+            except DivergenceError:
+                self.progress.step = update.step - 1
+                raise
+            if self.config.subtract_target_entropy:
+                entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
+                lowest = metrics.target_tokens * entropy
+                metrics = metrics._replace(smoothed=metrics.smoothed - lowest)
+            now = self.clock()
+            read.append(metrics._replace(seconds=now - max(update.started, self.read_at)))
+            self.read_at = now
+        return read
 
     def _update_weights(self, step: int, figures: Tensor) -> float:
-        """Let Adam update the weights, unless one of the figures is not finite.
+        """Let Adam update the weights, unless a figure of this or an earlier step is not finite.
 
         The device decides that, so that the host need not look before.
 
@@ -265,94 +288,13 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.diverged = self.diverged | (~figures.isfinite()).any()
         # Read by fused Adam as that of a gradient scaler would be.
-        self.optimizer.found_inf = (~figures.isfinite()).any().float()  # type: ignore[attr-defined]
+        self.optimizer.found_inf = self.diverged.float()  # type: ignore[attr-defined]
         self.optimizer.step()
         return rate
 
-    def _groups(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, list[Indices]]]:
-        """Divide this process's share of a step into what is computed at once.
-
-        Returns:
-            For each group: the numbers of its first micro-batch and slice, and the pairs of each
-            of its micro-batches or slices.
-        """
-        slices = [
-            (number, index, pairs)
-            for number, micro_batch in self.world.share(micro_batches)
-            for index, pairs in enumerate(split(micro_batch, self.slices))
-        ]
-        groups = [slices[i : i + self.joined] for i in range(0, len(slices), self.joined)]
-        return [(*group[0][:2], [pairs for _, _, pairs in group]) for group in groups]
-
-    def _collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
-        """Make the batch of a group, on the device."""
-        batches = [self.batching.collate(pairs) for pairs in parts]
-        return (join(batches) if self.joins else batches[0]).to(self.device)
-
-    def _accumulate_gradients(
-        self, micro_batches: Sequence[Indices], target_tokens: int
-    ) -> tuple[list[Tensor], float]:
-        """Accumulate the gradient of a step.
-
-        Returns:
-            The two losses of each group, (2,), and the seconds spent waiting for batches.
-        """
-        losses, waited = [], 0.0
-        groups = self._groups(micro_batches)
-        for position, (number, index, parts) in enumerate(groups, start=1):
-            # The same masks for the same micro-batch in any process.
-            entropy = [self.seed, self.progress.step + 1, number, *([index] if index else [])]
-            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-            requested = self.clock()
-            batch = self._collate(parts)
-            waited += self.clock() - requested
-            with self.world.accumulating(self.ddp_loss, last=position == len(groups)):
-                # DistributedDataParallel averages over processes; the divisor makes it a sum.
-                loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
-            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
-        return losses, waited
-
-    def _backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:
-        """Add the gradient of a batch's summed loss, divided by the tokens of the whole step.
-
-        Micro-batches and their slices then add up to the gradient of the step's mean loss.
-        """
-        with oom_as_user_error():
-            with autocast(self.device, self.dtype):
-                loss: Loss = loss_module(batch)
-            (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    def _divergence(self, loss: float, norm: float, odd: Sequence[Indices]) -> DivergenceError:
-        pairs = np.sort(np.concatenate(odd) % len(self.batching.corpus))
-        first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
-        progress = self.progress
-        return DivergenceError(
-            f"step {progress.step + 1}: the loss ({loss:g}) or the gradient's norm ({norm:g}) is"
-            f" not finite, in epoch {progress.epoch + 1}, up to micro-batch {progress.batch}, pairs"
-            f" {first} of the encoded corpus; the weights are not updated. Lower"
-            " training.learning_rate_scale or raise training.warmup_steps"
-        )
-
     def fit_memory(self) -> None:
-        """Find how many micro-batches, or in how many slices one, are computed at once.
-
-        Memory runs out here or not at all; weights and random state do not change.
-
-        Raises:
-            UserError: if not even a single pair fits.
-        """
-
-        def attempt(parts: Sequence[Indices]) -> None:
-            with oom_as_user_error(), preserve_state(self.model, self.optimizer, self.device):
-                # Not through DistributedDataParallel: another process may have memory enough.
-                self._backward(self.loss, self._collate(parts), 1.0)
-
-        epoch, corpus = self.batching.epoch(self.progress.epoch), self.batching.corpus
-        most = self.micro_batches // self.world.size if self.joins else 1
-        joined = find_joined(attempt, epoch, corpus, most)
-        slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1
-        rows = self.world.gather(joined, slices)
-        self.joined = int(min(row[0] for row in rows))
-        self.slices = int(max(row[1] for row in rows))
+        """Find how much of a step is computed at once: see `StepGradient.fit_memory`."""
+        epoch = self.batching.epoch(self.progress.epoch)
+        self.gradient.fit_memory(self.optimizer, epoch, self.micro_batches)

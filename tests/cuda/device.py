@@ -8,6 +8,7 @@ kernels it starts and in which precision matrices are multiplied.
 Kernels, their rounding, memory, streams, speed and NCCL are beyond this: `tests/test_cuda.py`.
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,9 @@ _WAITS = {
     "equal": "equal",
     "_unique2": "unique",
 }
+# They read of their first tensor as much as they write, and write without reading.
+_FROM_TABLES = {"embedding", "index_select", "gather"}
+_FILLS = ("fill", "zero", "new_full", "new_zeros", "new_ones", "full", "ones", "arange", "normal")
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 # They make another view of the same memory, or reserve some, and start nothing on the GPU.
 _WITHOUT_KERNEL = {
@@ -60,6 +64,16 @@ class HostCopy(NamedTuple):
     bytes: int
 
 
+class Memory:
+    """Where the simulated GPU keeps its tensors."""
+
+    type = "cpu"
+    """Or `meta`: their shapes alone."""
+
+
+memory = Memory()
+
+
 class Journal:
     """What happened on the device since `clear`."""
 
@@ -73,6 +87,8 @@ class Journal:
         self.copies: list[HostCopy] = []
         self.products: Counter[torch.dtype] = Counter()
         self.kernels: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        """What the kernels of each name read and write."""
         self.given_meanwhile: list[int] = []
         """The kernels started between each event and the wait for it."""
 
@@ -175,15 +191,17 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     ):
         return _copy(*args, **kwargs)
     _check_rules(func, name, args, tensors)
-    _note(name, args)
     inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
+    if memory.type == "meta":
+        inner_args = tree_map(_number_on_meta, inner_args)
     if to == "cuda":
-        inner_kwargs["device"] = "cpu"
+        inner_kwargs["device"] = memory.type
     pinned = inner_kwargs.pop("pin_memory", False)
     made = recorder.do(func, inner_args, inner_kwargs)
     if pinned:
         made.fill_(torch.nan if made.is_floating_point() else -1)  # whatever was there
         made.pinned = True
+    note(name, args, tensors, made)
     if to not in (None, "cuda"):
         return made
     made = tree_map(_outside, made)
@@ -198,10 +216,11 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
     non_blocking = kwargs.get("non_blocking", False)
     if not isinstance(x, CudaTensor):
         _note_host_copy(x, non_blocking)
-        return CudaTensor(aten._to_copy.default(x, **rest))
+        return CudaTensor(aten._to_copy.default(x, device=memory.type, **rest))
     if to in (None, "cuda"):
-        journal.kernels["_to_copy"] += 1
-        return CudaTensor(recorder.do(aten._to_copy.default, (x.inner,), rest))
+        made = CudaTensor(recorder.do(aten._to_copy.default, (x.inner,), rest))
+        note("_to_copy", (x,), [x], made)
+        return made
     if to == "cpu" and not non_blocking:
         journal.wait("copy to the host")
     return aten._to_copy.default(x.inner, device=to, **rest)
@@ -247,9 +266,20 @@ def _check_rules(func: Any, name: str, args: Any, tensors: list[Tensor]) -> None
         raise RuntimeError("expected scalar type of weight and bias to be that of the input")
 
 
-def _note(name: str, args: Any) -> None:
+def _number_on_meta(x: Any) -> Any:
+    return x.to("meta") if isinstance(x, Tensor) and x.device.type == "cpu" else x
+
+
+def note(name: str, args: Any, tensors: list[Tensor], made: Any) -> None:
     if name not in _WITHOUT_KERNEL:
+        results = [x for x in tree_iter(made) if isinstance(x, Tensor)]
+        if not results:  # they are written in place
+            results = tensors
+        # Of a table, only the rows that are asked for are read.
+        read = [*tensors[1:], *results] if name in _FROM_TABLES else tensors
+        read = [] if name.startswith(_FILLS) else read
         journal.kernels[name] += 1
+        journal.bytes[name] += sum(map(_bytes, [*{id(x): x for x in read}.values(), *results]))
     if name in _PRODUCTS:
         journal.products[args[-1].dtype] += 1
     if name in _WAITS:
@@ -257,6 +287,12 @@ def _note(name: str, args: Any) -> None:
     masks = (torch.bool, torch.uint8)
     if name in _INDEXING and any(t is not None and t.dtype in masks for t in args[1]):
         journal.wait("index by a mask")
+
+
+def _bytes(x: Tensor) -> int:
+    """The bytes of a tensor in memory; one that is expanded holds each element once."""
+    sizes = [size for size, stride in zip(x.shape, x.stride(), strict=True) if stride]
+    return x.element_size() * math.prod(sizes) if x.numel() else 0
 
 
 def attention(
@@ -270,21 +306,69 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`F.scaled_dot_product_attention`, whose kernels for CUDA are missing, with its complaints."""
-    journal.kernels["scaled_dot_product_attention"] += 1
     if not query.dtype == key.dtype == value.dtype:
         raise RuntimeError("Expected query, key, and value to have the same dtype")
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, query.dtype):
         raise RuntimeError("Expected attn_mask dtype to be bool or to match query dtype")
     if attn_mask is not None and is_causal:
         raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-    scores = query @ key.transpose(-2, -1) * (scale or query.size(-1) ** -0.5)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    return nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+    factor = scale or query.size(-1) ** -0.5
+    attended: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+        query, key, value, attn_mask, dropout_p, is_causal, factor
+    )
+    return attended
+
+
+def _heads_inside(x: Tensor) -> Tensor:
+    """Lay (B, H, T, K) out in memory as (B, T, H, K), as CUDA's kernels do."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+class _Attention(torch.autograd.Function):
+    """One kernel forward and one backward."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> CudaTensor:
+        differentiable = any(ctx.needs_input_grad)
+        inputs = [inside(x).detach() for x in args[:3]]
+        if differentiable:
+            inputs = [x.requires_grad_() for x in inputs]
+        mask, rate, is_causal, factor = map(inside, args[3:])
+        with torch.set_grad_enabled(differentiable):
+            query, key, value = inputs
+            scores = query @ key.transpose(-2, -1) * factor
+            if is_causal:
+                mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
+            if mask is not None and mask.dtype is torch.bool:
+                scores = scores.masked_fill(~mask, -torch.inf)
+            elif mask is not None:
+                scores = scores + mask
+            result = nn.functional.dropout(scores.softmax(-1), rate) @ value
+        ctx.computed = inputs, result
+        made = CudaTensor(_heads_inside(result.detach()))
+        note("scaled_dot_product_attention", args, [*args[:3]], made)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: CudaTensor) -> tuple[Any, ...]:
+        inputs, result = ctx.computed
+        gradients = torch.autograd.grad(result, inputs, inside(gradient))
+        made = [CudaTensor(_heads_inside(x)) for x in gradients]
+        note("attention_backward", (), [*inputs, result, gradient], made)
+        return *made, None, None, None, None
+
+
+class Event:
+    """`torch.cuda.Event`: a place in the work of the GPU."""
+
+    def record(self, stream: object) -> None:
+        self.kernels = journal.kernels.total()
+        self.copies, journal.on_the_way = journal.on_the_way, []
+
+    def synchronize(self) -> None:
+        journal.given_meanwhile.append(journal.kernels.total() - self.kernels)
+        for target, values in self.copies:
+            target.copy_(values)
 
 
 class Event:

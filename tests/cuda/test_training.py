@@ -3,6 +3,8 @@
 import copy
 import random
 from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,8 +29,12 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss
-from seq2seq.training.trainer import DivergenceError, Trainer
+from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.running_update import DivergenceError
+from seq2seq.training.trainer import Trainer
 from tests.cuda.device import Journal, inside
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -146,18 +152,82 @@ def test_updates_are_those_of_the_cpu_and_wait_rarely(
         expected, found = (trainer.update(step) for trainer in trainers)
         assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-4)
         assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3)
-    assert trainers[1].joined == 2
+    assert trainers[1].gradient.joined == 2
     # Once a step, for losses and norm, whatever the number of micro-batches.
-    assert len(journal.waits) <= len(steps), Counter(journal.waits)
+    assert not journal.waits, Counter(journal.waits)
+    assert journal.given_meanwhile == [0] * len(steps)
     for ours, theirs in zip(*(t.model.parameters() for t in trainers), strict=True):
         torch.testing.assert_close(theirs.detach().cpu(), ours.detach(), rtol=1e-3, atol=1e-4)
+
+
+class Records(NullRecorder):
+    """Keeps the recorded metrics."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, Mapping[str, float]]] = []
+
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        self.all.append((progress.step, metrics))
+
+
+def train(trainer: Trainer, save: Callable[[], None] = lambda: None) -> Records:
+    records = Records()
+    trainer.train(
+        records,
+        validate=lambda: {"valid/bleu": 0.0},
+        save=save,
+        save_validation=lambda is_best: None,
+    )
+    return records
+
+
+def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
+    corpus: EncodedCorpus, journal: Journal
+) -> None:
+    """All of them are read before they are recorded or saved."""
+    records = []
+    unread: list[int] = []
+    for device in (CPU, CUDA):
+        trainer = make_trainer(corpus, device)
+        trainer.config.max_steps, trainer.config.log_steps = 7, 4
+        trainer.config.checkpoint_steps = 6
+        trainer.update(trainer.batching.epoch(0)[:2])
+        journal.clear()
+        running = trainer.running
+        records.append(train(trainer, lambda running=running: unread.append(len(running))).all)
+    assert not journal.waits, Counter(journal.waits)
+    # Steps 2 to 7, of which 4, 6 and 7 are recorded.
+    assert [given > 0 for given in journal.given_meanwhile] == [
+        *(True, True, False),
+        *(True, False),
+        False,
+    ]
+    assert min(filter(None, journal.given_meanwhile)) > 100
+    assert unread == [0, 0, 0, 0]
+    assert [step for step, _ in records[1]] == [4, 6, 7]
+    for (_, expected), (_, found) in zip(*records, strict=True):
+        for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-3)
+
+
+def test_a_gpu_that_is_stuck_in_the_exchange_of_gradients_is_noticed() -> None:
+    """Its process sends heartbeats all the same, so the limit is the exchange's own."""
+    limits = []
+    for device in (CPU, CUDA):
+        with (
+            mock.patch.object(torch.distributed, "new_group") as new_group,
+            mock.patch("seq2seq.training.distributed.DistributedDataParallel"),
+        ):
+            World(size=2).wrap_ddp(torch.nn.Linear(1, 1).to(device))
+        limits.append(new_group.call_args.kwargs["timeout"])
+    assert limits[1] <= timedelta(minutes=10) < limits[0]
 
 
 def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal: Journal) -> None:
     started = []
     for joined in (1, 2):
         trainer = make_trainer(corpus, CUDA, torch.bfloat16)
-        trainer.joined = joined
+        trainer.gradient.joined = joined
         trainer.update(trainer.batching.epoch(0)[:2])
         journal.clear()
         trainer.update(trainer.batching.epoch(0)[2:4])
@@ -197,9 +267,30 @@ def test_an_update_that_is_not_finite_is_not_done(corpus: EncodedCorpus) -> None
         assert torch.equal(weights, inside(parameter))
 
 
+def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -> None:
+    """The next one is started before the host can know of it."""
+    trainer = make_trainer(corpus, CUDA)
+    weights: list[list[Tensor]] = []
+
+    def damage(_: object, inputs: object, loss: Loss) -> Loss:
+        weights.append([inside(p).clone() for p in trainer.model.parameters()])
+        odd = trainer.progress.step == 2
+        return loss._replace(smoothed=loss.smoothed * torch.nan) if odd else loss
+
+    trainer.gradient.loss.register_forward_hook(damage)
+    with pytest.raises(DivergenceError, match="step 3: the loss"):
+        train(trainer, save=lambda: pytest.fail("saved"))
+    assert trainer.progress.step == 2
+    assert len(weights) > 3 * trainer.micro_batches  # a fourth update was started
+    for before, parameter in zip(
+        weights[2 * trainer.micro_batches], trainer.model.parameters(), strict=True
+    ):
+        assert torch.equal(before, inside(parameter))
+
+
 def test_weights_of_a_joined_step_are_those_of_single_micro_batches(corpus: EncodedCorpus) -> None:
     joined, single = (make_trainer(corpus, CUDA) for _ in "12")
-    joined.joined = 2
+    joined.gradient.joined = 2
     for trainer in (joined, single):
         trainer.update(trainer.batching.epoch(0)[:2])
     for ours, theirs in zip(joined.model.parameters(), single.model.parameters(), strict=True):

@@ -1,5 +1,6 @@
 """One training in its folder: what its seed decides, what it validates, what it keeps."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,6 +65,16 @@ def test_weights_batches_and_dropout_follow_the_seed(config: Config, tmp_path: P
     batch = [first.trainer.batching.epoch(0)[0]]
     losses = [run.trainer.update(batch).smoothed for run in (first, same, other)]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_kernels_are_deterministic_if_wanted(config: Config, tmp_path: Path) -> None:
+    try:
+        opened(config, tmp_path, deterministic=True)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        opened(config, tmp_path)
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_validation_translates_the_sources_by_the_chosen_search(

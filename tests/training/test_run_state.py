@@ -118,6 +118,13 @@ def test_changed_settings_are_listed() -> None:
     assert NOW.changes(STATE) == []
 
 
+def test_a_state_from_before_there_was_a_setting_is_read() -> None:
+    for compiled, changed in ((False, []), (True, ["compiled: False before, True now"])):
+        now = replace(NOW, changeable={**NOW.changeable, "compiled": compiled})
+        changes = now.changes(now.restored(PATH, written(STATE)))
+        assert [line.split(";")[0] for line in changes] == changed
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -4,6 +4,7 @@ import math
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -179,7 +180,7 @@ def test_a_divided_step_is_the_same_step(
     divided = make_trainer(
         Equal(corpus, pairs), double=True, max_steps=5, source_tokens=micro_batches
     )
-    divided.slices = slices
+    divided.gradient.slices = slices
     assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
     losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
@@ -191,7 +192,7 @@ def test_the_masks_of_slices_depend_on_the_seed_alone(corpus: EncodedCorpus) -> 
     losses = []
     for seed, slices in ((5, 1), (5, 2), (5, 2), (6, 2)):
         trainer = make_trainer(Equal(corpus, 20), dropout=0.5, max_steps=2)
-        trainer.seed, trainer.slices = seed, slices
+        trainer.gradient.seed, trainer.gradient.slices = seed, slices
         losses.append(train(trainer).of("train/loss"))
     assert losses[1] == losses[2]
     assert losses[0] != losses[1] != losses[3]
@@ -252,11 +253,28 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     assert_equal_to_the_bit(second, uninterrupted)
 
 
+def test_the_next_epoch_is_made_beside_this_one(corpus: EncodedCorpus) -> None:
+    made: list[tuple[int, bool]] = []
+    both = threading.Event()
+
+    class Watched(Equal):
+        def epoch(self, epoch: int) -> list[Indices]:
+            made.append((epoch, threading.current_thread() is threading.main_thread()))
+            if epoch == 1:
+                both.set()
+            return super().epoch(epoch)
+
+    trainer = make_trainer(Watched(corpus, 8), max_steps=2)
+    next(trainer.steps())
+    assert both.wait(timeout=60)  # four micro-batches of the first are still to come
+    assert made == [(0, False), (1, False)]
+
+
 def test_dropout_depends_on_the_step_and_the_seed(corpus: EncodedCorpus) -> None:
     losses = []
     for seed in (5, 5, 6):
         trainer = make_trainer(Equal(corpus, 8), dropout=0.5, max_steps=2)
-        trainer.seed = seed
+        trainer.gradient.seed = seed
         losses.append(train(trainer).of("train/loss"))
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
@@ -268,7 +286,7 @@ def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_s
 ) -> None:
     """The same pair again and again, by weights that don't change."""
     trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
-    trainer.slices = slices
+    trainer.gradient.slices = slices
     pairs = np.zeros(20, dtype=int)
     masks: list[torch.Tensor] = []
     trainer.model.encoder.layers[0].dropout.register_forward_hook(
@@ -287,7 +305,7 @@ def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=4, checkpoint_steps=2)
     trainer.model.eval()
     modes: list[bool] = []
-    trainer.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
+    trainer.gradient.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
 
     def validate() -> dict[str, float]:
         trainer.model.eval()
@@ -308,7 +326,7 @@ def test_the_time_before_it_was_resumed_counts(corpus: EncodedCorpus) -> None:
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
-    trainer.loss.register_forward_hook(spend_a_minute)
+    trainer.gradient.loss.register_forward_hook(spend_a_minute)
     train(trainer)
     assert (trainer.progress.step, trainer.progress.seconds) == (2, 600.0)
 
@@ -333,7 +351,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
             return loss._replace(smoothed=loss.smoothed * math.nan)
         return loss
 
-    bad.loss.register_forward_hook(damage)
+    bad.gradient.loss.register_forward_hook(damage)
     saves: list[int] = []
     with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
         train(bad, save=lambda: saves.append(bad.progress.step))
@@ -401,7 +419,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
-    trainer.loss.register_forward_hook(spend_a_minute)
+    trainer.gradient.loss.register_forward_hook(spend_a_minute)
     saves: list[int] = []
     train(trainer, validate, lambda: saves.append(trainer.progress.step))
     assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
@@ -426,7 +444,7 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
         if trainer.progress.step == 3:
             send(number)
 
-    trainer.loss.register_forward_hook(interrupt)
+    trainer.gradient.loss.register_forward_hook(interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
     saves: list[int] = []
@@ -489,7 +507,7 @@ def test_a_validation_that_fails_loses_nothing(corpus: EncodedCorpus) -> None:
 
 def test_an_ignored_hangup_stays_ignored(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
-    trainer.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
+    trainer.gradient.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         train(trainer)
@@ -519,7 +537,7 @@ def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
     rng_state = torch.get_rng_state()
     tried.fit_memory()
-    assert tried.slices == 1
+    assert tried.gradient.slices == 1
     assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):

@@ -1,0 +1,88 @@
+"""The simulated GPU, switched on for a while."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import safetensors.torch
+import torch
+from torch import nn
+from torch.fx.experimental import _config
+from torch.utils import _foreach_utils
+
+from tests.cuda.accelerator import lent
+from tests.cuda.device import (
+    CudaTensor,
+    Event,
+    Factories,
+    attention,
+    memory,
+    of_inside,
+    pin,
+)
+from tests.cuda.graph import CUDAGraph, Recording
+
+# What PyTorch asks CUDA itself, and what must know of the tensors' type.
+REPLACED: tuple[tuple[object, str, object], ...] = (
+    (torch.cuda, "is_available", lambda: True),
+    (torch.cuda, "is_initialized", lambda: True),
+    (torch.cuda, "device_count", lambda: 1),
+    (torch.cuda, "current_device", lambda: 0),
+    (torch.cuda, "set_device", lambda _: None),
+    (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
+    (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+    (torch.cuda, "current_stream", lambda _=None: None),
+    (torch.cuda, "Event", Event),
+    (torch.cuda, "CUDAGraph", CUDAGraph),
+    (torch.cuda, "graph", Recording),
+    (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
+    (torch.cuda, "_lazy_init", lambda: None),
+    (torch.cuda, "manual_seed_all", lambda _: None),
+    (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),
+    (torch.cuda, "set_rng_state", lambda *_: None),
+    (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+    (torch.Tensor, "pin_memory", pin),
+    (_foreach_utils, "_foreach_supported_types", [torch.Tensor, nn.Parameter, CudaTensor]),
+    (safetensors.torch, "storage_ptr", of_inside(safetensors.torch.storage_ptr)),
+    (safetensors.torch, "storage_size", of_inside(safetensors.torch.storage_size)),
+)
+
+
+@contextlib.contextmanager
+def simulated(*, shapes_alone: bool = False) -> Iterator[None]:
+    """Let this process have a GPU.
+
+    Args:
+        shapes_alone: compute no numbers; nothing can be read then.
+
+    Raises:
+        UnknownPyTorchError: if this can't be done with this version.
+    """
+    library = torch.library.Library("aten", "IMPL")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lent())
+        for owner, name, value in REPLACED:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.object(memory, "type", "meta" if shapes_alone else "cpu"))
+        if shapes_alone:  # the number of elements that are not zero is not known
+            stack.enter_context(_config.patch(meta_nonzero_assume_all_nonzero=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # there is an implementation already, for all devices
+            for key in ("AutogradCUDA", "CUDA"):
+                library.impl("scaled_dot_product_attention", attention, key)
+        stack.callback(library._destroy)
+        _set_for_a_while(stack, torch.__future__, "overwrite_module_params_on_conversion", False)
+        lifted: Any = torch._C._only_lift_cpu_tensors()
+        stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)
+        torch._C._set_only_lift_cpu_tensors(True)
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(Factories())
+        yield
+
+
+def _set_for_a_while(stack: contextlib.ExitStack, owner: Any, name: str, afterwards: bool) -> None:
+    set_value = getattr(owner, f"set_{name}")
+    set_value(not afterwards)
+    stack.callback(set_value, afterwards)
