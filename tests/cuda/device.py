@@ -371,19 +371,6 @@ class Event:
             target.copy_(values)
 
 
-class Event:
-    """`torch.cuda.Event`: a place in the work of the GPU."""
-
-    def record(self, stream: object) -> None:
-        self.kernels = journal.kernels.total()
-        self.copies, journal.on_the_way = journal.on_the_way, []
-
-    def synchronize(self) -> None:
-        journal.given_meanwhile.append(journal.kernels.total() - self.kernels)
-        for target, values in self.copies:
-            target.copy_(values)
-
-
 def pin(x: Tensor, *_: Any) -> Tensor:
     """`Tensor.pin_memory`."""
     if x.device.type != "cpu":
