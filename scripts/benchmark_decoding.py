@@ -72,6 +72,8 @@ class System:
     batch: int = 0
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
+    extra: tuple[str, ...] = ()
+    """The fast forms to use that are not used by default."""
     engine: str = "ours"
     """What `TranslationOptions.engine` says; of this project alone."""
 
@@ -94,6 +96,17 @@ KERNELS = tuple(
         System(f"{precision}, without the cheaper step", "ours", precision, 2, 1, 0, ("step",)),
         System(f"{precision}, without candidates in chunks", "ours", precision, 2, 1, 0, ("topk",)),
         System(f"{precision}, plain model", "ours", precision, 2, 1, 0, ("packed", "step", "topk")),
+    )
+)
+KERNELS_ON_A_GPU = tuple(
+    row
+    for precision in ("fp32", "bf16")
+    for row in (
+        System(f"ours, {precision}", "ours", precision),
+        System(f"{precision}, candidates compiled", "ours", precision, extra=("compiled",)),
+        System(f"{precision}, without graphs", "ours", precision, without=("graphs",)),
+        System(f"{precision}, without fixed shapes", "ours", precision, without=("static",)),
+        System(f"{precision}, plain model", "ours", precision, without=("static", "step", "topk")),
     )
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
@@ -138,7 +151,8 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
         engine=system.engine,
     )
-    kernels = TranslationKernels(**dict.fromkeys(system.without, False))
+    choices = dict.fromkeys(system.without, False) | dict.fromkeys(system.extra, True)
+    kernels = TranslationKernels(**choices)
     translator = Translator(trained, options, kernels)
 
     def translate(lines: list[str]) -> list[list[int]]:
@@ -158,6 +172,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
     size = system.batch or HUGGING_FACE_BATCH
     # Compiled with buffers of a fixed size, which is its fastest way on a GPU.
     static = {"cache_implementation": "static"} if work.device != "cpu" else {}
+    multiple = 16 if static else 1  # of source lengths, or it compiles for each of them
 
     def translate(lines: list[str]) -> list[list[int]]:
         sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
@@ -166,6 +181,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
         for first in range(0, len(order), size):
             batch = order[first : first + size]
             width = len(sources[batch[0]])
+            width += -width % multiple
             padded = [sources[i] + [PADDING_ID] * (width - len(sources[i])) for i in batch]
             ids = torch.tensor(padded, device=work.device)
             with torch.inference_mode():
@@ -224,7 +240,13 @@ def measure(work: Work, system: System) -> dict[str, Any]:
     trained = load_model(find_model(Path(work.model)))
     lines = list(read_text_lines(work.source))[: work.sentences]
     translate = MAKERS[system.make](work, system, trained)
-    translate(lines[:32] if work.device == "cpu" else lines)  # on a GPU, compile for all sizes
+    if work.device == "cpu":
+        translate(lines[:32])
+    else:  # for all shapes, compile and record
+        for _ in range(3):
+            translate(lines)
+        for line in lines[: work.single] * 2:
+            translate([line])
     started = time.perf_counter()
     outputs = translate(lines)
     seconds = time.perf_counter() - started
@@ -307,16 +329,21 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        system = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in words["system"].items()
+        }
         print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
     device = str(choose_device(arguments.device))
-    table = ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2)
+    kernels, table = KERNELS, (*OURS, HUGGING_FACE, *CTRANSLATE2)
+    if device != "cpu":
+        kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
     systems = [
         system
-        for system in (KERNELS if arguments.kernels else table)
+        for system in (kernels if arguments.kernels else table)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:

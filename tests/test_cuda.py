@@ -57,7 +57,7 @@ def test_translations_equal_those_on_the_cpu(
     trained = TrainedModel(model, tokenizer, "a", "b")
     search = SearchConfig(max_extra_tokens=4)
     on_cpu, on_gpu = (
-        Translator(trained, TranslationOptions(device=device, search=search))
+        Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
         for device in ("cpu", "cuda")
     )
     lines = ["", *sentences[:20]]

@@ -32,9 +32,10 @@ from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
 from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.threads import parallel_map, process_lock
-from seq2seq.kernels.topk import plain_topk, topk_in_chunks
+from seq2seq.kernels.topk import compiled_topk, plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.storage.checkpoint import TrainedModel
 
@@ -73,7 +74,9 @@ class Translator:
         self.device = choose_device(options.device)
         uses_ctranslate2 = options.engine == "ctranslate2"
         # Probabilities of given translations and attention are then computed in float32.
-        precision = "fp32" if uses_ctranslate2 else options.precision
+        on_cpu = self.device.type == "cpu"
+        wanted = options.precision or ("fp32" if on_cpu else "auto")
+        precision = "fp32" if uses_ctranslate2 else wanted
         dtype = choose_precision(precision, self.device, for_translation=True)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
@@ -83,18 +86,17 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
-        on_cpu = self.device.type == "cpu"
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         self.engine: CTranslate2Engine | None = None
         if uses_ctranslate2:
             if len(together) > 1:
                 raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
-            self.engine = CTranslate2Engine(
-                together[0], self.device, options.precision, self.workers
-            )
+            self.engine = CTranslate2Engine(together[0], self.device, wanted, self.workers)
         kernels = kernels or TranslationKernels()
         topk = topk_in_chunks if kernels.topk else plain_topk
+        if kernels.compiled and can_compile(self.device):
+            topk = compiled_topk()
         self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(beam_search, topk=topk)
         buffers = None
         self.rounded: Callable[[int], int] = int

@@ -33,7 +33,7 @@ def trained(tokenizer: Tokenizer) -> TrainedModel:
 
 def translator(trained: TrainedModel, device: str, search: object = None) -> Translator:
     search = search or SearchConfig(max_extra_tokens=4)
-    return Translator(trained, TranslationOptions(device=device, search=search))
+    return Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,13 @@ def test_translations_are_those_of_the_cpu(
 
 
 @pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])
-def test_every_line_is_translated_in_bf16(
-    trained: TrainedModel, search: SearchConfig | SamplingConfig
+def test_every_line_is_translated_in_bf16_by_default(
+    trained: TrainedModel, search: SearchConfig | SamplingConfig, journal: Journal
 ) -> None:
-    options = TranslationOptions(device="cuda", precision="bf16", search=search)
+    options = TranslationOptions(device="cuda", search=search)
     found = Translator(trained, options).translate(LINES)
     assert [len(one.candidates) for one in found] == [search.nbest * bool(line) for line in LINES]
+    assert set(journal.products) == {torch.bfloat16}
 
 
 def test_a_search_in_graphs_finds_what_the_plain_search_finds(
