@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
@@ -127,7 +126,7 @@ def search(sizes: argparse.Namespace, device: torch.device) -> Iterator[Row]:
             decoder = use_translation_kernels(model, dtype, TranslationKernels(), buffers)
             find: Callable[..., object] = beam_search
             if buffers is not None:
-                find = StaticSearch(buffers, Graphs() if graphs else None, topk)
+                find = StaticSearch(buffers, Graphs(device) if graphs else None, topk)
 
             def run(find: Callable[..., object] = find, decoder: Any = decoder) -> None:
                 find(

@@ -51,7 +51,7 @@ def step_of(
     decoder = use_translation_kernels(model, torch.bfloat16, kernels, buffers)
     search: Callable[..., object] = beam_search
     if buffers is not None:
-        search = StaticSearch(buffers, Graphs() if graphs else None)
+        search = StaticSearch(buffers, Graphs(device) if graphs else None)
     source = torch.randint(4, sizes.vocab_size, (sizes.sentences, sizes.length)).to(device)
     max_lengths = torch.full((sizes.sentences,), sizes.steps).to(device)
     before: list[tuple[int, int, int]] = []

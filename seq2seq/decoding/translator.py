@@ -109,7 +109,7 @@ class Translator:
         ):
             buffers = Buffers()
             self.rounded = partial(full_batch, beam_size=options.search.beam_size)
-            graphs = Graphs() if kernels.graphs and not on_cpu else None
+            graphs = Graphs(self.device) if kernels.graphs and not on_cpu else None
             self.beam_search = StaticSearch(buffers, graphs, topk)
         decoders = [
             use_translation_kernels(model, dtype, kernels, buffers) for model in self.models

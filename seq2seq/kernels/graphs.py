@@ -15,11 +15,12 @@ logger = logging.getLogger("seq2seq")
 Call: TypeAlias = Callable[[], None]
 
 
-def record_on_gpu(function: Call, pool: Any) -> Call:
+def record(function: Call, pool: Any, stream: torch.cuda.Stream) -> Call:
     """Record the kernels that a function starts, and return what starts them again."""
     graph = torch.cuda.CUDAGraph()
     # Other threads may use the GPU meanwhile: a server pins memory.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    with torch.cuda.device(stream.device), recording:
         function()
     return graph.replay
 
@@ -32,15 +33,16 @@ class Graphs:
     compiled and loaded; the second is recorded. Where that fails, calls are done as usual for good.
 
     Args:
+        device: the GPU.
         most: the number of graphs that are kept; the one that was not used for the longest time
             makes room.
     """
 
-    def __init__(self, most: int = 128) -> None:
-        self.most = most
+    def __init__(self, device: torch.device, most: int = 128) -> None:
+        self.device, self.most = device, most
         self.replays: dict[Hashable, Call] = {}
         self.met: set[Hashable] = set()
-        self.pool: Any = None
+        self.memory: tuple[Any, torch.cuda.Stream] | None = None
         self.works = True
 
     def run(self, key: Hashable, function: Call) -> None:
@@ -67,8 +69,9 @@ class Graphs:
     def _record(self, function: Call) -> Call | None:
         try:
             # They run one after the other and leave nothing in it, so they share their memory.
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            return record_on_gpu(function, self.pool)
+            if self.memory is None:
+                self.memory = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self.device)
+            return record(function, *self.memory)
         except RuntimeError as error:
             self.works = False
             self.forget()

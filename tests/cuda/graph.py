@@ -78,10 +78,17 @@ class Recorder:
 recorder = Recorder()
 
 
+class Stream:
+    """`torch.cuda.Stream`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+
 class Recording:
     """`torch.cuda.graph`."""
 
-    def __init__(self, graph: CUDAGraph, pool: object, capture_error_mode: str) -> None:
+    def __init__(self, graph: CUDAGraph, **_: object) -> None:
         self.graph = graph
 
     def __enter__(self) -> None:

@@ -22,7 +22,7 @@ from tests.cuda.device import (
     of_inside,
     pin,
 )
-from tests.cuda.graph import CUDAGraph, Recording
+from tests.cuda.graph import CUDAGraph, Recording, Stream
 
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
 REPLACED: tuple[tuple[object, str, object], ...] = (
@@ -37,6 +37,8 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "Event", Event),
     (torch.cuda, "CUDAGraph", CUDAGraph),
     (torch.cuda, "graph", Recording),
+    (torch.cuda, "Stream", Stream),
+    (torch.cuda, "device", lambda device: contextlib.nullcontext()),
     (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
     (torch.cuda, "_lazy_init", lambda: None),
     (torch.cuda, "manual_seed_all", lambda _: None),

@@ -49,9 +49,10 @@ def test_translations_are_those_of_the_cpu(
     trained: TrainedModel, search: SearchConfig | SamplingConfig
 ) -> None:
     on_cpu, on_gpu = (translator(trained, device, search) for device in ("cpu", "cuda"))
+    growing = Translator(trained, on_gpu.options, TranslationKernels(static=False))
     for prefixes in (None, ["two", "", "", "a"]):
-        ours, theirs = (one.translate(LINES, prefixes) for one in (on_gpu, on_cpu))
-        for found, expected in zip(ours, theirs, strict=True):
+        ours, other, theirs = (one.translate(LINES, prefixes) for one in (on_gpu, growing, on_cpu))
+        for found, expected in zip(ours + other, theirs * 2, strict=True):
             assert [c.text for c in found.candidates] == [c.text for c in expected.candidates]
             for one, other in zip(found.candidates, expected.candidates, strict=True):
                 assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -138,7 +139,7 @@ def test_without_graphs_the_search_goes_on(
 
 
 def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:
-    graphs, x = Graphs(most=2), torch.zeros(1, device="cuda")
+    graphs, x = Graphs(torch.device("cuda"), most=2), torch.zeros(1, device="cuda")
     for key in (1, 2, 1, 3, 1, 2, 3, 1):
         for _ in "12":
             graphs.run(key, lambda: x.add_(1))
