@@ -54,7 +54,7 @@ else
     parts=(--micro-batch-tokens 64)
     profile=(--tokens 256 --layers 1 --vocab-size 500 --rows 3)
     kernels=(--tokens 256 --layers 1 --vocab-size 500 --times 1 --sentences 1 3)
-    training=(model=small training.max_steps=20 data.tokenizer.vocab_size=500)
+    training=(model=tiny training.max_steps=20 data.tokenizer.vocab_size=500)
     text=(--single 2 --sentences 8)
 fi
 
