@@ -60,8 +60,8 @@ fi
 
 measure "The tests that need a GPU" 90 "$python" -m pytest -q tests/test_cuda.py
 step=(scripts/benchmark_training.py --device $device --rounds 1 "${batch[@]}")
-measure "A step of the model, beside its peers" 240 "$python" "${step[@]}" "${parts[@]}"
-measure "A step without each fast form" 180 "$python" "${step[@]}" "${parts[@]}" --kernels
+measure "A step of the model, beside its peers" 210 "$python" "${step[@]}" "${parts[@]}"
+measure "A step without each fast form" 210 "$python" "${step[@]}" "${parts[@]}" --kernels
 measure "A step of one part" 60 "$python" "${step[@]}" --only ours
 show=(scripts/profile_step.py --device $device "${profile[@]}")
 measure "Kernels of a step" 45 "$python" "${show[@]}"
