@@ -70,7 +70,8 @@ class Graphs:
         try:
             # They run one after the other and leave nothing in it, so they share their memory.
             if self.memory is None:
-                self.memory = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self.device)
+                stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+                self.memory = torch.cuda.graph_pool_handle(), stream
             return record(function, *self.memory)
         except RuntimeError as error:
             self.works = False

@@ -53,7 +53,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [h.truncated for h in ours] == [h.truncated for h in theirs]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     tables,
     st.integers(1, 6),
