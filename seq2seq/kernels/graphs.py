@@ -18,9 +18,11 @@ Call: TypeAlias = Callable[[], None]
 def record(function: Call, pool: Any, stream: torch.cuda.Stream) -> Call:
     """Record the kernels that a function starts, and return what starts them again."""
     graph = torch.cuda.CUDAGraph()
+    # A recording that fails leaves its stream as the current one.
+    before = torch.cuda.stream(torch.cuda.current_stream(stream.device))
     # Other threads may use the GPU meanwhile: a server pins memory.
     recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-    with torch.cuda.device(stream.device), recording:
+    with torch.cuda.device(stream.device), before, recording:
         function()
     return graph.replay
 

@@ -38,6 +38,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "CUDAGraph", CUDAGraph),
     (torch.cuda, "graph", Recording),
     (torch.cuda, "Stream", Stream),
+    (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
     (torch.cuda, "device", lambda device: contextlib.nullcontext()),
     (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
     (torch.cuda, "_lazy_init", lambda: None),
