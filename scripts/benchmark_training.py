@@ -398,7 +398,8 @@ def measure_apart(work: Work, system: System) -> dict[str, float]:
         [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{system.name}: {done.stderr.strip().splitlines()[-1]}")
+        reason = (done.stderr.strip() or "killed").splitlines()[-1]
+        raise SystemExit(f"{system.name}: {reason}")
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return measured
 
@@ -535,7 +536,8 @@ def main() -> None:
         try:
             for _ in range(arguments.rounds):
                 for system in systems:
-                    results.setdefault(system, []).append(measure_apart(work, system))
+                    measured = measure_apart(work, system)
+                    results.setdefault(system, []).append(measured)
         finally:  # what was measured is shown, if not all
             if results:
                 print_table(work, results)
