@@ -391,15 +391,15 @@ def measure(work: Work, system: System) -> dict[str, float]:
     return {"seconds": seconds, "tokens": tokens / (len(steps) - 1), "peak": peak}
 
 
-def measure_apart(work: Work, system: System) -> dict[str, float]:
-    """Run `measure` in a new process, with its own memory and allocator."""
+def measure_apart(work: Work, system: System) -> dict[str, float] | None:
+    """Run `measure` in a new process; return None, and print the reason, if it fails."""
     words = json.dumps({"work": asdict(work), "system": asdict(system)})
     done = subprocess.run(
         [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = (done.stderr.strip() or "killed").splitlines()[-1]
-        raise SystemExit(f"{system.name}: {reason}")
+        print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
+        return None
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return measured
 
@@ -536,8 +536,8 @@ def main() -> None:
         try:
             for _ in range(arguments.rounds):
                 for system in systems:
-                    measured = measure_apart(work, system)
-                    results.setdefault(system, []).append(measured)
+                    if measured := measure_apart(work, system):
+                        results.setdefault(system, []).append(measured)
         finally:  # what was measured is shown, if not all
             if results:
                 print_table(work, results)
