@@ -110,20 +110,21 @@ def values_of(function: AddAndNorm, tokens: int, dtype: torch.dtype) -> list[Ten
     return [result.detach(), *(tensor.grad for tensor in inputs)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_precision_is_that_of_float32_within(dtype: torch.dtype) -> None:
+# In bf16 only the results are rounded: a rounded sum would cost 0.3 of bf16's steps.
+@pytest.mark.parametrize(("dtype", "steps"), [(torch.float32, 4), (torch.bfloat16, 0.2)], ids=str)
+def test_the_precision_is_that_of_float32_within(dtype: torch.dtype, steps: float) -> None:
     """Against the same in float64, from the same inputs."""
 
     def exact(*inputs: Tensor) -> Tensor:
         *tensors, key = inputs
         return plain(0.1, 1e-6)(*(tensor.double() for tensor in tensors), key).to(dtype)
 
-    step = torch.finfo(dtype).eps
+    bound = steps * torch.finfo(dtype).eps
     for one, other in zip(
         values_of(plain(0.1, 1e-6), 9, dtype), values_of(exact, 9, dtype), strict=True
     ):
         assert one.dtype == other.dtype
-        assert (one - other).norm() <= 4 * step * other.norm()
+        assert (one - other).norm() <= bound * other.norm()
 
 
 @pytest.mark.slow
