@@ -20,9 +20,9 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.loss import projected_loss
-from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.kernels.sublayers import add_and_norm, compiled_add_and_norm
 from seq2seq.kernels.training import PLAIN, TrainingKernels
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.training.config import TrainingConfig
