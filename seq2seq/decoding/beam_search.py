@@ -133,8 +133,7 @@ class Beams(SearchBatch):
         count = min(2 * beam if beam > 1 else 1, width * vocab_size)
         inputs = [logits.view(sentences, width, vocab_size), self.live_scores]
         inputs += [] if forced is None else [forced]
-        score = partial(continuation_scores, tuple(suppressed_ids))  # of (B, beam x V)
-        scores, places = topk(score, count, *inputs)
+        scores, places = topk(partial(continuation_scores, tuple(suppressed_ids)), count, *inputs)
         return scores, places // vocab_size, places % vocab_size
 
     def _finish(self, scores: Tensor, parents: Tensor) -> None:
