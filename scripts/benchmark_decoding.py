@@ -14,6 +14,7 @@ CTranslate2 runs with several settings, since the best one depends on the machin
 import argparse
 import json
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -72,6 +73,8 @@ class System:
     batch: int = 0
     without: tuple[str, ...] = ()
     """The fast forms to leave out."""
+    extra: tuple[str, ...] = ()
+    """The fast forms to use that are not used by default."""
     engine: str = "ours"
     """What `TranslationOptions.engine` says; of this project alone."""
 
@@ -94,6 +97,17 @@ KERNELS = tuple(
         System(f"{precision}, without the cheaper step", "ours", precision, 2, 1, 0, ("step",)),
         System(f"{precision}, without candidates in chunks", "ours", precision, 2, 1, 0, ("topk",)),
         System(f"{precision}, plain model", "ours", precision, 2, 1, 0, ("packed", "step", "topk")),
+    )
+)
+KERNELS_ON_A_GPU = tuple(
+    row
+    for precision in ("fp32", "bf16")
+    for row in (
+        System(f"ours, {precision}", "ours", precision),
+        System(f"{precision}, candidates compiled", "ours", precision, extra=("compiled",)),
+        System(f"{precision}, without graphs", "ours", precision, without=("graphs",)),
+        System(f"{precision}, without fixed shapes", "ours", precision, without=("static",)),
+        System(f"{precision}, plain model", "ours", precision, without=("static", "step", "topk")),
     )
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
@@ -128,6 +142,14 @@ ON_A_GPU = (
 )
 
 
+PUBLISHED = """
+Published, beam 4: NVIDIA's fairseq translates 7,988 tokens/s with the big model on an A100
+(github.com/NVIDIA/DeepLearningExamples, PyTorch/Translation/Transformer, fp16). CTranslate2
+translates 10,991 with a base model on an A10G, FasterTransformer 8,593, and with another model
+Marian 3,962 and Hugging Face 1,023 (github.com/OpenNMT/CTranslate2, 32 sentences a batch).
+"""
+
+
 def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
     """Make this project's decoder as `seq2seq translate` does."""
     retain_freed_memory()
@@ -138,7 +160,8 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
         engine=system.engine,
     )
-    kernels = TranslationKernels(**dict.fromkeys(system.without, False))
+    choices = dict.fromkeys(system.without, False) | dict.fromkeys(system.extra, True)
+    kernels = TranslationKernels(**choices)
     translator = Translator(trained, options, kernels)
 
     def translate(lines: list[str]) -> list[list[int]]:
@@ -158,6 +181,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
     size = system.batch or HUGGING_FACE_BATCH
     # Compiled with buffers of a fixed size, which is its fastest way on a GPU.
     static = {"cache_implementation": "static"} if work.device != "cpu" else {}
+    multiple = 16 if static else 1  # of source lengths, or it compiles for each of them
 
     def translate(lines: list[str]) -> list[list[int]]:
         sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
@@ -166,6 +190,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
         for first in range(0, len(order), size):
             batch = order[first : first + size]
             width = len(sources[batch[0]])
+            width += -width % multiple
             padded = [sources[i] + [PADDING_ID] * (width - len(sources[i])) for i in batch]
             ids = torch.tensor(padded, device=work.device)
             with torch.inference_mode():
@@ -224,7 +249,13 @@ def measure(work: Work, system: System) -> dict[str, Any]:
     trained = load_model(find_model(Path(work.model)))
     lines = list(read_text_lines(work.source))[: work.sentences]
     translate = MAKERS[system.make](work, system, trained)
-    translate(lines[:32] if work.device == "cpu" else lines)  # on a GPU, compile for all sizes
+    if work.device == "cpu":
+        translate(lines[:32])
+    else:  # for all shapes, compile and record
+        for _ in range(3):
+            translate(lines)
+        for line in lines[: work.single] * 2:
+            translate([line])
     started = time.perf_counter()
     outputs = translate(lines)
     seconds = time.perf_counter() - started
@@ -286,6 +317,8 @@ def print_table(
         best = max((s for s in speed if (s.make, s.precision) == kind), key=speed.__getitem__)
         if fastest:
             print(f"\n{fastest.name}: {speed[fastest] / speed[best]:.2f} times {best.name}")
+    if torch.cuda.is_available():
+        print(PUBLISHED)
 
 
 def main() -> None:
@@ -307,20 +340,26 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         words = json.loads(arguments.measure)
-        system = words["system"] | {"without": tuple(words["system"]["without"])}
+        system = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in words["system"].items()
+        }
         print(json.dumps(measure(Work(**words["work"]), System(**system))))
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
     device = str(choose_device(arguments.device))
-    table = ON_A_GPU if device != "cpu" else (*OURS, HUGGING_FACE, *CTRANSLATE2)
+    kernels, table = KERNELS, (*OURS, HUGGING_FACE, *CTRANSLATE2)
+    if device != "cpu":
+        kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
     systems = [
         system
-        for system in (KERNELS if arguments.kernels else table)
+        for system in (kernels if arguments.kernels else table)
         if not arguments.only or system.name.startswith(tuple(arguments.only))
     ]
     if not systems:
         parser.error("--only names no system of this table")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped early"))
     references = list(read_text_lines(arguments.reference))[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         trained = load_model(find_model(Path(arguments.model)))
@@ -341,11 +380,13 @@ def main() -> None:
                 device=device,
             )
             results: dict[System, list[dict[str, Any]]] = {}
-            for _ in range(arguments.rounds):
-                for system in systems:
-                    if measured := measure_apart(work, system):
-                        results.setdefault(system, []).append(measured)
-            print_table(beam, results, references)
+            try:
+                for _ in range(arguments.rounds):
+                    for system in systems:
+                        if measured := measure_apart(work, system):
+                            results.setdefault(system, []).append(measured)
+            finally:  # what was measured is shown, if not all
+                print_table(beam, results, references)
 
 
 if __name__ == "__main__":

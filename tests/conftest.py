@@ -29,6 +29,7 @@ INTEGRATION = (
     "data/test_everyday.py",
     "data/test_preparation.py",
     "decoding/test_ctranslate2_engine.py",
+    "decoding/test_static_search.py",
     "export",
     "faults",
     "importing",

@@ -15,12 +15,14 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
 from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.loss import projected_loss
 from seq2seq.kernels.sublayers import add_and_norm, compiled_add_and_norm
 from seq2seq.kernels.training import PLAIN, TrainingKernels
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.training.config import TrainingConfig
@@ -61,7 +63,7 @@ def test_translations_equal_those_on_the_cpu(
     trained = TrainedModel(model, tokenizer, "a", "b")
     search = SearchConfig(max_extra_tokens=4)
     on_cpu, on_gpu = (
-        Translator(trained, TranslationOptions(device=device, search=search))
+        Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
         for device in ("cpu", "cuda")
     )
     lines = ["", *sentences[:20]]
@@ -74,6 +76,24 @@ def test_translations_equal_those_on_the_cpu(
     ours, theirs = (one.attention(lines[1], lines[2]).cross for one in (on_gpu, on_cpu))
     torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=1e-5)
     assert next(model.parameters()).device.type == "cpu"
+
+
+def test_steps_started_as_graphs_find_what_single_kernels_find(
+    make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
+    options = TranslationOptions(device="cuda", precision="fp32")
+    expected = Translator(trained, options, TranslationKernels(static=False)).translate(sentences)
+    in_graphs = Translator(trained, options)
+    for lines in (sentences, sentences[:7], sentences[:1], sentences):
+        for found, one in zip(in_graphs.translate(lines), expected, strict=False):
+            assert found.text == one.text
+            assert found.score == pytest.approx(one.score, abs=1e-4)
+    assert isinstance(in_graphs.beam_search, StaticSearch)
+    graphs = in_graphs.beam_search.graphs
+    assert graphs is not None
+    assert graphs.works
+    assert graphs.replays
 
 
 @pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])

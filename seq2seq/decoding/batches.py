@@ -1,15 +1,21 @@
 """Batches of segments of similar length."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
-def make_batches(sizes: Sequence[int], batch_tokens: int, workers: int) -> list[list[int]]:
+def make_batches(
+    sizes: Sequence[int],
+    batch_tokens: int,
+    workers: int,
+    rounded: Callable[[int], int] = int,
+) -> list[list[int]]:
     """Divide items into batches of similar size, at least one per worker if there are enough.
 
     Args:
         sizes: the tokens of each item; items of size 1, which are `</s>` alone, are left out.
         batch_tokens: the most tokens of a batch, padding counted; a longer item is alone.
         workers: the number of batches that are computed in parallel.
+        rounded: rounds the number of items of a full batch down.
 
     Returns:
         The indices of the items of each batch.
@@ -17,11 +23,13 @@ def make_batches(sizes: Sequence[int], batch_tokens: int, workers: int) -> list[
     # The longest first, so that no worker begins a large batch when the others are done.
     order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
     batches: list[list[int]] = []
+    room = 0
     for i in order:
-        # A batch is as wide as its first item.
-        if not batches or (len(batches[-1]) + 1) * sizes[batches[-1][0]] > batch_tokens:
+        if not room:  # a batch is as wide as its first item
+            room = rounded(max(1, batch_tokens // sizes[i]))
             batches.append([])
         batches[-1].append(i)
+        room -= 1
     if len(batches) < workers:  # a few items: some of each length for every worker
         workers = min(workers, len(order))
         batches = [order[worker::workers] for worker in range(workers)]

@@ -17,10 +17,10 @@ from seq2seq.decoding.search import (
     Hypothesis,
     SearchBatch,
     State,
-    force_tokens,
+    best_continuations,
+    choose,
     impossible_error,
     length_penalty,
-    output_log_probabilities,
 )
 from seq2seq.device import send
 from seq2seq.kernels.topk import TopK, round_batch_size, topk_in_chunks
@@ -117,34 +117,22 @@ class Beams(SearchBatch):
 
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], topk: TopK) -> Tensor:
         """Extend the live hypotheses by a token: logits (N, V) -> their parent rows (N,)."""
-
-        def continuations(logits: Tensor, live_scores: Tensor, *forced: Tensor) -> Tensor:
-            scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
-            for tokens in forced:
-                force_tokens(scores, tokens)
-            scores += live_scores.unsqueeze(2)
-            return scores.flatten(1)  # (B, beam x V)
-
         (sentences, width), beam = self.live_scores.shape, self.config.beam_size
-        vocab_size = logits.size(1)
-        # Greedy search ends as soon as </s> is the best continuation.
-        count = min(2 * beam if beam > 1 else 1, width * vocab_size)
-        # (B, beam, V) -> (B, C), the best scores and their places in beam x V
-        logits = logits.view(sentences, width, vocab_size)
         forced = self.forced_tokens(self.end_id)
-        inputs = (logits, self.live_scores, *([] if forced is None else [forced]))
-        scores, places = topk(continuations, count, *inputs)
-        parents, tokens = places // vocab_size, places % vocab_size  # (B, C)
+        scores, parents, tokens = best_continuations(  # (B, C)
+            logits, self.live_scores, beam, suppressed_ids, forced, topk
+        )
         self.length += 1
         ended = tokens == self.end_id  # (B, C)
         # Merging nothing takes a GPU less time than the host loses by a look.
         if ended.is_cuda or ended.any():
             self.add_ended(scores.masked_fill(~ended, -math.inf), parents)
         # (B, C) -> (B, beam), the best of those that have not ended
-        self.live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(min(beam, count))
+        most = min(beam, scores.size(1))
+        self.live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(most)
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
         # (B, beam, T) -> (B, beam, T + 1)
-        history = _choose(self.live_tokens, parents)
+        history = choose(self.live_tokens, parents)
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)
         first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width  # (B, 1)
         return (first_rows + parents).flatten()  # (B, beam) -> (N,)
@@ -156,17 +144,20 @@ class Beams(SearchBatch):
         self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
         # Their tokens are those of their parents: (B, beam, T) -> (B, C, longest).
         tokens = parents.new_full((*parents.shape, self.finished_tokens.size(2)), NO_TOKEN)
-        tokens[:, :, : self.length - 1] = _choose(self.live_tokens, parents)[:, :, 1:]
-        self.finished_tokens = _choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
+        tokens[:, :, : self.length - 1] = choose(self.live_tokens, parents)[:, :, 1:]
+        self.finished_tokens = choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
 
     def newly_done(self) -> list[int]:
         """Return the sentences that are done since this step; the one look of a step."""
+        return [i for i, over in enumerate(self.over().tolist()) if over and not self.is_done(i)]
+
+    def over(self) -> Tensor:
+        """Return whether no live hypothesis of a sentence can win any more, (B,)."""
         # A log-probability only falls, and a longer output's is divided by a larger penalty. So at
         # best a live hypothesis reaches the maximum length with the log-probability it has now.
         attainable = self.live_scores[:, 0] / self.max_penalties
         # Written as a negation, so that NaN, which is above nothing, ends a search too.
-        over = ~(attainable > self.finished_scores[:, self.config.nbest - 1])  # (B,)
-        return [i for i, is_over in enumerate(over.tolist()) if is_over and not self._is_done(i)]
+        return ~(attainable > self.finished_scores[:, self.config.nbest - 1])
 
     def finish(self, newly_done: list[int]) -> None:
         """Keep the best outputs of sentences that are done, and the score that is left live."""
@@ -178,12 +169,12 @@ class Beams(SearchBatch):
         nbest = self.config.nbest
         return self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
 
-    def remaining(self) -> list[int]:
+    def remaining(self, rounded: Callable[[int], int] = round_batch_size) -> list[int]:
         """Return the sentences to keep: those not done, filled up to a rounded batch size."""
         count = len(self.sentence_ids)
-        live_first = sorted(range(count), key=self._is_done)
-        live = sum(not self._is_done(i) for i in range(count))
-        return sorted(live_first[: round_batch_size(live)])
+        live_first = sorted(range(count), key=self.is_done)
+        live = sum(not self.is_done(i) for i in range(count))
+        return sorted(live_first[: rounded(live)])
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the outputs of all sentences.
@@ -202,10 +193,6 @@ class Beams(SearchBatch):
                     results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
         return results
 
-    def _is_done(self, i: int) -> bool:
+    def is_done(self, i: int) -> bool:
+        """Return whether the outputs of sentence i are kept."""
         return self.sentence_ids[i] in self.done
-
-
-def _choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:
-    """Select hypotheses of each sentence: (B, n, T) and indices (B, m) -> (B, m, T)."""
-    return hypotheses.gather(1, chosen.unsqueeze(2).expand(-1, -1, hypotheses.size(2)))

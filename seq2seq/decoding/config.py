@@ -128,9 +128,9 @@ class TranslationOptions:
 
     device: str = "auto"
     """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
-    precision: str = "fp32"
-    """`fp32` (outputs do not depend on the batch), `bf16`, `int8` (on a CPU), or `auto`: `bf16`
-    where it is faster, else `fp32`."""
+    precision: str | None = None
+    """`fp32`, `bf16`, `int8` (on a CPU), or `auto`: `bf16` where it is faster, else `fp32`. By
+    default `fp32` on a CPU, where no output then depends on the batch, and `auto` on a GPU."""
     batch_tokens: int | None = None
     """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None

@@ -7,6 +7,7 @@ sentence next to each other; V vocabulary.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from seq2seq.device import send
 from seq2seq.errors import UserError
+from seq2seq.kernels.topk import TopK
 
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""
@@ -149,6 +151,62 @@ def force_tokens(log_probabilities: Tensor, forced: Tensor) -> None:
     tokens = torch.arange(log_probabilities.size(2), device=forced.device)
     forbidden = (tokens != forced.unsqueeze(1)) & (forced != NO_TOKEN).unsqueeze(1)  # (B, V)
     log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
+
+
+def continuation_scores(
+    suppressed_ids: Sequence[int], logits: Tensor, live_scores: Tensor, *forced: Tensor
+) -> Tensor:
+    """Compute the scores of all continuations of live hypotheses.
+
+    Args:
+        suppressed_ids: see `output_log_probabilities`.
+        logits: (B, beam, V).
+        live_scores: (B, beam).
+        forced: (B,), see `force_tokens`; left out if any token may follow everywhere.
+
+    Returns:
+        (B, beam x V).
+    """
+    scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
+    for tokens in forced:
+        force_tokens(scores, tokens)
+    scores += live_scores.unsqueeze(2)
+    return scores.flatten(1)
+
+
+def best_continuations(
+    logits: Tensor,
+    live_scores: Tensor,
+    beam_size: int,
+    suppressed_ids: Sequence[int],
+    forced: Tensor | None,
+    topk: TopK,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the continuations of live hypotheses that are candidates of a beam search.
+
+    Args:
+        logits: (B x beam, V).
+        live_scores: (B, beam).
+        beam_size: how many live hypotheses a sentence may have.
+        suppressed_ids: see `output_log_probabilities`.
+        forced: (B,), see `force_tokens`; None if any token may follow everywhere.
+        topk: `plain_topk`, or a fast form of it.
+
+    Returns:
+        Scores, parents and tokens of the C best, each (B, C).
+    """
+    (sentences, width), vocab_size = live_scores.shape, logits.size(1)
+    # Greedy search ends as soon as </s> is the best continuation.
+    count = min(2 * beam_size if beam_size > 1 else 1, width * vocab_size)
+    inputs = [logits.view(sentences, width, vocab_size), live_scores]
+    inputs += [] if forced is None else [forced]
+    scores, places = topk(partial(continuation_scores, tuple(suppressed_ids)), count, *inputs)
+    return scores, places // vocab_size, places % vocab_size
+
+
+def choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:
+    """Select hypotheses of each sentence: (B, n, T) and indices (B, m) -> (B, m, T)."""
+    return hypotheses.gather(1, chosen.unsqueeze(2).expand(-1, -1, hypotheses.size(2)))
 
 
 def impossible_error(score: float) -> UserError:

@@ -3,10 +3,12 @@
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,11 +40,15 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
+from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import choose_device, choose_precision, send
 from seq2seq.errors import UserError
+from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.compiled import can_compile
+from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.threads import parallel_map, process_lock
-from seq2seq.kernels.topk import plain_topk, topk_in_chunks
+from seq2seq.kernels.topk import compiled_topk, plain_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.storage.checkpoint import TrainedModel
 
@@ -81,7 +87,9 @@ class Translator:
         self.device = choose_device(options.device)
         uses_ctranslate2 = options.engine == "ctranslate2"
         # Probabilities of given translations and attention are then computed in float32.
-        precision = "fp32" if uses_ctranslate2 else options.precision
+        on_cpu = self.device.type == "cpu"
+        wanted = options.precision or ("fp32" if on_cpu else "auto")
+        precision = "fp32" if uses_ctranslate2 else wanted
         dtype = choose_precision(precision, self.device, for_translation=True)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
@@ -91,23 +99,38 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
             for one in together
         ]
-        on_cpu = self.device.type == "cpu"
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
         self.engine: CTranslate2Engine | None = None
         if uses_ctranslate2:
             if len(together) > 1:
                 raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
-            self.engine = CTranslate2Engine(
-                together[0], self.device, options.precision, self.workers
-            )
+            self.engine = CTranslate2Engine(together[0], self.device, wanted, self.workers)
         kernels = kernels or TranslationKernels()
-        decoders = [use_translation_kernels(model, dtype, kernels) for model in self.models]
-        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.topk = topk_in_chunks if kernels.topk else plain_topk
+        if kernels.compiled and can_compile(self.device):
+            self.topk = compiled_topk()
+        self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(
+            beam_search, topk=self.topk
+        )
+        buffers = None
+        self.rounded: Callable[[int], int] = int
+        static = not on_cpu if kernels.static is None else kernels.static
+        self._default_search = default_search([one.search for one in together])
+        search = options.search or self._default_search
+        self._turn: AbstractContextManager[object] = nullcontext()
+        # One search at a time, of one model, has the buffers.
+        if static and type(search) is SearchConfig and self.workers == len(together) == 1:
+            buffers, self._turn = Buffers(), Lock()
+            self.rounded = partial(full_batch, beam_size=search.beam_size)
+            graphs = Graphs(self.device) if kernels.graphs and not on_cpu else None
+            self.beam_search = StaticSearch(buffers, graphs, self.topk)
+        decoders = [
+            use_translation_kernels(model, dtype, kernels, buffers) for model in self.models
+        ]
+        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
-        self._default_search = default_search([one.search for one in together])
         self._choose(options)
 
     def _choose(self, options: TranslationOptions) -> None:
@@ -225,12 +248,13 @@ class Translator:
     def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
         """Translate segments that are not blank as one batch, in the calling thread.
 
-        Calls from several threads run in parallel, in contrast to those of the other methods.
+        Calls from several threads run in parallel on a CPU, in contrast to those of the other
+        methods.
 
         Returns:
             The candidates of each segment, the best first.
         """
-        with torch.autocast(self.device.type, enabled=False):
+        with self._turn, torch.autocast(self.device.type, enabled=False):
             found = self._search(segments)
         return [
             make_candidates(segment, hypotheses, self.tokenizer)
@@ -333,7 +357,7 @@ class Translator:
             The result of each item, in the original order; `blank` for items of size 1, which are
             `</s>` alone.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers)
+        batches = make_batches(sizes, self.batch_tokens, self.workers, self.rounded)
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
@@ -366,7 +390,7 @@ class Translator:
             return sample(step, state, max_lengths, search, keys=sources, **rules)
         if isinstance(search, SweepConfig):
             return sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
-        return beam_search(step, state, max_lengths, search, topk=self.topk, **rules)
+        return self.beam_search(step, state, max_lengths, search, **rules)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)

@@ -62,7 +62,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
         pack: packs the matrix of the projection to the vocabulary.
     """
 
-    layer_cache = PositionsFirstCache
+    layer_cache: type[LayerCache] = PositionsFirstCache
 
     def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)

@@ -1,6 +1,7 @@
 """The best continuations of a beam search, selected fast on a CPU."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
 
 import torch
@@ -53,6 +54,21 @@ def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor
     candidates = torch.cat(((starts + within).flatten(1), rest.expand(len(scores), -1)), dim=1)
     best, chosen = scores.gather(1, candidates).topk(count)
     return best, candidates.gather(1, chosen)
+
+
+@cache
+def compiled_topk() -> TopK:
+    """Return `plain_topk` by way of the maxima of blocks, compiled together with the scores.
+
+    Compiled, the scores are never stored: a GPU reads the logits for their sums, their maxima and a
+    few blocks.
+    """
+
+    def best_of_scores(score: Score, count: int, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        return topk_by_blocks(score(*tensors), count)
+
+    compiled: TopK = torch.compile(best_of_scores)
+    return compiled
 
 
 def round_batch_size(sentences: int) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from seq2seq.kernels.attention import fused_attention
+from seq2seq.kernels.buffers import Buffers
 from seq2seq.kernels.incremental import FastIncrementalDecoder
 from seq2seq.kernels.int8 import input_levels, quantized_product
 from seq2seq.kernels.packed import (
@@ -14,6 +15,7 @@ from seq2seq.kernels.packed import (
     packed_product,
     plain_product,
 )
+from seq2seq.kernels.static import StaticDecoder
 from seq2seq.model.incremental import IncrementalDecoder
 from seq2seq.model.transformer import Transformer, attention
 
@@ -28,10 +30,19 @@ class TranslationKernels:
     """Packed projections and cheap self-attention in a search step."""
     topk: bool = True
     """Candidates selected for a few sentences at a time, by the maxima of blocks."""
+    static: bool | None = None
+    """Beam search in few shapes at fixed addresses; by default on a GPU."""
+    graphs: bool = True
+    """The steps of such a search as CUDA graphs, on a GPU."""
+    compiled: bool = False
+    """The way from logits to candidates compiled, where PyTorch has its compiler."""
 
 
 def use_translation_kernels(
-    model: Transformer, dtype: torch.dtype, kernels: TranslationKernels
+    model: Transformer,
+    dtype: torch.dtype,
+    kernels: TranslationKernels,
+    buffers: Buffers | None = None,
 ) -> IncrementalDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
@@ -39,6 +50,7 @@ def use_translation_kernels(
         model: on its device, in evaluation mode; in float32 if dtype is torch.int8.
         dtype: of the matrix products: torch.float32, torch.bfloat16, or torch.int8 on a CPU.
         kernels: the fast forms to use.
+        buffers: where the steps of a `StaticDecoder`, if that is wanted, keep their tensors.
 
     Returns:
         The decoder that predicts one token at a time.
@@ -54,6 +66,8 @@ def use_translation_kernels(
         pack = quantized_product
     elif kernels.packed and not on_gpu and can_pack(dtype):
         pack = packed_product
-    if kernels.step or pack is not plain_product:
+    if kernels.step or buffers is not None or pack is not plain_product:
         pack_linears(model, pack, fused_attention if on_gpu else attention)
+    if buffers is not None:
+        return StaticDecoder(model, pack, buffers)
     return FastIncrementalDecoder(model, pack) if kernels.step else IncrementalDecoder(model)

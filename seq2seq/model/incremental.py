@@ -83,7 +83,7 @@ class IncrementalDecoder:
         model: in evaluation mode.
     """
 
-    layer_cache = LayerCache
+    layer_cache: type[LayerCache] = LayerCache
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -113,6 +113,12 @@ class IncrementalDecoder:
             Logits, (N, V).
         """
         x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
+        x = self.decode(x, cache)
+        cache.length += 1
+        return self.project(x.squeeze(1))
+
+    def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
+        """Run the decoder's layers on the newest position: x (N, 1, D) -> (N, 1, D)."""
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             attended = self.self_attention(layer.self_attention, x, layer_cache)
             x = layer.self_attention_norm(x + attended)
@@ -121,8 +127,7 @@ class IncrementalDecoder:
             )
             x = layer.cross_attention_norm(x + attended)
             x = layer.feed_forward_norm(x + layer.feed_forward(x))
-        cache.length += 1
-        return self.project(x.squeeze(1))
+        return x
 
     def project(self, states: Tensor) -> Tensor:
         """States (..., D) -> logits (..., V)."""

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_iter, tree_map
 
 import seq2seq
+from tests.cuda.graph import recorder
 
 aten = torch.ops.aten
 
@@ -92,6 +93,7 @@ class Journal:
         """The kernels started between each event and the wait for it."""
 
     def wait(self, why: str) -> None:
+        recorder.refuse(why)
         frame = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
             frame = frame.f_back
@@ -195,7 +197,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if to == "cuda":
         inner_kwargs["device"] = memory.type
     pinned = inner_kwargs.pop("pin_memory", False)
-    made = func(*inner_args, **inner_kwargs)
+    made = recorder.do(func, inner_args, inner_kwargs)
     if pinned:
         made.fill_(torch.nan if made.is_floating_point() else -1)  # whatever was there
         made.pinned = True
@@ -216,7 +218,7 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
         _note_host_copy(x, non_blocking)
         return CudaTensor(aten._to_copy.default(x, device=memory.type, **rest))
     if to in (None, "cuda"):
-        made = CudaTensor(aten._to_copy.default(x.inner, **rest))
+        made = CudaTensor(recorder.do(aten._to_copy.default, (x.inner,), rest))
         note("_to_copy", (x,), [x], made)
         return made
     if to == "cpu" and not non_blocking:
@@ -226,6 +228,7 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
 
 def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """`Tensor.copy_` between the host and the GPU."""
+    recorder.refuse("a copy between host and GPU")
     if isinstance(target, CudaTensor):
         _note_host_copy(source, non_blocking)
     elif non_blocking and getattr(target, "pinned", False):
@@ -239,6 +242,7 @@ def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 
 def _note_host_copy(x: Tensor, non_blocking: bool) -> None:
+    recorder.refuse("a copy to the GPU")
     pinned = getattr(x, "pinned", False)
     journal.copies.append(HostCopy(pinned, non_blocking, x.nbytes))
     if not (pinned and non_blocking):

@@ -22,6 +22,7 @@ from tests.cuda.device import (
     of_inside,
     pin,
 )
+from tests.cuda.graph import CUDAGraph, Recording, Stream
 
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
 REPLACED: tuple[tuple[object, str, object], ...] = (
@@ -34,6 +35,12 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
     (torch.cuda, "current_stream", lambda _=None: None),
     (torch.cuda, "Event", Event),
+    (torch.cuda, "CUDAGraph", CUDAGraph),
+    (torch.cuda, "graph", Recording),
+    (torch.cuda, "Stream", Stream),
+    (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
+    (torch.cuda, "device", lambda device: contextlib.nullcontext()),
+    (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
     (torch.cuda, "_lazy_init", lambda: None),
     (torch.cuda, "manual_seed_all", lambda _: None),
     (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),

@@ -10,9 +10,12 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import OutOfMemoryError, limit_reached
+from seq2seq.kernels.graphs import Graphs
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import TrainedModel, new_transformer
 from tests.cuda.device import Journal
+from tests.cuda.graph import recorder
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 
@@ -30,7 +33,7 @@ def trained(tokenizer: Tokenizer) -> TrainedModel:
 
 def translator(trained: TrainedModel, device: str, search: object = None) -> Translator:
     search = search or SearchConfig(max_extra_tokens=4)
-    return Translator(trained, TranslationOptions(device=device, search=search))
+    return Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
 
 
 @pytest.mark.parametrize(
@@ -46,31 +49,107 @@ def test_translations_are_those_of_the_cpu(
     trained: TrainedModel, search: SearchConfig | SamplingConfig
 ) -> None:
     on_cpu, on_gpu = (translator(trained, device, search) for device in ("cpu", "cuda"))
+    translators = [on_gpu]
+    if isinstance(search, SearchConfig):
+        translators.append(Translator(trained, on_gpu.options, TranslationKernels(static=False)))
     for prefixes in (None, ["two", "", "", "a"]):
-        ours, theirs = (one.translate(LINES, prefixes) for one in (on_gpu, on_cpu))
-        for found, expected in zip(ours, theirs, strict=True):
+        theirs = on_cpu.translate(LINES, prefixes)
+        ours = [found for one in translators for found in one.translate(LINES, prefixes)]
+        for found, expected in zip(ours, theirs * len(translators), strict=True):
             assert [c.text for c in found.candidates] == [c.text for c in expected.candidates]
             for one, other in zip(found.candidates, expected.candidates, strict=True):
                 assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
 @pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])
-def test_every_line_is_translated_in_bf16(
-    trained: TrainedModel, search: SearchConfig | SamplingConfig
+def test_every_line_is_translated_in_bf16_by_default(
+    trained: TrainedModel, search: SearchConfig | SamplingConfig, journal: Journal
 ) -> None:
-    options = TranslationOptions(device="cuda", precision="bf16", search=search)
+    options = TranslationOptions(device="cuda", search=search)
     found = Translator(trained, options).translate(LINES)
     assert [len(one.candidates) for one in found] == [search.nbest * bool(line) for line in LINES]
+    assert set(journal.products) == {torch.bfloat16}
 
 
-def test_a_search_waits_once_a_step(trained: TrainedModel, journal: Journal) -> None:
+def test_a_search_in_graphs_finds_what_the_plain_search_finds(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
+    search = SearchConfig(max_extra_tokens=30, nbest=2)
+    on_gpu, on_cpu = (translator(trained, device, search) for device in ("cuda", "cpu"))
+    expected, replays = on_cpu.translate(sentences[:9]), []
+    for _ in "1234":
+        recorder.replays = 0
+        for found, theirs in zip(on_gpu.translate(sentences[:9]), expected, strict=True):
+            assert [c.text for c in found.candidates] == [c.text for c in theirs.candidates]
+        replays.append(recorder.replays)
+    # The first step of each shape is done as usual, anew when its memory has moved.
+    assert 0 < replays[0] < replays[1] <= replays[2] == replays[3]
+
+
+def test_a_step_that_is_replayed_starts_nothing_else(
+    trained: TrainedModel, journal: Journal
+) -> None:
     on_gpu = translator(trained, "cuda")
+    for _ in "12":
+        on_gpu.translate(LINES[:1])
+    journal.clear()
+    recorder.replays = 0
+    with mock.patch.object(on_gpu.decoder, "step") as step:
+        on_gpu.translate(LINES[:1])
+    assert not step.called
+    # Beside it the host asks for a copy of the mask of the sentences that are done, and in the last
+    # step, at the maximum length, says what must follow.
+    assert recorder.replays > 3
+    assert journal.given_meanwhile[:-1] == [1] * (recorder.replays - 2)
+
+
+def test_a_search_waits_at_its_ends_only(trained: TrainedModel, journal: Journal) -> None:
+    on_gpu = translator(trained, "cuda")
+    on_gpu.translate(LINES[:1])
+    journal.clear()
+    on_gpu.translate(LINES[:1])
+    start, end = 1, 3  # lengths; scores, tokens, and scores of what had not ended
+    assert len(journal.waits) == start + end, Counter(journal.waits)
+    # While the host waits to know who has stopped, the GPU has the next step.
+    assert journal.given_meanwhile
+    assert all(journal.given_meanwhile[:-1])
+
+
+def test_a_search_with_other_fast_forms_waits_once_a_step(
+    trained: TrainedModel, journal: Journal
+) -> None:
+    options = TranslationOptions(device="cuda", search=SearchConfig(max_extra_tokens=4))
+    on_gpu = Translator(trained, options, TranslationKernels(static=False))
     on_gpu.translate(LINES[:1])  # makes the table of positions
     journal.clear()
     with mock.patch.object(on_gpu.decoder, "step", wraps=on_gpu.decoder.step) as step:
         on_gpu.translate(LINES[:1])
     start, end = 2, 3  # lengths and padding; scores, tokens, and scores of what had not ended
     assert len(journal.waits) == step.call_count + start + end, Counter(journal.waits)
+
+
+def test_without_graphs_the_search_goes_on(
+    trained: TrainedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, expected = LINES * 2, translator(trained, "cpu").translate(LINES * 2)
+    on_gpu = translator(trained, "cuda")
+    with mock.patch.object(torch.cuda, "graph", side_effect=RuntimeError("not here\nindeed")):
+        found = [on_gpu.translate(lines) for _ in "12"]
+    for translations in found:
+        assert [one.text for one in translations] == [one.text for one in expected]
+    assert [record.message for record in caplog.records] == [
+        "translation goes on without CUDA graphs, slower: not here"
+    ]
+
+
+def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:
+    graphs, x = Graphs(torch.device("cuda"), most=2), torch.zeros(1, device="cuda")
+    for key in (1, 2, 1, 3, 1, 2, 3, 1):
+        for _ in "12":
+            graphs.run(key, lambda: x.add_(1))
+        assert len(graphs.replays) <= 2
+    assert x.cpu().item() == 16
+    assert list(graphs.replays) == [3, 1]
 
 
 def test_samples_and_given_translations_wait_once_a_batch(

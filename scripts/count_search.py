@@ -1,0 +1,103 @@
+"""Count what a step of beam search asks of a GPU, without one: kernels, bytes and waits.
+
+The model is of base size with random weights, on the simulated device of `tests/cuda`:
+
+    python scripts/count_search.py
+
+A kernel reads each tensor that it is given, and writes its results, once. A graph is started by the
+host as one piece; its kernels and their bytes are those without graphs.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.static_search import StaticSearch
+from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.graphs import Graphs
+from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
+from seq2seq.model import TransformerConfig
+from seq2seq.storage.checkpoint import new_transformer
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tests.cuda.device import journal
+from tests.cuda.simulation import simulated
+
+PLAIN = TranslationKernels(packed=False, step=False, topk=False)
+RULES: dict[str, Any] = {
+    "start_id": START_ID,
+    "end_id": END_ID,
+    "suppressed_ids": (PADDING_ID, START_ID),
+}
+
+
+def step_of(
+    kernels: TranslationKernels, static: bool, graphs: bool, sizes: argparse.Namespace
+) -> tuple[int, float, int]:
+    """Return what the host starts in a step late in a search, its gigabytes and its waits."""
+    torch.manual_seed(1)
+    device, buffers = torch.device("cuda"), Buffers() if static else None
+    config = TransformerConfig(num_layers=sizes.layers)
+    model = new_transformer(config, sizes.vocab_size).to(device).bfloat16().eval()
+    decoder = use_translation_kernels(model, torch.bfloat16, kernels, buffers)
+    search: Callable[..., object] = beam_search
+    if buffers is not None:
+        search = StaticSearch(buffers, Graphs(device) if graphs else None)
+    source = torch.randint(4, sizes.vocab_size, (sizes.sentences, sizes.length)).to(device)
+    max_lengths = torch.full((sizes.sentences,), sizes.steps).to(device)
+    before: list[tuple[int, int, int]] = []
+
+    def step(tokens: Tensor, state: Any) -> Tensor:
+        before.append((journal.kernels.total(), sum(journal.bytes.values()), len(journal.waits)))
+        return decoder.step(tokens, state)
+
+    with torch.inference_mode():
+        for _ in range(2 if graphs else 1):
+            journal.clear()
+            search(step, decoder.begin(source), max_lengths, SearchConfig(), **RULES)
+    if graphs:  # from one look to the next, the host starts a graph and what is not in it
+        starts = 1 + int(statistics.median(journal.given_meanwhile))
+        return starts, 0.0, len(journal.waits) // sizes.steps
+    kernels_of, bytes_of, waits = (
+        after - earlier for earlier, after in zip(*before[-3:-1], strict=True)
+    )
+    return kernels_of, bytes_of / 1e9, waits
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--length", type=int, default=28, help="tokens of a source")
+    parser.add_argument("--steps", type=int, default=10, help="tokens of a translation")
+    parser.add_argument("--vocab-size", type=int, default=37_000)
+    parser.add_argument("--layers", type=int, default=6)
+    sizes = parser.parse_args()
+    print("| a step of beam search | kernels | GB | started by the host | waits |")
+    print("|---|---|---|---|---|")
+    fast = TranslationKernels()
+    with simulated():
+        for name, kernels, static in (
+            ("plain model", PLAIN, False),
+            ("fast forms, growing shapes", fast, False),
+            ("fixed shapes", fast, True),
+        ):
+            count, size, waits = step_of(kernels, static, False, sizes)
+            print(f"| {name} | {count} | {size:.2f} | {count} | {waits} |", flush=True)
+        starts, _, waits = step_of(fast, True, True, sizes)
+    print(
+        f"| and graphs (as `seq2seq translate` runs) | {count} | {size:.2f} | {starts} | {waits} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""`beam_search` in few shapes and at fixed addresses, so that a GPU repeats its steps as graphs.
+
+Nothing but shapes differs. Batches are filled up to few sizes; each sentence has all its hypotheses
+from the start, all but one of which have probability zero; tokens have room for T positions, more
+when that is full. The host learns one step late, while the next one runs, which sentences are done:
+these take nothing more.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import astuple
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seq2seq.decoding.beam_search import Beams
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.search import (
+    NO_TOKEN,
+    Hypothesis,
+    SearchState,
+    best_continuations,
+    choose,
+)
+from seq2seq.device import HostCopy
+from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.graphs import Graphs
+from seq2seq.kernels.static import MULTIPLE, round_down, round_up
+from seq2seq.kernels.topk import TopK, topk_in_chunks
+
+
+class StaticState(SearchState, Protocol):
+    """The state of a step function that finds it in the same memory, for each shape."""
+
+    @property
+    def shape(self) -> Hashable:
+        """Determines where all tensors lie."""
+
+    def make_room(self, positions: int) -> None:
+        """Make room for that many positions."""
+
+
+State = TypeVar("State", bound=StaticState)
+
+_MOST_ROWS = 4096
+"""Hypotheses of a batch; more hardly gain speed and take memory."""
+
+
+def full_batch(sentences: int, beam_size: int) -> int:
+    """Round the number of sentences of a batch down to one of few sizes."""
+    return round_down(max(1, min(sentences, _MOST_ROWS // beam_size)))
+
+
+class StaticSearch:
+    """Searches one batch after the other, in the same buffers.
+
+    Args:
+        buffers: those of the state.
+        graphs: where each shape's steps are recorded; without, they are always done one by one.
+        topk: `plain_topk`, or a fast form of it.
+    """
+
+    def __init__(
+        self, buffers: Buffers, graphs: Graphs | None = None, topk: TopK = topk_in_chunks
+    ) -> None:
+        self.buffers, self.graphs, self.topk = buffers, graphs, topk
+        self.version = buffers.version
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        step: Callable[[Tensor, State], Tensor],
+        state: State,
+        max_lengths: Tensor,
+        config: SearchConfig,
+        *,
+        start_id: int,
+        end_id: int,
+        suppressed_ids: Sequence[int] = (),
+        prefixes: Sequence[Sequence[int]] = (),
+    ) -> list[list[Hypothesis]]:
+        """See `beam_search`; step, its tensors and the other ids are those of the first call."""
+        beams = _StaticBeams(max_lengths, prefixes, config, start_id, end_id, self.buffers)
+        count, beam = len(max_lengths), config.beam_size
+        sentences = beams.fill_up(round_up(count))  # (B,)
+        state.keep(sentences, sentences.repeat_interleave(beam))
+
+        def advance() -> None:
+            logits = step(beams.newest.flatten(), state)  # (N,) -> (N, V)
+            parents = beams.extend(logits, suppressed_ids, self.topk)  # (N,)
+            if beam > 1:
+                state.reorder(parents)
+
+        look = None
+        while beams.length <= beams.longest:  # then all outputs have ended
+            if beams.length == beams.room:
+                beams.make_room(beams.length + MULTIPLE)
+                state.make_room(beams.length + MULTIPLE)
+            forced = beams.force()
+            self._run((state.shape, *astuple(config), forced), advance)
+            beams.length += 1
+            previous, look = look, HostCopy(beams.stopped.clone())
+            if previous is None:
+                continue
+            stopped: list[bool] = previous.read().tolist()
+            if all(stopped):
+                break
+            if round_up(stopped.count(False)) <= len(stopped) // 2:
+                beams.finish([i for i, done in enumerate(stopped) if done and not beams.is_done(i)])
+                state.keep(*beams.keep(beams.remaining(round_up), beam))
+                look = None
+        beams.finish([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
+        return beams.results()[:count]
+
+    def _run(self, key: Hashable, advance: Callable[[], None]) -> None:
+        if self.graphs is None:
+            advance()
+            return
+        if self.version != self.buffers.version:
+            self.graphs.forget()
+            self.version = self.buffers.version
+        self.graphs.run(key, advance)
+
+
+class _StaticBeams(Beams):
+    """`Beams` in buffers, with room for T tokens each."""
+
+    def __init__(
+        self,
+        max_lengths: Tensor,
+        prefixes: Sequence[Sequence[int]],
+        config: SearchConfig,
+        start_id: int,
+        end_id: int,
+        buffers: Buffers,
+    ) -> None:
+        super().__init__(max_lengths, prefixes, config, start_id, end_id)
+        self.buffers, self.longest = buffers, max(self.limits)
+        beam = config.beam_size
+        # Double precision holds the scores of any model.
+        self.finished_scores = self.finished_scores.double()  # (B, beam)
+        live_scores = self.live_scores.double()
+        self.live_scores = F.pad(live_scores, (0, beam - 1), value=-math.inf)  # (B, beam)
+        self.newest = self.live_tokens.squeeze(2).expand(-1, beam)  # (B, beam)
+        self.live_tokens = self.live_tokens[:, :, 1:].expand(-1, beam, -1)  # without start symbol
+        self.finished_tokens = self.finished_tokens[:, :, :0]  # (B, beam, T), as live_tokens
+        self.forced = torch.full_like(max_lengths, NO_TOKEN)  # (B,)
+        self.is_forced = False
+        self.lengths = torch.zeros_like(max_lengths).unsqueeze(1)  # (B, 1), all equal
+        self.stopped = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
+
+    @property
+    def room(self) -> int:
+        """T, the number of tokens that there is room for."""
+        return self.live_tokens.size(2)
+
+    def fill_up(self, size: int) -> Tensor:
+        """Add copies of the last sentence; return which sentence each one is now."""
+        last = len(self.sentence_ids) - 1
+        sentences, _ = self.keep([min(i, last) for i in range(size)], 1)
+        self.sentence_ids = list(range(size))
+        return sentences
+
+    def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
+        """See `SearchBatch.keep`."""
+        kept, rows = super().keep(sentences, beam)
+        for name in vars(self):
+            self._hold(name)
+        return kept, rows
+
+    def make_room(self, positions: int) -> None:
+        """Make room for more tokens."""
+        more = (0, positions - self.room)
+        self.live_tokens = F.pad(self.live_tokens, more, value=NO_TOKEN)
+        self.finished_tokens = F.pad(self.finished_tokens, more, value=NO_TOKEN)
+        self._hold("live_tokens")
+        self._hold("finished_tokens")
+
+    def force(self) -> bool:
+        """Return whether any sentence has only one token that may follow, after noting which."""
+        forced = self.forced_tokens(self.end_id)
+        self.is_forced = forced is not None
+        if forced is not None:
+            self.forced.copy_(forced)
+        return self.is_forced
+
+    def extend(self, logits: Tensor, suppressed_ids: Sequence[int], topk: TopK) -> Tensor:
+        """See `Beams.extend`; all tensors are replaced in place."""
+        (sentences, beam), alpha = self.live_scores.shape, self.config.alpha
+        forced = self.forced if self.is_forced else None
+        scores, parents, tokens = best_continuations(  # (B, C)
+            logits, self.live_scores, beam, suppressed_ids, forced, topk
+        )
+        ended = tokens == self.end_id
+        penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # `</s>` counted
+        new = (scores / penalties).masked_fill(~ended | self.stopped.unsqueeze(1), -math.inf)
+        all_scores = torch.cat((self.finished_scores, new), dim=1)
+        finished_scores, chosen = all_scores.topk(beam)
+        all_tokens = torch.cat((self.finished_tokens, choose(self.live_tokens, parents)), dim=1)
+        self.finished_scores.copy_(finished_scores)
+        self.finished_tokens.copy_(choose(all_tokens, chosen))
+        live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(beam)
+        parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)  # (B, beam)
+        history, place = choose(self.live_tokens, parents), self.lengths.unsqueeze(2)
+        self.live_tokens.copy_(history.scatter(2, place.expand(-1, beam, 1), tokens.unsqueeze(2)))
+        self.live_scores.copy_(live_scores)
+        self.newest.copy_(tokens)
+        self.lengths += 1
+        self.stopped |= self.over()
+        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * beam  # (B, 1)
+        return (first_rows + parents).flatten()
+
+    def finish(self, newly_done: list[int]) -> None:
+        """See `Beams.finish`."""
+        tokens = self.finished_tokens
+        missing = (0, self.longest - self.room)
+        self.finished_tokens = F.pad(tokens, missing, value=NO_TOKEN)
+        super().finish(newly_done)
+        self.finished_tokens = tokens
+
+    def _hold(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, Tensor):
+            setattr(self, name, self.buffers.hold(name, value))

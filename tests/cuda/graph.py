@@ -1,0 +1,105 @@
+"""CUDA graphs of the simulated GPU: what was done while one was recorded is done again, as it was.
+
+Nothing happens while a graph is recorded, so what was written then is taken back. A host that waits
+meanwhile, or copies, is told what CUDA tells it. What a replay does not write in its own memory is
+not there for the next one, and numbers that the host knew then are those of then.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_iter
+
+Operation = Callable[..., Any]
+
+
+class CUDAGraph:
+    """`torch.cuda.CUDAGraph`."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Operation, Any, Any, list[Tensor]]] = []
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def do(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Do an operation and note it."""
+        schema = func._schema
+        for argument, value in zip(schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._save(value)
+        made = func(*args, **kwargs)
+        fresh = all(output.alias_info is None for output in schema.returns)
+        results = [x for x in tree_iter(made) if isinstance(x, Tensor)] if fresh else []
+        self.operations.append((func, args, kwargs, results))
+        return made
+
+    def _save(self, x: Tensor) -> None:
+        whole = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
+        self.before.setdefault(whole.data_ptr(), (whole, whole.clone()))
+
+    def end(self) -> None:
+        for _, _, _, results in self.operations:
+            for x in results:
+                x.fill_(
+                    torch.nan if x.is_floating_point() else False if x.dtype is torch.bool else -1
+                )
+        for whole, values in self.before.values():
+            whole.copy_(values)
+
+    def replay(self) -> None:
+        for func, args, kwargs, results in self.operations:
+            made = func(*args, **kwargs)
+            if results:
+                found = [x for x in tree_iter(made) if isinstance(x, Tensor)]
+                for result, x in zip(results, found, strict=True):
+                    result.copy_(x)
+        recorder.replays += 1
+
+
+class Recorder:
+    """Which graph is being recorded, and how many were replayed."""
+
+    graph: CUDAGraph | None = None
+    replays = 0
+    recorded = 0
+
+    def do(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Do an operation; if a graph is being recorded, it notes it."""
+        return func(*args, **kwargs) if self.graph is None else self.graph.do(func, args, kwargs)
+
+    def refuse(self, what: str) -> None:
+        """Complain as CUDA does while a graph is being recorded."""
+        if self.graph is not None:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {what}")
+
+
+recorder = Recorder()
+
+
+class Stream:
+    """`torch.cuda.Stream`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+
+class Recording:
+    """`torch.cuda.graph`."""
+
+    def __init__(self, graph: CUDAGraph, **_: object) -> None:
+        self.graph = graph
+
+    def __enter__(self) -> None:
+        recorder.graph = self.graph
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        recorder.graph = None
+        recorder.recorded += 1
+        self.graph.end()

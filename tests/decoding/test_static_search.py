@@ -1,0 +1,146 @@
+"""The search in few shapes against the plain one: over a table, and over a model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.static_search import StaticSearch
+from seq2seq.errors import UserError
+from seq2seq.kernels.buffers import Buffers
+from seq2seq.kernels.static import MULTIPLE, round_down, round_up
+from seq2seq.kernels.topk import plain_topk
+from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
+from seq2seq.model import IncrementalDecoder, Transformer
+from seq2seq.model.config import Positions
+from tests.decoding.test_beam_search import END, START, Ids, Prefixes, Table, tables
+
+MakeModel = Callable[..., Transformer]
+V = 30
+
+
+class Rows(Prefixes):
+    """What each row has read; sentences may be there several times."""
+
+    def __init__(self, sentences: Sequence[int]) -> None:
+        super().__init__(sentences)
+        self.shape = (0, len(sentences))
+
+    def reorder(self, parents: Tensor) -> None:
+        before = [s for s, _ in self.rows]
+        self.rows = [self.rows[parent] for parent in parents.tolist()]
+        assert [s for s, _ in self.rows] == before
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        self.rows = [self.rows[row] for row in rows.tolist()]
+        assert len(sentences) in {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
+
+    def make_room(self, positions: int) -> None:
+        assert positions % MULTIPLE == 0
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [h.token_ids for h in ours] == [h.token_ids for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-9)
+        assert [h.truncated for h in ours] == [h.truncated for h in theirs]
+
+
+@settings(max_examples=40)
+@given(
+    tables,
+    st.integers(1, 6),
+    st.floats(0, 3),
+    st.lists(st.integers(1, 20), min_size=1, max_size=9),
+    st.data(),
+)
+def test_it_finds_what_the_plain_search_finds(
+    table: Table, beam: int, alpha: float, max_lengths: list[int], data: st.DataObject
+) -> None:
+    nbest = data.draw(st.integers(1, beam), label="nbest")
+    prefixes: list[Ids] = []
+    if data.draw(st.booleans(), label="prefixes"):
+        tokens = [token for token in range(table.vocab_size) if token != END]
+        prefixes = [
+            tuple(data.draw(st.lists(st.sampled_from(tokens), max_size=length)))
+            for length in max_lengths
+        ]
+    lengths, sentences = torch.tensor(max_lengths), range(len(max_lengths))
+    config = SearchConfig(beam_size=beam, alpha=alpha, nbest=nbest)
+    rules: dict[str, Any] = {"start_id": START, "end_id": END, "prefixes": prefixes}
+    found = StaticSearch(Buffers())(table.step, Rows(sentences), lengths, config, **rules)
+    assert_same(found, beam_search(table.step, Prefixes(sentences), lengths, config, **rules))
+
+
+def batch(seed: int, sentences: int) -> tuple[Tensor, Tensor]:
+    """Padded sources, and lengths of their outputs that go beyond the first room."""
+    chance = torch.Generator().manual_seed(seed)
+    source = torch.randint(4, V, (sentences, 9), generator=chance)
+    for row in source[1:]:
+        row[int(torch.randint(1, 9, (), generator=chance)) :] = 0
+    return source, torch.randint(3, 40, (sentences,), generator=chance)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize(
+    "choices", [{}, {"positions": Positions.learned, "max_learned_positions": 41}]
+)
+@torch.inference_mode()
+def test_every_batch_of_a_model_is_searched_as_by_the_plain_decoder(
+    make_model: MakeModel, choices: dict[str, Any], beam: int
+) -> None:
+    model = make_model(vocab_size=V, **choices)
+    model.output_matrix[3] *= 0.2  # `</s>` comes late
+    plain = IncrementalDecoder(model)
+    buffers = Buffers()
+    fast = use_translation_kernels(
+        make_model(vocab_size=V, **choices), torch.float64, TranslationKernels(), buffers
+    )
+    fast.model.load_state_dict(model.state_dict(), strict=False)
+    search = StaticSearch(buffers)
+    config = SearchConfig(beam_size=beam, nbest=beam)
+    rules: dict[str, Any] = {"start_id": 2, "end_id": 3, "suppressed_ids": (0, 2)}
+    longest = []
+    for seed, sentences in enumerate((5, 1, 13, 5, 2)):
+        source, lengths = batch(seed, sentences)
+        prefixes = [[5, 6][: int(length) % 3] for length in lengths] if seed % 2 else []
+        expected = beam_search(
+            plain.step,
+            plain.begin(source),
+            lengths,
+            config,
+            topk=plain_topk,
+            prefixes=prefixes,
+            **rules,
+        )
+        found = search(fast.step, fast.begin(source), lengths, config, prefixes=prefixes, **rules)
+        assert_same(found, expected)
+        longest.append(max(len(best.token_ids) for best, *_ in found))
+        for block in buffers.blocks.values():  # nothing of it is read by the next search
+            block.fill_(torch.nan if block.is_floating_point() else 1)
+    assert max(longest) > 2 * MULTIPLE
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_nan_is_an_error(beam: int) -> None:
+    def step(tokens: Tensor, state: Rows) -> Tensor:
+        return torch.full((len(tokens), 5), torch.nan)
+
+    config, lengths = SearchConfig(beam_size=beam), torch.tensor([3, 5])
+    with pytest.raises(UserError, match="NaN"):
+        StaticSearch(Buffers())(step, Rows([0, 1]), lengths, config, start_id=START, end_id=END)
+
+
+def test_sizes_are_few_and_at_most_half_as_large_again() -> None:
+    counts = range(1, 1025)
+    assert {round_up(count) for count in counts} == {round_down(count) for count in counts}
+    assert sorted({round_up(count) for count in counts})[:8] == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert all(round_down(count) <= count <= round_up(count) < 1.5 * count for count in counts)
+    assert all(round_up(size) == round_down(size) == size for size in map(round_up, counts))
