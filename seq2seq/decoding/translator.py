@@ -3,53 +3,30 @@
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 import torch
 
 from seq2seq.attention_maps import AttentionMaps, record_attention
-from seq2seq.data.batching import pad
 from seq2seq.data.controls import control_ids
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.alpha_sweep import sweep_alphas
 from seq2seq.decoding.batches import make_batches
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import (
-    SamplingConfig,
-    SearchConfig,
-    SweepConfig,
-    TranslationOptions,
-)
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
-from seq2seq.decoding.ensemble import (
-    Decoder,
-    Ensemble,
-    check_ensemble,
-    default_search,
-    load_models,
-)
+from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.lengths import longest_texts, with_end_symbol
-from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
+from seq2seq.decoding.search_engine import SearchEngine
 from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
-from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
-from seq2seq.device import choose_device, choose_precision, send
+from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.buffers import Buffers
-from seq2seq.kernels.compiled import can_compile
-from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.threads import parallel_map, process_lock
-from seq2seq.kernels.topk import compiled_topk, plain_topk, topk_in_chunks
-from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
+from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.storage.checkpoint import TrainedModel
 
 logger = logging.getLogger("seq2seq")
@@ -106,29 +83,15 @@ class Translator:
             if len(together) > 1:
                 raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
             self.engine = CTranslate2Engine(together[0], self.device, wanted, self.workers)
-        kernels = kernels or TranslationKernels()
-        self.topk = topk_in_chunks if kernels.topk else plain_topk
-        if kernels.compiled and can_compile(self.device):
-            self.topk = compiled_topk()
-        self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(
-            beam_search, topk=self.topk
-        )
-        buffers = None
-        self.rounded: Callable[[int], int] = int
-        static = not on_cpu if kernels.static is None else kernels.static
         self._default_search = default_search([one.search for one in together])
-        search = options.search or self._default_search
-        self._turn: AbstractContextManager[object] = nullcontext()
-        # One search at a time, of one model, has the buffers.
-        if static and type(search) is SearchConfig and self.workers == len(together) == 1:
-            buffers, self._turn = Buffers(), Lock()
-            self.rounded = partial(full_batch, beam_size=search.beam_size)
-            graphs = Graphs(self.device) if kernels.graphs and not on_cpu else None
-            self.beam_search = StaticSearch(buffers, graphs, self.topk)
-        decoders = [
-            use_translation_kernels(model, dtype, kernels, buffers) for model in self.models
-        ]
-        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+        self.own_engine = SearchEngine(
+            self.models,
+            self.device,
+            dtype,
+            kernels or TranslationKernels(),
+            options.search or self._default_search,
+            workers=self.workers,
+        )
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
         self._choose(options)
@@ -254,11 +217,10 @@ class Translator:
         Returns:
             The candidates of each segment, the best first.
         """
-        with self._turn, torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(self.device.type, enabled=False):
             found = self._search(segments)
         return [
-            make_candidates(segment, hypotheses, self.tokenizer)
-            for segment, hypotheses in zip(segments, found, strict=True)
+            make_candidates(*pair, self.tokenizer) for pair in zip(segments, found, strict=True)
         ]
 
     def translate_stream(
@@ -357,7 +319,7 @@ class Translator:
             The result of each item, in the original order; `blank` for items of size 1, which are
             `</s>` alone.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers, self.rounded)
+        batches = make_batches(sizes, self.batch_tokens, self.workers, self.own_engine.rounded)
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             found = run(function, [[items[i] for i in batch] for batch in batches])
@@ -373,24 +335,9 @@ class Translator:
             yield
 
     def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
-        search = self.search
-        if self.engine is not None and isinstance(search, SearchConfig):
-            return self.engine.search(segments, search)
-        sources = [segment.source_ids for segment in segments]
-        max_lengths = send(torch.tensor([s.max_length for s in segments]), self.device)  # (B,)
-        source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
-        step, state = self.decoder.step, self.decoder.begin(source)
-        rules: dict[str, Any] = {
-            "start_id": START_ID,
-            "end_id": END_ID,
-            "suppressed_ids": (PADDING_ID, START_ID),
-            "prefixes": [segment.prefix_ids for segment in segments],
-        }
-        if isinstance(search, SamplingConfig):
-            return sample(step, state, max_lengths, search, keys=sources, **rules)
-        if isinstance(search, SweepConfig):
-            return sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
-        return self.beam_search(step, state, max_lengths, search, **rules)
+        if self.engine is not None and isinstance(self.search, SearchConfig):
+            return self.engine.search(segments, self.search)
+        return self.own_engine.search(segments, self.search)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)

@@ -94,7 +94,7 @@ def test_a_step_that_is_replayed_starts_nothing_else(
         on_gpu.translate(LINES[:1])
     journal.clear()
     recorder.replays = 0
-    with mock.patch.object(on_gpu.decoder, "step") as step:
+    with mock.patch.object(on_gpu.own_engine.decoder, "step") as step:
         on_gpu.translate(LINES[:1])
     assert not step.called
     # Beside it the host asks for a copy of the mask of the sentences that are done, and in the last
@@ -122,7 +122,9 @@ def test_a_search_with_other_fast_forms_waits_once_a_step(
     on_gpu = Translator(trained, options, TranslationKernels(static=False))
     on_gpu.translate(LINES[:1])  # makes the table of positions
     journal.clear()
-    with mock.patch.object(on_gpu.decoder, "step", wraps=on_gpu.decoder.step) as step:
+    with mock.patch.object(
+        on_gpu.own_engine.decoder, "step", wraps=on_gpu.own_engine.decoder.step
+    ) as step:
         on_gpu.translate(LINES[:1])
     start, end = 2, 3  # lengths and padding; scores, tokens, and scores of what had not ended
     assert len(journal.waits) == step.call_count + start + end, Counter(journal.waits)
@@ -158,7 +160,9 @@ def test_samples_and_given_translations_wait_once_a_batch(
     on_gpu = translator(trained, "cuda", SamplingConfig(max_extra_tokens=4))
     on_gpu.translate(LINES[:1])
     journal.clear()
-    with mock.patch.object(on_gpu.decoder, "step", wraps=on_gpu.decoder.step) as step:
+    with mock.patch.object(
+        on_gpu.own_engine.decoder, "step", wraps=on_gpu.own_engine.decoder.step
+    ) as step:
         on_gpu.translate(LINES)
     assert len(journal.waits) <= step.call_count + 5, Counter(journal.waits)
     journal.clear()
