@@ -172,14 +172,14 @@ def check_command_line(words: list[str]) -> None:
 def _check_section(word: str) -> None:
     """Refuse to remove a key, and to set a section of several keys to one value."""
     key, _, value = word.lstrip("+~").partition("=")
-    if _general(key) not in keys():  # Hydra's to explain
+    if _general(key) not in keys() or key in GROUPS:  # Hydra's to explain
         return
     below = [name for name in keys() if name.startswith(f"{key}.")]
     example = below[0] if below else key
     if word.startswith("~"):
         raise UsageError(f"{word}: a key can't be removed; give {example}=VALUE instead")
     refused = value != "{}" if key in _named_sections() else not value.startswith("{")
-    if below and refused and key not in GROUPS:
+    if below and refused:
         raise UsageError(f"{word}: {key} is a section; set its keys, such as {example}=...")
 
 
