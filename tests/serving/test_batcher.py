@@ -143,6 +143,13 @@ def test_batches_are_bounded_and_of_one_key(some: list[Client], workers: int) ->
         assert {some[item.client].key for item in items} == {key}
 
 
+def test_what_waits_with_another_key_is_no_part_of_a_batch_of_one_key() -> None:
+    come = [Client(0, "a", [4]), *(Client(1, key, [1]) for key in "aba")]
+    record = run(play(come))
+    begun = [(key, [item.client for item in items]) for _, key, items in record.batches]
+    assert begun == [("a", [0]), ("a", [1, 3]), ("b", [2])]
+
+
 @few
 @given(clients, crews)
 def test_while_an_item_waits_every_worker_has_a_batch(some: list[Client], workers: int) -> None:
