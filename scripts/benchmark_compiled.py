@@ -128,7 +128,8 @@ def measure_search(arguments: argparse.Namespace) -> None:
     """Print the times of translating the text, and whether all find the same."""
     trained = load_model(find_model(Path(arguments.model)))
     lines = list(read_text_lines(arguments.source))[: arguments.sentences]
-    for beam in (4, 1):
+    for beam in arguments.beam:
+        torch.compiler.reset()  # PyTorch compiles a function for eight kinds of inputs at most
         forms: dict[str, Callable[[int], object]] = {}
         first, texts = {}, []
         for name, topk in CANDIDATES.items():
@@ -157,7 +158,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model", help="a run or model folder, whose search is measured too")
     parser.add_argument("--source", help="text to translate")
-    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--sentences", type=int, default=100)
+    parser.add_argument("--beam", type=int, nargs="+", default=[4])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     retain_freed_memory()

@@ -59,7 +59,7 @@ def attention_by_sentence(
     for sentence in range(len(lengths[0])):
         of_query, of_key = (slice(*starts[sentence : sentence + 2]) for starts in bounds)
         q, k, v = query[of_query], key[of_key], value[of_key]
-        mask = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device)
+        mask = torch.ones(len(q), len(k), dtype=torch.bool)
         if window_size[1] == 0:
             mask = causal_mask(len(q), q.device)
         inputs = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
