@@ -88,7 +88,7 @@ if [ $device = cuda ]; then
     searched=()
 else
     heading="tiny sizes on a CPU: these times mean nothing"
-    tests=tests/cuda  # with a simulated GPU
+    tests=tests/cuda/test_gpu_tests.py  # the same ones on a simulated GPU
     batch=(--size small --vocab-size 500 --tokens 256 --steps 1)
     parts=(--micro-batch-tokens 64)
     profile=(--tokens 256 --layers 1 --vocab-size 500 --rows 3)
