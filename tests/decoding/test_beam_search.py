@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -18,13 +17,7 @@ from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
-from seq2seq.kernels.topk import (
-    TopK,
-    compiled_topk,
-    plain_topk,
-    round_batch_size,
-    topk_in_chunks,
-)
+from seq2seq.kernels.topk import TopK, plain_topk, round_batch_size, topk_in_chunks
 from seq2seq.model import IncrementalDecoder, Transformer
 
 START, END = 0, 1
@@ -322,23 +315,6 @@ def test_a_prefix_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
         alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)
         assert together[i] == alone[0]
         assert tuple(alone[0][0].token_ids[: len(prefix)]) == prefix
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_candidates_are_the_plain_ones() -> None:
-    """In batches of any size, of one and several hypotheses, with prefixes and without."""
-    table, max_lengths = Table(7, vocab_size=700, end=4.0), [5, 3, 1, 4]
-    for prefixes in ([], [(2, 650), (), (9,), ()]):
-        found, expected = (
-            search(table, max_lengths, (START, 5), 0, prefixes, topk, nbest=4)
-            for topk in (compiled_topk(), plain_topk)
-        )
-        for ours, theirs in zip(found, expected, strict=True):
-            assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
-            for one, other in zip(ours, theirs, strict=True):
-                assert one.score == pytest.approx(other.score, rel=1e-9)
 
 
 def test_an_output_of_the_maximum_length_is_truncated() -> None:
