@@ -9,11 +9,19 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional as F
 
+_AT_ONCE = 4
+"""Rows that take no longer than one."""
 
-def round_batch_size(rows: int) -> int:
-    """Round a number of rows up to one of few: all to 8, then four up to each power of two."""
-    multiple = 1 << max(0, (rows - 1).bit_length() - 3)
-    return -(-rows // multiple) * multiple
+
+def round_batch_size(sentences: int) -> int:
+    """Round a number up to one of few: all to 8, then four up to each power of two."""
+    multiple = 1 << max(0, (sentences - 1).bit_length() - 3)
+    return -(-sentences // multiple) * multiple
+
+
+def round_rows(rows: int) -> int:
+    """Round a number of rows up to 1, 2 or four times a `round_batch_size`."""
+    return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
 
 
 def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -29,7 +37,7 @@ def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
     def filled_up(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.size(-1))
         count = len(rows)
-        missing = round_batch_size(count) - count
+        missing = round_rows(count) - count
         y = product(F.pad(rows, (0, 0, 0, missing)) if missing else rows)
         return y[:count].view(*x.shape[:-1], y.size(-1))
 
