@@ -8,13 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.decoding.search import best_continuations
-from seq2seq.kernels.topk import (
-    compiled_topk,
-    plain_topk,
-    round_batch_size,
-    topk_by_blocks,
-    topk_in_chunks,
-)
+from seq2seq.kernels.topk import compiled_topk, plain_topk, topk_by_blocks, topk_in_chunks
 
 
 @pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
@@ -67,11 +61,3 @@ def test_compiled_candidates_are_the_plain_ones() -> None:
         assert possible.sum() == 8 * sentences - (0 if forced is None else 4 * 3)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one[possible], other[possible], rtol=1e-6, atol=1e-5)
-
-
-def test_batch_sizes_are_few_and_hardly_larger_than_needed() -> None:
-    sizes = [round_batch_size(count) for count in range(513)]
-    assert sizes[:17] == list(range(17))
-    assert len(set(sizes)) == 57
-    assert all(count <= size <= 1.125 * count for count, size in enumerate(sizes))
-    assert all(round_batch_size(size) == size for size in sizes)
