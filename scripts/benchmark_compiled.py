@@ -107,7 +107,8 @@ def measure_training(sizes: argparse.Namespace) -> None:
         for dtype in (DTYPES[name] for name in sizes.precision):
             forms: dict[str, Callable[[int], object]] = {}
             first = {}
-            for name, parts in TRAINING.items():
+            for name in sizes.forms:
+                parts = TRAINING[name]
                 trainer = trainer_of(corpus, sizes, parts, dtype)
                 epoch = trainer.batching.epoch(0)
 
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small", help="of the trained model")
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--tokens", type=int, default=4096, help="tokens of each side per step")
+    parser.add_argument("--forms", choices=TRAINING, nargs="+", default=list(TRAINING))
     parser.add_argument("--precision", choices=DTYPES, nargs="*", default=list(DTYPES))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)

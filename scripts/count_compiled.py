@@ -25,7 +25,12 @@ from torch._inductor.scheduler import Scheduler
 
 from seq2seq.kernels.attention import FusedAttention
 from seq2seq.kernels.replace import replace_modules
-from seq2seq.kernels.sublayers import AddAndNorm, add_and_norm, fuse_sublayer_ends
+from seq2seq.kernels.sublayers import (
+    AddAndNorm,
+    add_and_norm,
+    compiled_add_and_norm,
+    fuse_sublayer_ends,
+)
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.storage.checkpoint import new_transformer
@@ -116,7 +121,7 @@ def inputs_of(name: str, tokens: int, config: TransformerConfig, device: str) ->
 def with_compiled_ends(tokens: int, config: TransformerConfig) -> dict[str, tuple[int, float]]:
     """Count the kernels and bytes of each layer whose ends are compiled."""
     norm, keys = nn.LayerNorm(config.d_model), torch.tensor([5, -7], dtype=torch.int32)
-    end = torch.compile(uncompiled_end(0.1, norm.eps), dynamic=True)
+    end = compiled_add_and_norm(0.1, norm.eps)
     with planned() as of_end:
         x, y = inputs_of("decoder", tokens, config, "cpu")[:2]
         end(x, y, norm.weight, norm.bias, keys).backward(torch.ones_like(x))
@@ -147,7 +152,7 @@ def compiled_whole(tokens: int, config: TransformerConfig) -> dict[str, tuple[in
     fuse_sublayer_ends(model, uncompiled_end)
     counts = {}
     for name, layer in layers_of(model).items():
-        compiled = torch.compile(layer, dynamic=True, fullgraph=True)
+        compiled = torch.compile(layer, fullgraph=True)
         inputs = inputs_of(name, tokens, config, "cpu")
         with planned() as found, torch.autocast("cpu", torch.bfloat16):
             compiled(*inputs).backward(torch.ones_like(inputs[0]))

@@ -71,10 +71,9 @@ def add_and_norm(
 
 @cache
 def compiled_add_and_norm(rate: float, epsilon: float) -> AddAndNorm:
-    """Compile `add_and_norm`, one program for all numbers of tokens."""
-    compiled: AddAndNorm = torch.compile(
-        partial(add_and_norm, rate=rate, epsilon=epsilon), dynamic=True
-    )
+    """Compile `add_and_norm`: for the first number of tokens, then once for all others."""
+    # Not with dynamic=True: then the rate varies too, and forward takes three kernels, not one.
+    compiled: AddAndNorm = torch.compile(partial(add_and_norm, rate=rate, epsilon=epsilon))
     return compiled
 
 
