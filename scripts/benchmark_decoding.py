@@ -390,6 +390,8 @@ def main() -> None:
                 for _ in range(arguments.rounds):
                     for system in systems:
                         if measured := measure_apart(work, system):
+                            speed = f"{measured['sentences']:.0f} sentences/s"
+                            print(f"{system.name}: {speed}", file=sys.stderr, flush=True)
                             results.setdefault(system, []).append(measured)
             finally:  # what was measured is shown, if not all
                 print_table(beam, results, references)

@@ -544,6 +544,8 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 for system in systems:
                     if measured := measure_apart(work, system):
+                        speed = measured["tokens"] / measured["seconds"]
+                        print(f"{system.name}: {speed:,.0f} tokens/s", file=sys.stderr, flush=True)
                         results.setdefault(system, []).append(measured)
         finally:  # what was measured is shown, if not all
             if results:

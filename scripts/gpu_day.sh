@@ -57,10 +57,8 @@ measure() {
         124 | 137) ended="out of time" ;;
         *) ended="failed: $(grep -v '^ *$' "$folder/stderr" | tail -n 1)" ;;
     esac
-    if [ $code != 0 ]; then
-        failed=1
-        printf '\n```\n%s\n```\n' "$(tail -n 20 "$folder/stderr")" >>"$folder/details"
-    fi
+    [ $code = 0 ] || failed=1
+    printf '\n```\n%s\n```\n' "$(tr '\r' '\n' <"$folder/stderr" | tail -n 20)" >>"$folder/details"
     if [ $device = cuda ]; then
         kill $watcher 2>/dev/null
         use=$(awk -F', ' '{ busy += $1; if ($2 > most) most = $2 } END { if (NR) printf \
