@@ -42,10 +42,10 @@ TRAINING = {
     "the ends of sublayers compiled": ("ends",),
     "both": ("loss", "ends"),
 }
-CANDIDATES: dict[str, TopK] = {
-    "in chunks, as it is": topk_in_chunks,
-    "all at once": plain_topk,
-    "compiled": compiled_topk(),
+CANDIDATES: dict[str, Callable[[], TopK]] = {
+    "in chunks, as it is": lambda: topk_in_chunks,
+    "all at once": lambda: plain_topk,
+    "compiled": compiled_topk,
 }
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 WARM_UP = 4
@@ -133,11 +133,11 @@ def measure_search(arguments: argparse.Namespace) -> None:
         torch.compiler.reset()  # PyTorch compiles a function for eight kinds of inputs at most
         forms: dict[str, Callable[[int], object]] = {}
         first, texts = {}, []
-        for name, topk in CANDIDATES.items():
+        for name, make_topk in CANDIDATES.items():
             search = SearchConfig(beam_size=beam)
             options = TranslationOptions(device="cpu", precision="fp32", workers=1, search=search)
             translator = Translator(trained, options)
-            translator.own_engine.beam_search = partial(beam_search, topk=topk)
+            translator.own_engine.beam_search = partial(beam_search, topk=make_topk())
             started = time.perf_counter()
             texts.append([found.text for found in translator.translate(lines)])
             first[name] = time.perf_counter() - started
