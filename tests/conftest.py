@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
+from tests.toy import perturb
 
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each
 # time, so that a failure can be seen again.
@@ -102,9 +103,7 @@ def make_model() -> MakeModel:
         config = TransformerConfig(**(sizes | choices))  # type: ignore[arg-type]
         torch.manual_seed(seed)
         model = new_transformer(config, vocab_size).double().eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        perturb(model)
         return model
 
     return make

@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UserError
     from seq2seq.export.ctranslate2 import write_ctranslate2
     from seq2seq.export.marian import write_marian
-    from seq2seq.storage.checkpoint import find_model, load_model
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import load_model
 
     folder = Path(arguments.output)
     if folder.exists():

@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "-o", "--output", metavar="FILE", help="the page (default: report.html in the run folder)"
     )
-    output.add_argument("--json", action="store_true", help="write the same figures to stdout")
+    output.add_argument("--json", action="store_true", help="write the same numbers to stdout")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or the figures as JSON.
+    """Write the page, or its numbers as JSON.
 
     Raises:
         UsageError: if a file is to be compared on several test sets.

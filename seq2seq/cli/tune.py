@@ -63,13 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.kernels.memory import retain_freed_memory
-    from seq2seq.storage.checkpoint import (
-        check_place_of_model,
-        find_model,
-        load_model,
-        manifest_sum,
-        save_search,
-    )
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.manifest import manifest_sum
+    from seq2seq.storage.model_folder import check_place_of_model, load_model, save_search
     from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 

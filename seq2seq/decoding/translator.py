@@ -27,7 +27,7 @@ from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.translation import TranslationKernels
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 logger = logging.getLogger("seq2seq")
 

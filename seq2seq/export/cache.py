@@ -11,8 +11,8 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.export.ctranslate2 import ctranslate2_files
 from seq2seq.storage.atomic import write_folder
-from seq2seq.storage.checkpoint import TrainedModel
 from seq2seq.storage.manifest import listed_files, read_folder
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.storage.user_cache import private_cache
 
 logger = logging.getLogger("seq2seq")

@@ -25,13 +25,8 @@ from seq2seq.reporting.data import DATA_FILE
 from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
-from seq2seq.storage.checkpoint import (
-    checkpoints,
-    find_model,
-    load_model,
-    progress_file,
-    read_search,
-)
+from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
+from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.recorder import METRICS, read_metrics
 

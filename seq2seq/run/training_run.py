@@ -22,7 +22,6 @@ from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
-    TrainedModel,
     checkpoints,
     newest_good,
     progress_file,
@@ -30,10 +29,11 @@ from seq2seq.storage.checkpoint import (
     remove_old,
     restore_checkpoint,
     save_checkpoint,
-    save_model,
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file

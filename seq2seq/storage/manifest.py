@@ -84,6 +84,24 @@ def read_folder(
     return files
 
 
+def read_listed_file(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Read one file as `read_folder` does.
+
+    Raises:
+        UserError: as `read_folder`.
+    """
+    return read_folder(folder, (name,), max_bytes=max_bytes)[name]
+
+
+def manifest_sum(folder: Path) -> str:
+    """Return the sha256 of a folder's manifest, and so of all that it lists.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
+
+
 def check_replaceable(folder: Path) -> None:
     """Check that a new folder may have this name: it is free, empty or written by this program.
 

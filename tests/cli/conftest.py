@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from seq2seq.cli.main import main
+from tests.toy import data_words
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -25,12 +26,7 @@ class Corpus(NamedTuple):
 
     def overrides(self) -> list[str]:
         return [
-            "data=files",
-            *(
-                f"data.{split}.{side}={self.folder / split}.{side}"
-                for split in ("train", "valid")
-                for side in ("source", "target")
-            ),
+            *data_words(self.folder),
             "data.tokenizer.vocab_size=60",
             f"cache={self.folder / 'cache'}",
             "model.num_layers=1",

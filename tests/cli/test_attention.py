@@ -11,7 +11,8 @@ import torch
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 

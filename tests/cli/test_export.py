@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.storage.checkpoint import find_model, load_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
 
 
 @pytest.fixture

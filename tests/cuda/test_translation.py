@@ -13,9 +13,10 @@ from seq2seq.errors import OutOfMemoryError, limit_reached
 from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.cuda.device import Journal
 from tests.cuda.graph import recorder
+from tests.toy import perturb
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 
@@ -25,9 +26,7 @@ def trained(tokenizer: Tokenizer) -> TrainedModel:
     sizes = TransformerConfig(num_layers=2, d_model=16, d_ff=24, num_heads=2)
     torch.manual_seed(1)
     model = new_transformer(sizes, tokenizer.vocab_size).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    perturb(model)
     return TrainedModel(model, tokenizer, "a", "b")
 
 
@@ -191,6 +190,6 @@ def test_batches_are_larger_on_a_gpu(trained: TrainedModel) -> None:
     assert [translator(trained, name).batch_tokens for name in ("cpu", "cuda")] == [2048, 16_384]
 
 
-def test_too_little_memory_is_told_as_such() -> None:
+def test_too_little_memory_of_a_gpu_is_an_error_that_says_so() -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     assert isinstance(limit_reached(error), OutOfMemoryError)

@@ -13,7 +13,8 @@ from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import OutOfMemoryError, limit_reached
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 
 @pytest.fixture

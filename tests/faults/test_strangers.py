@@ -19,8 +19,10 @@ import torch
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
+from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.manifest import MANIFEST
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"

@@ -28,7 +28,8 @@ from seq2seq.data.tokenizer import (
 )
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 CHECKOUT = Path(__file__).parents[2]
 # Each ends a line to some reader; here the last two alone do.

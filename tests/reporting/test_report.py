@@ -1,4 +1,4 @@
-"""The report of a run: its figures against the files and the scores that they come from."""
+"""The report of a run: its numbers against the files and the scores that they come from."""
 
 import hashlib
 import json
@@ -16,6 +16,7 @@ import pytest
 from huggingface_hub import ModelCard
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from sacrebleu import BLEU
 
 from seq2seq.cli.main import main
 from seq2seq.cli.overrides import config_path, quote_texts, register
@@ -35,10 +36,11 @@ from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.samples import differing_words
 from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import load_model
 from seq2seq.storage.manifest import listed_files
+from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
+from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
 
@@ -51,20 +53,13 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, lines in parts.items():
         (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
         (folder / f"{split}.target").write_text("\n".join(lines[::-1]) + "\n")
-    places = [
-        f"data.{split}.{side}={folder / split}.{side}"
-        for split in parts
-        for side in ("source", "target")
-    ]
-    sizes = ["num_layers=1", "d_model=16", "d_ff=16", "num_heads=2"]
     code = main(
         [
-            "train", "data=files", *places, *(f"model.{size}" for size in sizes),
+            "train", *data_words(folder), *TINY_MODEL,
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
             "training.micro_batch_tokens=100", "license=cc-by-4.0",
-            "device=cpu", f"cache={folder / 'cache'}",
-            f"run_dir={folder / 'run'}",
+            "device=cpu", f"cache={folder / 'cache'}", f"run_dir={folder / 'run'}",
         ]
     )  # fmt: skip
     assert code == 0
@@ -118,7 +113,7 @@ def test_training_writes_a_page_that_is_whole_and_loads_nothing(run: Path) -> No
     assert "\u0007" not in content
 
 
-def test_the_page_and_json_have_the_figures_of_metrics_and_score(
+def test_the_page_and_json_agree_with_metrics_and_score(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     places = {side: str(run.parent / f"valid.{side}") for side in ("source", "target")}
@@ -167,7 +162,7 @@ REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody pain
 OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
 
 
-def _scores(lines: Sequence[int]) -> float:
+def bleu_of(lines: Sequence[int]) -> float:
     return bleu([OUTPUTS[i] for i in lines], [[REFERENCES[i] for i in lines]]).value
 
 
@@ -178,7 +173,7 @@ def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     for bucket in buckets:
         end = float("inf") if bucket.end is None else bucket.end
         lines = [i for i, length in enumerate(lengths) if bucket.start <= length < end]
-        assert bucket.value == _scores(lines)
+        assert bucket.value == bleu_of(lines)
         assert bucket.low <= bucket.value <= bucket.high
     assert [bucket.count for bucket in buckets] == [1, 2, 1]
 
@@ -187,7 +182,7 @@ def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
     counts = {word: 20 for line in REFERENCES for word in line.split()} | {"nobody": 1, "b": 0}
     buckets = by_rarest_word(counts, OUTPUTS, REFERENCES)
     assert {bucket.start: bucket.count for bucket in buckets} == {0: 1, 1: 1, 10: 2}
-    assert buckets[-1].value == _scores([0, 1])
+    assert buckets[-1].value == bleu_of([0, 1])
 
 
 def test_word_f1_is_that_of_counting_each_word_by_hand() -> None:
@@ -245,8 +240,6 @@ def test_frequencies_are_counted_in_the_target_side() -> None:
 
 
 def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
-    from sacrebleu import BLEU
-
     outputs, references = OUTPUTS * 30, REFERENCES * 30
     low, high = bleu_interval(outputs, references)
     result = BLEU().corpus_score(outputs, [references], n_bootstrap=1000)
@@ -281,7 +274,7 @@ def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
     ]
 
 
-def test_a_comparison_has_the_figures_of_score(
+def test_a_comparison_agrees_with_score(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
@@ -308,14 +301,12 @@ def test_translations_of_another_text_are_not_compared(
     assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
 
 
-def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) -> None:
+def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: Path) -> None:
     best = max(
         (r for r in read_metrics(run / "metrics.jsonl") if "valid/bleu" in r),
         key=lambda record: record["valid/bleu"],
     )
-    for folder in (run / "best", run / "averaged"):
-        if not folder.exists():
-            continue
+    for folder in (run / "best", *run.glob("averaged")):
         assert "README.md" in listed_files(folder)
         load_model(folder)
         card = ModelCard.load(folder / "README.md")
