@@ -1,12 +1,11 @@
-"""Toy models, a toy corpus, and a training on it that takes a second."""
+"""A toy corpus and a training on it that takes a second."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig, SplitConfig
@@ -18,16 +17,6 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 
 TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
-
-
-def perturb(model: nn.Module) -> None:
-    """Add random numbers to all parameters, since no bias and no norm of a new model does a thing.
-
-    With them, a model that was never trained translates into text that depends on the source.
-    """
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
 
 
 def data_words(folder: Path) -> list[str]:

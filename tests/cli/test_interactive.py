@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Result
+from tests.conftest import Result
 
 SECONDS = 120  # far more than an answer takes
 

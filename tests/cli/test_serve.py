@@ -18,17 +18,13 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from tests.models import perturb, save_untrained
 from tests.serving.live import serve_by_command
-from tests.toy import perturb
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
-    folder = tmp_path_factory.mktemp("serve") / "model"
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
-    return folder
+    return save_untrained(tmp_path_factory.mktemp("serve") / "model", tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.cuda.device import Journal
 from tests.cuda.graph import recorder
-from tests.toy import perturb
+from tests.models import perturb
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 

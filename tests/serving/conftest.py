@@ -10,8 +10,8 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from tests.models import perturb
 from tests.serving.live import Served, serve_in_process
-from tests.toy import perturb
 
 
 @pytest.fixture(scope="session")
