@@ -96,7 +96,7 @@ def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
     if manifest_sum(folder) != manifest:
         raise UserError(f"{folder}: replaced while it was tuned; tune it again")
     files = model_files(replace(trained, search=search))
-    if CARD_FILE in listed_files(folder):  # people edit it, whatever its sum says
+    if CARD_FILE in listed_files(folder):  # users edit it, whatever its sum says
         files[CARD_FILE] = read_regular_file(folder / CARD_FILE, MAX_BYTES)
     write_folder(folder, files)
 

@@ -1,4 +1,4 @@
-"""A model with its tokenizer and languages: what is trained, saved and translates."""
+"""A model with its tokenizer and languages, and new models for such a tokenizer's ids."""
 
 import os
 from dataclasses import dataclass
@@ -46,7 +46,8 @@ def unloaded_transformer(config: TransformerConfig, tokenizer: Tokenizer) -> Tra
     """Make a model on the meta device, for weights that take the place of its parameters.
 
     Raises:
-        UserError: if its weights are larger than this machine's memory.
+        UserError: if its weights are larger than this machine's memory, or both sides share an
+            embedding but not a vocabulary.
     """
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
     if config.shared_embedding and sizes[0] != sizes[1]:
