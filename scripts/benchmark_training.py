@@ -103,7 +103,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     step: Step
     if system.make == "ours":
-        step = ours(work, dtype, TrainingKernels(**system.kernels()))
+        step = ours(work, dtype, system)
     elif system.make == "products":
         step = products(work, dtype)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from turns import System
 
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
@@ -67,8 +68,8 @@ class Work:
         return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
 
 
-def ours(work: Work, dtype: torch.dtype, kernels: TrainingKernels) -> Step:
-    """Make the step of `seq2seq train`."""
+def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
+    """Make the step of `seq2seq train`, with the fast forms of the system."""
     device = torch.device(work.device)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(device)
@@ -80,7 +81,7 @@ def ours(work: Work, dtype: torch.dtype, kernels: TrainingKernels) -> Step:
         device=device,
         dtype=dtype,
         seed=1,
-        kernels=kernels,
+        kernels=TrainingKernels(**system.kernels()),
     )
     if device.type == "cuda":
         trainer.fit_memory()  # as many micro-batches at once as fit
