@@ -58,12 +58,9 @@ def test_the_tensors_are_those_of_torch_load(legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
-@pytest.mark.parametrize("legacy", [False, True])
-def test_the_tensors_are_those_that_were_saved_in_other_protocols(
-    legacy: bool, protocol: int
-) -> None:
+def test_the_tensors_are_those_that_were_saved_in_other_protocols(protocol: int) -> None:
     tensors = some_tensors()
-    assert_equal(read(saved(tensors, legacy=legacy, protocol=protocol)), tensors)
+    assert_equal(read(saved(tensors, legacy=False, protocol=protocol)), tensors)
 
 
 def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
