@@ -145,7 +145,7 @@ def _word_f1(
     """Compute F1 of groups of words.
 
     Args:
-        place: the group of a word that stands so many times in the line's reference.
+        place: returns the group of a word, given how often the line's reference has it.
         places: the number of groups.
         hypotheses: lines.
         references: lines.

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import describe, fingerprint, sha256_of_file
+from seq2seq.data.config import DataConfig, split_place
+from seq2seq.data.corpus import describe
 from seq2seq.data.preparation import PreparedData
 from seq2seq.reporting.buckets import LENGTHS
 
 DATA_FILE = "data.json"
+FINISHED_FILE = "finished.json"
+"""Is there once training and averaging are finished, and says why they ended."""
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 
 
@@ -29,7 +31,7 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
             for split, counts in data.counts.items()
         },
         "warnings": data.warnings,
-        "sha256": _sums(config),
+        "sha256": _sums(data, config),
         "histogram": {
             "bounds": LENGTHS,
             **{
@@ -48,18 +50,17 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
     return json.dumps(record, indent=2, ensure_ascii=False).encode()
 
 
-def _sums(config: DataConfig) -> dict[str, str]:
-    """Return the sha256 of each file, or the fingerprint of a data set's split."""
-    places: dict[str, SplitConfig] = {"train": config.train, "valid": config.valid}
-    places |= {f"corpora.{name}": place for name, place in config.corpora.items()}
+def _sums(data: PreparedData, config: DataConfig) -> dict[str, str]:
+    """Return the sha256 of each file, or the digest of a data set's split."""
     sums = {}
-    for split, place in places.items():
-        for path in (place.pairs, place.source, place.target):
-            if path:
-                file = Path(path).expanduser()
-                sums[f"{split}: {file.name}"] = sha256_of_file(file)
+    for split, digest in data.digests.items():
+        place = split_place(config, split)
         if place.split:
-            sums[f"{split}: {describe(config, split)}"] = fingerprint(config, split)
+            sums[f"{split}: {describe(config, split)}"] = digest
+            continue
+        sides = ("pairs",) if place.pairs else ("source", "target")
+        for side, (file, file_sum) in zip(sides, data.file_sums[split].items(), strict=True):
+            sums[f"{split}.{side}: {file.name}"] = file_sum
     return sums
 
 

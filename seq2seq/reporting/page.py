@@ -8,8 +8,9 @@ from importlib import resources
 
 from seq2seq.reporting.comparison import LineChange, SetComparison
 from seq2seq.reporting.curves import draw_attention, draw_curves
-from seq2seq.reporting.report import RunReport, SetReport
+from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.samples import Sample, differing_words
+from seq2seq.reporting.sets import SetReport
 from seq2seq.reporting.tables import MAX_TEXT, bucket_table, histogram, shown, table
 
 _MAX_ROWS = 100

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +20,8 @@ from omegaconf import OmegaConf
 from seq2seq.cli.main import main
 from seq2seq.cli.overrides import config_path, quote_texts, register
 from seq2seq.config import read_config
-from seq2seq.data.config import CorpusConfig
+from seq2seq.data.config import CorpusConfig, DataConfig
+from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.evaluation.intervals import bleu_interval, words
 from seq2seq.evaluation.scores import bleu
@@ -33,10 +34,12 @@ from seq2seq.reporting.buckets import (
 )
 from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
+from seq2seq.reporting.report import load_translator
 from seq2seq.reporting.samples import differing_words
+from seq2seq.reporting.sets import TextSet, report_sets
 from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import load_model
-from seq2seq.storage.manifest import listed_files
+from seq2seq.storage.checkpoint import find_model, load_model
+from seq2seq.storage.manifest import read_manifest
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
 
@@ -281,15 +284,22 @@ def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
     ]
 
 
+@pytest.mark.parametrize("tokenizer", ["13a", "char"])
 def test_a_comparison_has_the_figures_of_score(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tokenizer: str, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    run = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    config = OmegaConf.load(run / "config.yaml")
+    OmegaConf.update(config, "bleu_tokenizer", tokenizer)
+    places = config.data.valid
+    OmegaConf.save(config, run / "config.yaml")
+    source, reference = (places[side] for side in ("source", "target"))
     (tmp_path / "other").write_text("\n".join(["<i>"] + ["a man sees the sea."] * 10) + "\n")
     report = ["report", str(run), "--compare", str(tmp_path / "other")]
     assert main([*report, "--json"]) == 0
     comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
     score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
+    score += ["--tokenize", tokenizer]
     assert main([*score, "--compare", str(tmp_path / "other")]) == 0
     expected = json.loads(capfd.readouterr().out)["comparisons"]
     for test, wanted in zip(comparison["tests"], expected, strict=True):
@@ -316,13 +326,14 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
     for folder in (run / "best", run / "averaged"):
         if not folder.exists():
             continue
-        assert "README.md" in listed_files(folder)
+        assert "README.md" in read_manifest(folder)
         load_model(folder)
         card = ModelCard.load(folder / "README.md")
         results = card.data.eval_results
         assert card.data.license == "cc-by-4.0"
         assert card.data.pipeline_tag == "translation"
         assert results[0].metric_type == "bleu"
+        assert results[0].metric_args == {"beam_size": 4, "alpha": 0.6}
         assert "tok:13a" in results[0].metric_name
         sums = re.findall("[0-9a-f]{64}", card.text)
         file = run.parent / "train.source"
@@ -332,6 +343,60 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
             assert f"the mean of the last {number} checkpoints" in card.text
         if folder.name == "best":
             assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
+
+
+def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    folder = find_model(copy)
+    written = (folder / "README.md").read_text()
+    edited = written.replace("## Limits", "## Thanks\n\nTo \\1 all.\n\n## Limits")
+    (folder / "README.md").write_text(edited)
+    before = ModelCard.load(folder / "README.md").data.eval_results
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "3"]) == 0
+    card = ModelCard.load(folder / "README.md")
+    capfd.readouterr()
+    valid = [str(run.parent / f"valid.{side}") for side in ("source", "target")]
+    search = ["--beam", "2", "--alpha", "3"]
+    assert (
+        main(["score", "--model", str(run), "-s", valid[0], "-r", valid[1], *search, "--json"]) == 0
+    )
+    scores = {s["name"]: s for s in json.loads(capfd.readouterr().out)["scores"]}
+    for result, old, name in zip(
+        card.data.eval_results, before, ("BLEU", "chrF2", "TER"), strict=True
+    ):
+        assert result.metric_value == pytest.approx(scores[name]["value"], abs=0.005)
+        assert result.metric_name == f"{name} {scores[name]['signature']}"
+        assert result.metric_args == {"beam_size": 2, "alpha": 3.0}
+        assert old.metric_args == {"beam_size": 4, "alpha": 0.6}
+        assert f"| {name} | {scores[name]['value']:.2f} |" in card.text
+    assert "with beam 2 and alpha 3." in card.text
+    # Whatever else its owner has written stays.
+    start, end = "## Scores on", "## Data"
+    for text in (edited, card.text):
+        assert text.count(start) == text.count(end) == 1
+    assert card.text.split(start)[0].strip() in edited
+    assert edited.endswith(card.text.split(end)[1])
+    load_model(folder)
+
+
+def test_the_training_text_is_read_once_for_all_test_sets(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def counted(config: DataConfig, split: str) -> Iterator[SentencePair]:
+        read.append(split)
+        return read_pairs(config, split)
+
+    monkeypatch.setattr("seq2seq.reporting.sets.read_pairs", counted)
+    translator, config = load_translator(run, "cpu"), read_config(run)
+    texts = [TextSet("one", OUTPUTS[:2], REFERENCES[:2]), TextSet("two", OUTPUTS, REFERENCES)]
+    together = report_sets(translator, texts, config, "run", None)
+    assert read == ["train"]
+    alone = [report_sets(translator, [text], config, "run", None)[0] for text in texts]
+    assert together == alone
 
 
 def test_a_report_that_cannot_be_written_ends_no_training_badly(

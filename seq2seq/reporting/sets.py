@@ -1,0 +1,180 @@
+"""What a model does on test sets: translations, their scores, and those of parts of a set."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from seq2seq.config import Config
+from seq2seq.data.config import training_splits
+from seq2seq.data.corpus import read_pairs
+from seq2seq.decoding.health import Health
+from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.evaluation.intervals import bleu_interval
+from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
+from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
+from seq2seq.reporting.comparison import SetComparison, compare_set
+from seq2seq.reporting.samples import Sample, choose_samples
+
+_EXAMPLES = 5
+_HEALTH = ("empty", "copied", "repeating", "output_truncated", "source_split", "source_truncated")
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Parallel text to translate and score.
+
+    Attributes:
+        name: `valid`, or the name of the source file.
+        sources: lines.
+        references: lines, as many.
+    """
+
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class OtherSystem:
+    """A system to compare with.
+
+    Attributes:
+        name: for the page.
+        translate: returns an output for each source of a test set.
+    """
+
+    name: str
+    translate: Callable[[TextSet], list[str]]
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """What a model does on one test set."""
+
+    name: str
+    lines: int
+    scores: list[Score]
+    bleu_interval: tuple[float, float]
+    """The 95 % bootstrap interval of BLEU."""
+    health: Health
+    health_lines: dict[str, list[int]]
+    """The first lines that count, from 1, by field of `Health`."""
+    buckets: list[Bucket]
+    frequency_note: str
+    """From what text the frequencies are, or why there are none."""
+    samples: list[Sample]
+    comparison: SetComparison | None
+    """With another system, if one was given."""
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The translations of one test set."""
+
+    text: TextSet
+    translations: list[Translation]
+    others: list[str]
+    """The other system's; empty if there is none."""
+
+    @property
+    def lines(self) -> list[str]:
+        return [translation.text for translation in self.translations]
+
+
+def report_sets(
+    translator: Translator,
+    texts: Sequence[TextSet],
+    config: Config,
+    name: str,
+    other: OtherSystem | None,
+) -> list[SetReport]:
+    """Translate and score test sets, and compare with another system if there is one.
+
+    Args:
+        translator: of the run.
+        texts: the test sets.
+        config: of the run.
+        name: of the run.
+        other: the system to compare with, if any.
+
+    Raises:
+        UserError: if a text can't be translated or scored.
+    """
+    translated = [
+        _Outputs(text, list(translator.translate_stream(text.sources)), _translate(text, other))
+        for text in texts
+    ]
+    words_in = [[*one.lines, *one.others, *one.text.references] for one in translated]
+    counts, note = _count_training_words(config, list(chain.from_iterable(words_in)))
+    scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
+    names = (name, "" if other is None else other.name)
+    return [_report_set(translator, one, counts, note, scoring, names) for one in translated]
+
+
+def _translate(text: TextSet, other: OtherSystem | None) -> list[str]:
+    return [] if other is None else other.translate(text)
+
+
+def _count_training_words(config: Config, lines: Sequence[str]) -> tuple[Counter[str] | None, str]:
+    """Count the words of lines in the training text; None if it can't be read.
+
+    Returns:
+        The counts, and from what text they are, or why there are none.
+    """
+    try:
+        train = chain.from_iterable(
+            read_pairs(config.data, split) for split in training_splits(config.data)
+        )
+        counts, read = training_frequencies(lines, train)
+    except UserError as error:
+        return None, f"not known, because the training text can't be read: {error}"
+    return counts, f"counted in the first {read:,} training pairs"
+
+
+def _report_set(
+    translator: Translator,
+    translated: _Outputs,
+    counts: Counter[str] | None,
+    note: str,
+    scoring: ScoreConfig,
+    names: tuple[str, str],
+) -> SetReport:
+    text, outputs, others = translated.text, translated.lines, translated.others
+    lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
+    comparison = None
+    if others:
+        theirs = make_buckets(lengths, counts, others, text.references, scoring)
+        comparison = compare_set(
+            names, text.sources, text.references, (outputs, others), theirs, scoring
+        )
+    health, places = _examine_health(text.sources, translated.translations)
+    return SetReport(
+        name=text.name,
+        lines=len(outputs),
+        scores=score_all(outputs, [text.references], scoring),
+        bleu_interval=bleu_interval(outputs, text.references, scoring),
+        health=health,
+        health_lines=places,
+        buckets=make_buckets(lengths, counts, outputs, text.references, scoring),
+        frequency_note=note,
+        samples=choose_samples(translator, text.sources, text.references, outputs),
+        comparison=comparison,
+    )
+
+
+def _examine_health(
+    sources: Sequence[str], translations: Sequence[Translation]
+) -> tuple[Health, dict[str, list[int]]]:
+    """Count the suspicious translations, and find the first of each kind."""
+    total, places = Health(), dict[str, list[int]]()
+    for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
+        total.count(source, translation)
+        one = Health()
+        one.count(source, translation)
+        for kind in _HEALTH:
+            if getattr(one, kind) and len(found := places.setdefault(kind, [])) < _EXAMPLES:
+                found.append(number)
+    return total, places
