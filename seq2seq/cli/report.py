@@ -96,7 +96,7 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
         def translate(text: TextSet) -> list[str]:
             return [found.text for found in translator.translate_stream(text.sources)]
 
-        return OtherSystem(Path(path).absolute().name, translate)
+        return OtherSystem(Path(path).absolute().name, translate, Path(path))
     if sets > 1:
         raise UsageError("--compare FILE holds the translations of one test set: give one --test")
     lines = read_leniently(path)

@@ -15,6 +15,8 @@ DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
 """Is there once training and averaging are finished, and says why they ended."""
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
+"""Lower bounds of the histogram of target tokens per source token."""
 
 
 def data_record(data: PreparedData, config: DataConfig) -> bytes:
@@ -22,9 +24,11 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
 
     `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
     side, the tokens of a training sentence at each of the `percentiles`; `histogram` has, for each
-    side, the sentences from each of the `bounds` to the next.
+    side, the sentences from each of the `bounds` to the next, and `ratios` has the same for the
+    target tokens per source token of a pair.
     """
     sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
+    ratios = sides["target"] / sides["source"]
     record = {
         "counts": {
             split: {"read": counts.read, "kept": counts.kept, "left_out": counts.dropped}
@@ -38,6 +42,10 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
                 side: np.histogram(lengths, [*LENGTHS, np.inf])[0].tolist()
                 for side, lengths in sides.items()
             },
+        },
+        "ratios": {
+            "bounds": RATIOS,
+            "pairs": np.histogram(ratios, [*RATIOS, np.inf])[0].tolist(),
         },
         "lengths": {
             "percentiles": PERCENTILES,

@@ -28,7 +28,20 @@ from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"
+_PLACES = ("run_dir", "cache", "resume")
+"""Settings that say where a run is, and not what it is."""
 _MACHINE = ("processes", "threads", "dtype")
+
+
+@dataclass(frozen=True)
+class OtherRun:
+    """Another run beside this one."""
+
+    name: str
+    curves: dict[str, list[tuple[float, float]]]
+    """(step, value) of each metric, by name."""
+    settings: dict[str, tuple[Any, Any]]
+    """The settings that differ: this run's value and that of the other."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,8 @@ class RunReport:
     data: dict[str, Any]
     """What the training recorded of its data; empty if it was trained by an earlier version."""
     sets: list[SetReport]
+    other_run: OtherRun | None
+    """The run that it is compared with, if any."""
     command: str
     """The command that trains the run again."""
     config: dict[str, Any]
@@ -102,7 +117,6 @@ def make_report(
     translator, name = load_translator(run, device), run.absolute().name
     texts = tests or [validation_set(config)]
     validations = [record for record in records if "valid/bleu" in record]
-    names = list(dict.fromkeys(name for record in records for name in record if name != "step"))
     finished = _json(run / FINISHED_FILE)
     minutes, machine = _progress(run, finished)
     averaged = finished.get("averaged")
@@ -117,9 +131,10 @@ def make_report(
         minutes=minutes,
         machine=machine,
         best=max(validations, key=lambda record: record["valid/bleu"], default={}),
-        curves={name: [(r["step"], r[name]) for r in records if name in r] for name in names},
+        curves=_curves(records),
         data=_json(run / DATA_FILE),
         sets=report_sets(translator, texts, config, name, other),
+        other_run=None if other is None or other.run is None else _beside(config, other.run),
         command=train_command(config),
         config={key: value for key, value in flat(asdict(config)).items() if value is not None},
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
@@ -152,6 +167,24 @@ def validation_set(config: Config) -> TextSet:
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     return TextSet("valid", [pair.source for pair in pairs], [pair.target for pair in pairs])
+
+
+def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[float, float]]]:
+    names = dict.fromkeys(name for record in records for name in record if name != "step")
+    return {name: [(r["step"], r[name]) for r in records if name in r] for name in names}
+
+
+def _beside(config: Config, run: Path) -> OtherRun:
+    """Collect the curves of another run, and the settings in which it differs."""
+    mine, theirs = flat(asdict(config)), flat(asdict(read_config(run)))
+    settings = {
+        key: (mine.get(key), theirs.get(key))
+        for key in {**mine, **theirs}
+        if key not in _PLACES and mine.get(key) != theirs.get(key)
+    }
+    path = run / METRICS
+    curves = _curves(list(read_metrics(path))) if path.is_file() else {}
+    return OtherRun(run.absolute().name, curves, settings)
 
 
 def trained_subject(run: Path, config: Config) -> Subject:

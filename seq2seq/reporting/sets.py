@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from seq2seq.config import Config
 from seq2seq.data.config import training_splits
@@ -12,7 +13,7 @@ from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.intervals import bleu_interval
+from seq2seq.evaluation.intervals import LineBleu
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import SetComparison, compare_set
@@ -44,10 +45,12 @@ class OtherSystem:
     Attributes:
         name: for the page.
         translate: returns an output for each source of a test set.
+        run: its run folder, if it is a run.
     """
 
     name: str
     translate: Callable[[TextSet], list[str]]
+    run: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -146,19 +149,21 @@ def _report_set(
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     comparison = None
     if others:
-        theirs = make_buckets(lengths, counts, others, text.references, scoring)
+        their_bleu = LineBleu(others, text.references, scoring)
+        theirs = make_buckets(lengths, counts, others, text.references, their_bleu)
         comparison = compare_set(
             names, text.sources, text.references, (outputs, others), theirs, scoring
         )
+    bleu = LineBleu(outputs, text.references, scoring)
     health, places = _examine_health(text.sources, translated.translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),
         scores=score_all(outputs, [text.references], scoring),
-        bleu_interval=bleu_interval(outputs, text.references, scoring),
+        bleu_interval=bleu.interval(),
         health=health,
         health_lines=places,
-        buckets=make_buckets(lengths, counts, outputs, text.references, scoring),
+        buckets=make_buckets(lengths, counts, outputs, text.references, bleu),
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
         comparison=comparison,

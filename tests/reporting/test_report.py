@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from sacrebleu import BLEU
 
 from seq2seq.cli.main import main
 from seq2seq.cli.overrides import config_path, quote_texts, register
@@ -23,13 +26,14 @@ from seq2seq.config import read_config
 from seq2seq.data.config import CorpusConfig, DataConfig
 from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.intervals import bleu_interval, words
+from seq2seq.evaluation.intervals import LineBleu, words
 from seq2seq.evaluation.scores import bleu
 from seq2seq.reporting.buckets import (
     by_length,
     by_rarest_word,
     by_word_frequency,
     by_word_kind,
+    make_buckets,
     training_frequencies,
 )
 from seq2seq.reporting.command import train_command
@@ -150,6 +154,27 @@ def test_the_page_and_json_have_the_figures_of_metrics_and_score(
     assert report["ended"] == "at step 4 of 4"
 
 
+def test_a_long_line_counts_in_full_and_is_not_shown(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    long = " ".join(f"<i>word{i}" for i in range(20_000))
+    texts = {"source": ["a man sees the sea."] * 3, "target": ["a man", long, "the sea"]}
+    places = []
+    for side, lines in texts.items():
+        places.append(str(tmp_path / side))
+        Path(places[-1]).write_text("\n".join(lines) + "\n")
+    assert main(["report", str(run), "--test", *places, "-o", str(tmp_path / "page.html")]) == 0
+    content = (tmp_path / "page.html").read_text()
+    assert "word0" not in content
+    assert len(content) < 500_000
+    capfd.readouterr()
+    assert main(["report", str(run), "--test", *places, "--json"]) == 0
+    (one,) = json.loads(capfd.readouterr().out)["sets"]
+    assert main(["score", "--model", str(run), "-s", places[0], "-r", places[1], "--json"]) == 0
+    assert one["scores"] == json.loads(capfd.readouterr().out)["scores"]
+    assert {sample["line"] for sample in one["samples"]} == {1, 3}
+
+
 def test_a_folder_without_metrics_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +201,7 @@ def _scores(lines: Sequence[int]) -> float:
 
 def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     lengths = [5, 9, 4, 30]
-    buckets = by_length(lengths, OUTPUTS, REFERENCES)
+    buckets = by_length(lengths, LineBleu(OUTPUTS, REFERENCES))
     assert sum(bucket.count for bucket in buckets) == len(lengths)
     for bucket in buckets:
         end = float("inf") if bucket.end is None else bucket.end
@@ -186,9 +211,33 @@ def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     assert [bucket.count for bucket in buckets] == [1, 2, 1]
 
 
+def test_bleu_looks_at_a_long_line_once_for_all_buckets_and_intervals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = " ".join(f"word{i}" for i in range(5000))
+    outputs, references = [*OUTPUTS, "a b"], [*REFERENCES, long]
+    read = 0
+    score = BLEU.corpus_score
+
+    def counted(self: BLEU, hypotheses: list[str], lists: list[list[str]], **more: Any) -> Any:
+        nonlocal read
+        read += lists[0].count(long)
+        return score(self, hypotheses, lists, **more)
+
+    monkeypatch.setattr(BLEU, "corpus_score", counted)
+    line_bleu = LineBleu(outputs, references)
+    line_bleu.interval()
+    buckets = make_buckets([5, 9, 4, 30, 2], Counter(words(long)), outputs, references, line_bleu)
+    assert read == 1
+    assert {bucket.by for bucket in buckets if bucket.metric == "BLEU"} == {
+        "source_length",
+        "rarest_word",
+    }
+
+
 def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
     counts = {word: 20 for line in REFERENCES for word in line.split()} | {"nobody": 1, "b": 0}
-    buckets = by_rarest_word(counts, OUTPUTS, REFERENCES)
+    buckets = by_rarest_word(counts, REFERENCES, LineBleu(OUTPUTS, REFERENCES))
     assert {bucket.start: bucket.count for bucket in buckets} == {0: 1, 1: 1, 10: 2}
     assert buckets[-1].value == _scores([0, 1])
 
@@ -242,16 +291,32 @@ def test_the_histogram_counts_every_training_sentence(run: Path) -> None:
         assert bounds[longest] <= quantiles[-1] < end
 
 
+def test_the_histogram_of_length_ratios_is_that_of_counting_each_pair(run: Path) -> None:
+    data = json.loads((run / "data.json").read_bytes())
+    tokenizer = load_model(run / "best").tokenizer
+    sides = [
+        tokenizer.encode((run.parent / f"train.{side}").read_text().splitlines())
+        for side in ("source", "target")
+    ]
+    # The end symbol counts on both sides.
+    ratios = [(len(t) + 1) / (len(s) + 1) for s, t in zip(*sides, strict=True)]
+    bounds = [*data["ratios"]["bounds"], float("inf")]
+    expected = [sum(a <= r < b for r in ratios) for a, b in pairwise(bounds)]
+    assert data["ratios"]["pairs"] == expected
+    assert sum(expected) == data["counts"]["train"]["kept"]
+    rows = Page((run / "report.html").read_text()).rows
+    first = rows.index(["target per source tokens", "pairs", ""]) + 1
+    assert [int(row[1]) for row in rows[first : first + len(expected)]] == expected
+
+
 def test_frequencies_are_counted_in_the_target_side() -> None:
     pairs = [SentencePair("the sea", "a sea, a sea"), SentencePair("", "the man")]
     assert training_frequencies(["sea the apple"], pairs) == ({"sea": 2, "the": 1}, 2)
 
 
 def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
-    from sacrebleu import BLEU
-
     outputs, references = OUTPUTS * 30, REFERENCES * 30
-    low, high = bleu_interval(outputs, references)
+    low, high = LineBleu(outputs, references).interval()
     result = BLEU().corpus_score(outputs, [references], n_bootstrap=1000)
     center, half = result._mean, result._ci
     assert low == pytest.approx(center - half, abs=1)
@@ -307,7 +372,34 @@ def test_a_comparison_has_the_figures_of_score(
             assert test[key] == wanted[key]
     assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
     rows = Page((tmp_path / "page.html").read_text()).rows
-    assert ["BLEU", f"{expected[0]['value']:.2f}"] in [row[:2] for row in rows]
+    values = [expected[0]["value"] - expected[0]["difference"], expected[0]["value"]]
+    assert ["BLEU", *(f"{value:.2f}" for value in values)] in [row[:3] for row in rows]
+
+
+def test_two_runs_stand_beside_one_another(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    second = shutil.copytree(run, tmp_path / "second")
+    config = OmegaConf.load(second / "config.yaml")
+    OmegaConf.update(config, "training.warmup_steps", 7)
+    OmegaConf.update(config, "run_dir", str(second))
+    OmegaConf.save(config, second / "config.yaml")
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record["step"] += 100
+    (second / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    report = ["report", str(run), "--compare", str(second)]
+    assert main([*report, "--json"]) == 0
+    other = json.loads(capfd.readouterr().out)["other_run"]
+    assert other["name"] == "second"
+    assert other["settings"] == {"training.warmup_steps": [4, 7]}
+    assert other["curves"]["valid/bleu"] == [
+        [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
+    ]
+    assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
+    content = (tmp_path / "page.html").read_text()
+    assert ["training.warmup_steps", "4", "7"] in Page(content).rows
+    assert "valid, second" in content
 
 
 def test_translations_of_another_text_are_not_compared(
