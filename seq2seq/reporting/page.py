@@ -11,9 +11,18 @@ from seq2seq.reporting.curves import draw_attention, draw_curves
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.samples import Sample, differing_words
 from seq2seq.reporting.sets import SetReport
-from seq2seq.reporting.tables import MAX_TEXT, bucket_table, histogram, shown, spans, table
+from seq2seq.reporting.tables import (
+    MAX_TEXT,
+    bucket_table,
+    histogram,
+    rows_table,
+    shown,
+    spans,
+    table,
+)
 
 _MAX_ROWS = 100
+_MAX_HEALTH_TEXT = 200
 
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
@@ -171,11 +180,20 @@ def _data(report: RunReport) -> str:
 
 
 def _set(one: SetReport) -> str:
-    rows = []
-    for field, label in _HEALTH.items():
-        places = ", ".join(f"{line:,}" for line in one.health_lines.get(field, []))
-        rows.append([label, f"{getattr(one.health, field):,}", places])
-    health = table(["health", "count", "first lines"], rows, numbers=(1,))
+    rows = [[label, f"{getattr(one.health, kind):,}"] for kind, label in _HEALTH.items()]
+    health = table(["health", "count"], rows, numbers=(1,))
+    if one.health_lines:
+        cells = [
+            [
+                _HEALTH[found.kind],
+                f"{found.line:,}",
+                shown(found.source, _MAX_HEALTH_TEXT),
+                shown(found.output, _MAX_HEALTH_TEXT),
+            ]
+            for found in one.health_lines
+        ]
+        lines = rows_table(["health", "line", "source", "output"], cells, numbers=(1,))
+        health += f"<details><summary>The first lines of each kind</summary>{lines}</details>\n"
     buckets = []
     for by, (title, values) in _BUCKETS.items():
         group = [bucket for bucket in one.buckets if bucket.by == by]

@@ -17,10 +17,18 @@ from seq2seq.evaluation.intervals import LineBleu
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import SetComparison, compare_set
-from seq2seq.reporting.samples import Sample, choose_samples
+from seq2seq.reporting.samples import MAX_CHARACTERS, Sample, choose_samples
 
 _EXAMPLES = 5
-_HEALTH = ("empty", "copied", "repeating", "output_truncated", "source_split", "source_truncated")
+_HEALTH = (
+    "empty",
+    "copied",
+    "repeating",
+    "output_truncated",
+    "source_split",
+    "source_truncated",
+    "unknown",
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,18 @@ class OtherSystem:
 
 
 @dataclass(frozen=True)
+class HealthLine:
+    """A line with a suspicious translation, its texts cut to a length that can be shown."""
+
+    kind: str
+    """The count of `Health` to which it belongs."""
+    line: int
+    """Counted from 1."""
+    source: str
+    output: str
+
+
+@dataclass(frozen=True)
 class SetReport:
     """What a model does on one test set."""
 
@@ -63,8 +83,8 @@ class SetReport:
     bleu_interval: tuple[float, float]
     """The 95 % bootstrap interval of BLEU."""
     health: Health
-    health_lines: dict[str, list[int]]
-    """The first lines that count, from 1, by field of `Health`."""
+    health_lines: list[HealthLine]
+    """The first lines of each kind."""
     buckets: list[Bucket]
     frequency_note: str
     """From what text the frequencies are, or why there are none."""
@@ -155,14 +175,14 @@ def _report_set(
             names, text.sources, text.references, (outputs, others), theirs, scoring
         )
     bleu = LineBleu(outputs, text.references, scoring)
-    health, places = _examine_health(text.sources, translated.translations)
+    health, lines = examine_health(text.sources, translated.translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),
         scores=score_all(outputs, [text.references], scoring),
         bleu_interval=bleu.interval(),
         health=health,
-        health_lines=places,
+        health_lines=lines,
         buckets=make_buckets(lengths, counts, outputs, text.references, bleu),
         frequency_note=note,
         samples=choose_samples(translator, text.sources, text.references, outputs),
@@ -170,16 +190,18 @@ def _report_set(
     )
 
 
-def _examine_health(
+def examine_health(
     sources: Sequence[str], translations: Sequence[Translation]
-) -> tuple[Health, dict[str, list[int]]]:
-    """Count the suspicious translations, and find the first of each kind."""
-    total, places = Health(), dict[str, list[int]]()
+) -> tuple[Health, list[HealthLine]]:
+    """Count the suspicious translations, and collect the first of each kind."""
+    total = Health()
+    found: dict[str, list[HealthLine]] = {kind: [] for kind in _HEALTH}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
         total.count(source, translation)
         one = Health()
         one.count(source, translation)
-        for kind in _HEALTH:
-            if getattr(one, kind) and len(found := places.setdefault(kind, [])) < _EXAMPLES:
-                found.append(number)
-    return total, places
+        texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
+        for kind, lines in found.items():
+            if getattr(one, kind) and len(lines) < _EXAMPLES:
+                lines.append(HealthLine(kind, number, *texts))
+    return total, [line for lines in found.values() for line in lines]

@@ -26,6 +26,7 @@ from seq2seq.config import read_config
 from seq2seq.data.config import CorpusConfig, DataConfig
 from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.evaluation.intervals import LineBleu, words
 from seq2seq.evaluation.scores import bleu
 from seq2seq.reporting.buckets import (
@@ -40,7 +41,7 @@ from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.report import load_translator
 from seq2seq.reporting.samples import differing_words
-from seq2seq.reporting.sets import TextSet, report_sets
+from seq2seq.reporting.sets import TextSet, examine_health, report_sets
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model, load_model
 from seq2seq.storage.manifest import read_manifest
@@ -471,6 +472,26 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
     assert card.text.split(start)[0].strip() in edited
     assert edited.endswith(card.text.split(end)[1])
     load_model(folder)
+
+
+def test_the_first_lines_of_each_kind_of_suspicious_translation_are_shown() -> None:
+    def translation(text: str, **more: Any) -> Translation:
+        return Translation([Candidate(text, 0.0, text.split(), False)], **more)
+
+    sources = ["a dog", "the sea", "x" * 5000, *["red"] * 9]
+    outputs = ["ein Hund", "", "the " * 9, *["red"] * 9]
+    translations = [translation(text) for text in outputs]
+    translations[0] = translation("ein Hund", unknown=2)
+    health, lines = examine_health(sources, translations)
+    assert (health.empty, health.copied, health.repeating, health.unknown) == (1, 9, 1, 2)
+    found = {kind: [one.line for one in lines if one.kind == kind] for kind in vars(health)}
+    assert {kind: numbers for kind, numbers in found.items() if numbers} == {
+        "empty": [2],
+        "copied": [4, 5, 6, 7, 8],
+        "repeating": [3],
+        "unknown": [1],
+    }
+    assert all(one.source == sources[one.line - 1][:1000] for one in lines)
 
 
 def test_the_training_text_is_read_once_for_all_test_sets(
