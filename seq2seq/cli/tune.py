@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,32 +68,26 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.kernels.memory import retain_freed_memory
-    from seq2seq.storage.checkpoint import (
-        check_place_of_model,
-        find_model,
-        load_model,
-        manifest_sum,
-    )
+    from seq2seq.storage import checkpoint
     from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
     if bool(arguments.source) != bool(arguments.reference):
         raise UsageError("-s and -r go together")
     beam_sizes, alphas = arguments.beams or BEAM_SIZES, arguments.alphas or ALPHAS
-    for beam_size in beam_sizes:
-        for alpha in alphas:
-            TunedSearch(beam_size, alpha)  # checks its values
-    folder = find_model(Path(arguments.model))
+    for values in product(beam_sizes, alphas):
+        TunedSearch(*values)  # checks them
+    folder = checkpoint.find_model(Path(arguments.model))
     if not arguments.dry_run:
-        check_place_of_model(folder)
+        checkpoint.check_place_of_model(folder)
     text, options = _text(arguments), translation_options(arguments)
     options = replace(options, to=options.to or text.language)
     scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)
-    manifest = manifest_sum(folder)
+    manifest = checkpoint.manifest_sum(folder)
     retain_freed_memory()
     trials = list(
         try_searches(
-            load_model(folder),
+            checkpoint.load_model(folder),
             text.sources,
             text.references,
             beam_sizes=beam_sizes,

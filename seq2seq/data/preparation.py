@@ -137,12 +137,8 @@ def prepare(
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
     overlaps = _overlaps(config, folder, {split: digests[split] for split in held_out})
-    prepared = replace(
-        prepared,
-        warnings=[*prepared.warnings, *overlaps],
-        file_sums=file_sums,
-        digests=digests,
-    )
+    warnings = [*prepared.warnings, *overlaps]
+    prepared = replace(prepared, warnings=warnings, file_sums=file_sums, digests=digests)
     prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
