@@ -24,7 +24,7 @@ from seq2seq.storage.atomic import (
     remove_leftovers,
     write_folder,
 )
-from seq2seq.storage.manifest import MANIFEST, listed_files, read_listed_file
+from seq2seq.storage.manifest import MANIFEST, read_listed_file, read_manifest
 from seq2seq.storage.model_folder import (
     MODEL_FILES,
     PAIR_FILES,
@@ -111,7 +111,7 @@ def progress_file(folder: Path) -> Path:
     Raises:
         UserError: if the checkpoint's manifest is missing or damaged.
     """
-    listed = listed_files(folder)
+    listed = set(read_manifest(folder))
     # A damaged name must not pass for a checkpoint that is not validated yet.
     if unknown := listed - {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
         raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")

@@ -8,7 +8,7 @@ determine the names, shapes and types that the tensors must have.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,9 @@ from seq2seq.storage.atomic import Pieces, present_name, write_folder
 from seq2seq.storage.manifest import (
     MANIFEST,
     check_replaceable,
-    listed_files,
     manifest_sum,
     read_listed_file,
+    read_manifest,
 )
 from seq2seq.storage.strict import (
     MAX_BYTES,
@@ -79,13 +79,19 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     write_folder(folder, model_files(trained))
 
 
-def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
+def save_search(
+    folder: Path,
+    search: TunedSearch,
+    manifest: str,
+    edit_card: Callable[[bytes], bytes] = lambda card: card,
+) -> None:
     """Write a model folder anew, whole or not at all, with the search that was tuned for it.
 
     Args:
         folder: of a model alone.
         search: what the model is to translate with from now on.
         manifest: the sum of its manifest, by `manifest_sum`, when it was tuned.
+        edit_card: returns the new content of the model's card, if it has one.
 
     Raises:
         UserError: if it was replaced since then, can't be read or written, or holds more than a
@@ -96,8 +102,8 @@ def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
     if manifest_sum(folder) != manifest:
         raise UserError(f"{folder}: replaced while it was tuned; tune it again")
     files = model_files(replace(trained, search=search))
-    if CARD_FILE in listed_files(folder):  # users edit it, whatever its sum says
-        files[CARD_FILE] = read_regular_file(folder / CARD_FILE, MAX_BYTES)
+    if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
+        files[CARD_FILE] = edit_card(read_regular_file(folder / CARD_FILE, MAX_BYTES))
     write_folder(folder, files)
 
 
@@ -117,7 +123,7 @@ def check_place_of_model(folder: Path) -> None:
         UserError: if something else is there, such as a checkpoint with the optimizer's state.
     """
     check_replaceable(folder)
-    listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
+    listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
     if more := sorted(listed - {*MODEL_FILES, *PAIR_FILES, CARD_FILE}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
