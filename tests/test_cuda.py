@@ -89,9 +89,8 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
         for found, one in zip(in_graphs.translate(lines), expected, strict=False):
             assert found.text == one.text
             assert found.score == pytest.approx(one.score, abs=1e-4)
-    search = in_graphs.own_engine.beam_search
-    assert isinstance(search, StaticSearch)
-    graphs = search.graphs
+    assert isinstance(in_graphs.beam_search, StaticSearch)
+    graphs = in_graphs.beam_search.graphs
     assert graphs is not None
     assert graphs.works
     assert graphs.replays

@@ -146,7 +146,9 @@ class StepGradient:
         corpus = self.batching.corpus
         # For the longest sentence, or a GPU would be waited for whenever a longer one comes.
         longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
-        self.model.positions(self.model.embedding.weight.new_empty(1, longest, self.model.config.d_model))
+        self.model.positions(
+            self.model.embedding.weight.new_empty(1, longest, self.model.config.d_model)
+        )
         most = most // self.world.size if self.joins else 1
         joined = find_joined(attempt, epoch, corpus, most)
         slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1

@@ -208,7 +208,9 @@ def test_prefixes_are_copied_to_a_gpu_all_at_once(
     for count in (2, 9):
         on_gpu = translator(trained, "cuda", search)
         journal.clear()
-        first_step = mock.patch.object(on_gpu.own_engine.decoder, "step", side_effect=InterruptedError)
+        first_step = mock.patch.object(
+            on_gpu.own_engine.decoder, "step", side_effect=InterruptedError
+        )
         with first_step, pytest.raises(InterruptedError):
             on_gpu.translate(["a man"] * count, ["two"] * count)
         copies.append(len(journal.copies))
