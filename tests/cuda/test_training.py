@@ -164,9 +164,9 @@ def test_a_sentence_longer_than_all_before_it_is_not_waited_for(
     tmp_path: Path, journal: Journal
 ) -> None:
     """Its positions are on the GPU since the start, though its micro-batch was not tried there."""
-    lengths = [300, *[8] * 200]
+    sources, targets = ([[5] * length] + [[5] * 8] * 200 for length in (100, 300))
     with EncodedCorpusWriter(tmp_path / "train.arrow", V) as writer:
-        writer.write(*[[[5] * length for length in lengths]] * 2)
+        writer.write(sources, targets)
     tokens = {"source_tokens": 800, "target_tokens": 800, "micro_batch_tokens": 400}
     config = TrainingConfig(**tokens)
     batching = config.batching(EncodedCorpus(tmp_path / "train.arrow"), seed=1)
