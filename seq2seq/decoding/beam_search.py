@@ -23,7 +23,8 @@ from seq2seq.decoding.search import (
     length_penalty,
 )
 from seq2seq.device import send
-from seq2seq.kernels.topk import TopK, round_batch_size, topk_in_chunks
+from seq2seq.kernels.rows import round_batch_size
+from seq2seq.kernels.topk import TopK, topk_in_chunks
 
 
 @torch.inference_mode()

@@ -12,22 +12,23 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
+from seq2seq.kernels.rows import fill_up_rows
 
 _MATRIX_LEVELS = 127
 """Integers from -127 to 127."""
 
 
 class IntegerProduct:
-    """Integers (..., K), stored with `zero` added to them, times a matrix (M, K) of integers."""
+    """Integers (n, K), stored with `zero` added to them, times a matrix (M, K) of integers."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.packed = torch.ops.onednn.qlinear_prepack(matrix, None)
         self.zeros = torch.zeros(len(matrix), dtype=torch.long)
 
     def __call__(self, x: Tensor, *, zero: int, matrix_scales: Tensor) -> Tensor:
-        """Multiply, with each row of the matrix scaled: (..., K) -> (..., M) in float32."""
+        """Multiply, with each row of the matrix scaled: (n, K) -> (n, M) in float32."""
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            x.reshape(-1, x.size(-1)),
+            x,
             1.0,
             zero,
             self.packed,
@@ -41,7 +42,7 @@ class IntegerProduct:
             [],
             "",
         )
-        return y.view(*x.shape[:-1], -1)
+        return y
 
 
 def quantized_product(
@@ -71,7 +72,7 @@ def quantized_product(
         y = integers(unsigned, zero=levels + 1, matrix_scales=matrix_scales)
         return y.mul_(scales) if bias is None else torch.addcmul(bias, y, scales)
 
-    return multiply
+    return fill_up_rows(multiply)
 
 
 @cache

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.kernels.replace import replace_modules
+from seq2seq.kernels.rows import fill_up_rows
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
@@ -43,7 +44,7 @@ def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
         return y
 
-    return product
+    return fill_up_rows(product)
 
 
 def plain_product(matrix: Tensor, bias: Tensor | None) -> Product:

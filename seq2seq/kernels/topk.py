@@ -69,13 +69,3 @@ def compiled_topk() -> TopK:
 
     compiled: TopK = torch.compile(best_of_scores)
     return compiled
-
-
-def round_batch_size(sentences: int) -> int:
-    """Round the size of a batch with finished sentences up to one of few sizes.
-
-    There are eight sizes from one power of two to the next, because oneDNN compiles a product for
-    each new number of rows, which takes longer than computing some more rows.
-    """
-    multiple = 1 << max(0, sentences.bit_length() - 4)
-    return -(-sentences // multiple) * multiple

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.kernels.topk import plain_topk, round_batch_size, topk_by_blocks, topk_in_chunks
+from seq2seq.kernels.topk import plain_topk, topk_by_blocks, topk_in_chunks
 
 
 @pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
@@ -39,11 +39,3 @@ def test_chunks_give_what_the_whole_batch_gives(chunk_elements: int, dtype: torc
     assert sizes == {1: [1] * 11, 12_000: [3, 3, 3, 2], 20_001: [5, 5, 1]}.get(chunk_elements, [11])
     for fast, plain in zip(found, plain_topk(score, 4, logits, live_scores), strict=True):
         assert torch.equal(fast, plain)
-
-
-def test_batch_sizes_are_few_and_hardly_larger_than_needed() -> None:
-    sizes = [round_batch_size(count) for count in range(513)]
-    assert sizes[:17] == list(range(17))
-    assert len(set(sizes)) == 57
-    assert all(count <= size <= 1.125 * count for count, size in enumerate(sizes))
-    assert all(round_batch_size(size) == size for size in sizes)

@@ -1,0 +1,44 @@
+"""Products of few numbers of rows, for translation on a CPU.
+
+oneDNN compiles a product for each new number of rows, which takes about a millisecond, and keeps
+it, which takes about a megabyte. A server that sees batches of every size would grow by hundreds.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn import functional as F
+
+_AT_ONCE = 4
+"""Rows that take no longer than one."""
+
+
+def round_batch_size(sentences: int) -> int:
+    """Round a number up to one of few: all to 8, then four up to each power of two."""
+    multiple = 1 << max(0, (sentences - 1).bit_length() - 3)
+    return -(-sentences // multiple) * multiple
+
+
+def round_rows(rows: int) -> int:
+    """Round a number of rows up to 1, 2 or four times a `round_batch_size`."""
+    return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
+
+
+def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Make a product of rows that computes it for rounded numbers of rows, filled up with zeros.
+
+    Args:
+        product: (n, K) -> (n, M) for any n, each row from its own row alone.
+
+    Returns:
+        The same function of (..., K) -> (..., M).
+    """
+
+    def filled_up(x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.size(-1))
+        count = len(rows)
+        missing = round_rows(count) - count
+        y = product(F.pad(rows, (0, 0, 0, missing)) if missing else rows)
+        return y[:count].view(*x.shape[:-1], y.size(-1))
+
+    return filled_up
