@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,6 +108,24 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(
     assert losses(run) == losses(whole)
     for name, value in weights_at(whole, 12).items():
         assert torch.equal(weights_at(run, 12)[name], value), name
+
+
+def test_what_torchrun_starts_again_goes_on_without_being_told(
+    corpus, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
+    for name, value in {**place, "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.log_steps=1"]
+    for restarts in (0, 1):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
+        result = seq2seq("train", *words, f"training.max_steps={1 + restarts}")
+        assert result.code == 0, result.err
+        assert ("continuing from" in result.err) == bool(restarts)
+    assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,26 @@ def test_updates_are_those_of_the_cpu_and_wait_rarely(
         torch.testing.assert_close(theirs.detach().cpu(), ours.detach(), rtol=1e-3, atol=1e-4)
 
 
+def test_a_sentence_longer_than_all_before_it_is_not_waited_for(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """Its positions are on the GPU since the start, though its micro-batch was not tried there."""
+    sources, targets = ([[5] * length] + [[5] * 8] * 200 for length in (100, 300))
+    with EncodedCorpusWriter(tmp_path / "train.arrow", V) as writer:
+        writer.write(sources, targets)
+    tokens = {"source_tokens": 800, "target_tokens": 800, "micro_batch_tokens": 400}
+    config = TrainingConfig(**tokens)
+    batching = config.batching(EncodedCorpus(tmp_path / "train.arrow"), seed=1)
+    sizes: dict[str, Any] = {"device": CUDA, "dtype": torch.float32, "seed": 1}
+    trainer = Trainer(make_model().to(CUDA), batching, config, **sizes)
+    trainer.fit_memory()
+    longest = next(pairs for pairs in batching.epoch(0) if 0 in pairs)
+    trainer.start_update([pairs for pairs in batching.epoch(0) if 0 not in pairs][:2])
+    journal.clear()
+    trainer.start_update([longest])
+    assert not journal.waits, journal.waits
+
+
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     corpus: EncodedCorpus, journal: Journal
 ) -> None:
