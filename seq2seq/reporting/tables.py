@@ -64,13 +64,13 @@ def spans(bounds: Sequence[int]) -> list[str]:
 
 def bar(share: float, low: float | None = None, high: float | None = None) -> str:
     """Draw a share from 0 to 1 and, if there is one, its interval."""
-    whisker = (
-        ""
-        if low is None or high is None
-        else f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
-    )
+    kind, whisker = "bars", ""
+    if low is not None and high is not None:
+        kind = "bars interval"
+        whisker = f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
     return (
-        f'<svg class="bars" width="{_BAR}" height="16" viewBox="0 0 {_BAR} 16" aria-hidden="true">'
+        f'<svg class="{kind}" aria-hidden="true" width="{_BAR}" height="16"'
+        f' viewBox="0 0 {_BAR} 16">'
         f'<rect class="bar" y="3" height="10" width="{_BAR * share:.1f}"/>{whisker}</svg>'
     )
 
