@@ -262,7 +262,9 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
     if not source or not all(targets):
         raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
     if len(targets) > 1 and not has_several:
-        raise UsageError(f"--languages {pair}: the model has one target language: leave the others")
+        raise UsageError(
+            f"--languages {pair}: the model has one target language: leave the others out"
+        )
     return source, targets, has_several
 
 

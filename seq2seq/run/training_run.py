@@ -13,7 +13,7 @@ from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
-from seq2seq.reporting.data import DATA_FILE, data_record, machine
+from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine
 from seq2seq.run.ending import AVERAGED, best_mean, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
@@ -43,8 +43,6 @@ from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.signals import exit_on_signals
 
 logger = logging.getLogger("seq2seq")
-
-_FINISHED = "finished.json"
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -174,7 +172,7 @@ class TrainingRun:
 
     def finish_if_unfinished(self) -> None:
         """Average, if the run was stopped after its last step but before averaging."""
-        if (self.folder / _FINISHED).exists():
+        if (self.folder / FINISHED_FILE).exists():
             logger.info(f"nothing to do: {self.trainer.limit_reached()}")
         elif self.world.is_main:
             self.finish()
@@ -262,7 +260,7 @@ class TrainingRun:
                 " folder of this training back, and continue with resume=true"
             )
         trainer, state = self.trainer, self.state().to_json()
-        (self.folder / _FINISHED).unlink(missing_ok=True)
+        (self.folder / FINISHED_FILE).unlink(missing_ok=True)
         self.newest = save_checkpoint(
             self.folder,
             trainer.progress.step,
@@ -312,7 +310,7 @@ class TrainingRun:
                 logger.info("no mean is as good as the best checkpoint: none is kept")
         if self.parent is not None:
             self._log_gain()
-        write_file(self.folder / _FINISHED, json.dumps(finished).encode())
+        write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
         write_report(self.folder, self.config, str(self.device))
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
 

@@ -36,7 +36,7 @@ from seq2seq.storage.atomic import (
     remove_leftovers,
     write_folder,
 )
-from seq2seq.storage.manifest import MANIFEST, check_replaceable, listed_files, read_folder
+from seq2seq.storage.manifest import MANIFEST, check_replaceable, read_folder, read_manifest
 from seq2seq.storage.strict import (
     MAX_BYTES,
     check_schema,
@@ -138,13 +138,19 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     write_folder(folder, _model_files(trained))
 
 
-def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
+def save_search(
+    folder: Path,
+    search: TunedSearch,
+    manifest: str,
+    edit_card: Callable[[bytes], bytes] = lambda card: card,
+) -> None:
     """Write a model folder anew, whole or not at all, with the search that was tuned for it.
 
     Args:
         folder: of a model alone.
         search: what the model is to translate with from now on.
         manifest: the sum of its manifest, see `manifest_sum`, when it was tuned.
+        edit_card: returns the new content of the model's card, if it has one.
 
     Raises:
         UserError: if it was replaced since then, can't be read or written, or holds more than a
@@ -155,8 +161,8 @@ def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
     if manifest_sum(folder) != manifest:
         raise UserError(f"{folder}: replaced while it was tuned; tune it again")
     files = _model_files(replace(trained, search=search))
-    if CARD_FILE in listed_files(folder):  # people edit it, whatever its sum says
-        files[CARD_FILE] = read_regular_file(folder / CARD_FILE, MAX_BYTES)
+    if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
+        files[CARD_FILE] = edit_card(read_regular_file(folder / CARD_FILE, MAX_BYTES))
     write_folder(folder, files)
 
 
@@ -176,7 +182,7 @@ def check_place_of_model(folder: Path) -> None:
         UserError: if something else is there, such as a checkpoint with the optimizer's state.
     """
     check_replaceable(folder)
-    listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
+    listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
     if more := sorted(listed - {*MODEL_FILES, *_PAIR_FILES, CARD_FILE}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
@@ -284,7 +290,7 @@ def progress_file(folder: Path) -> Path:
     Raises:
         UserError: if the checkpoint's manifest is missing or damaged.
     """
-    listed = listed_files(folder)
+    listed = set(read_manifest(folder))
     # A damaged name must not pass for a checkpoint that is not validated yet.
     if unknown := listed - {*MODEL_FILES, *_PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
         raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")

@@ -51,15 +51,6 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return digests
 
 
-def listed_files(folder: Path) -> set[str]:
-    """Return the names of the files that a folder's manifest lists.
-
-    Raises:
-        UserError: if the manifest is missing, unreadable or not one that was written.
-    """
-    return set(read_manifest(folder))
-
-
 def read_folder(
     folder: Path, names: Iterable[str], *, max_bytes: int = sys.maxsize
 ) -> dict[str, bytes]:
