@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmark_training import SIZES, write_corpus
+from benchmark_training import write_corpus
+from training_systems import SIZES
 
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.lines import read_text_lines
@@ -32,7 +33,9 @@ from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.kernels.sublayers import fuse_sublayer_ends
 from seq2seq.kernels.topk import TopK, compiled_topk, plain_topk, topk_in_chunks
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import find_model, load_model, new_transformer
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.trainer import Trainer
 

@@ -33,7 +33,7 @@ from seq2seq.kernels.sublayers import (
 )
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from tests.cuda.device import journal
 from tests.cuda.simulation import simulated
 

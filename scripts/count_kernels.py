@@ -25,7 +25,7 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.kernels.sublayers import AddAndNorm, fuse_sublayer_ends
 from seq2seq.kernels.training import PLAIN, TrainingKernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.trainer import Trainer
 

@@ -24,7 +24,7 @@ from seq2seq.kernels.sublayers import add_and_norm, compiled_add_and_norm
 from seq2seq.kernels.training import PLAIN, TrainingKernels
 from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss
 from seq2seq.training.trainer import Trainer

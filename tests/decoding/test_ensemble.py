@@ -20,7 +20,8 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.storage.tuned_search import TunedSearch
 
 MakeModel = Callable[..., Transformer]
