@@ -21,7 +21,7 @@ from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.command import flat, train_command
 from seq2seq.reporting.comparison import SetComparison, compare_set
-from seq2seq.reporting.data import DATA_FILE
+from seq2seq.reporting.data import read_data_record
 from seq2seq.reporting.samples import Sample, choose_samples
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
@@ -38,6 +38,7 @@ from seq2seq.training.recorder import METRICS, read_metrics
 PAGE_FILE = "report.html"
 _FINISHED = "finished.json"
 _EXAMPLES = 5
+_LARGEST = 1e100  # of the figures of a training; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
 _HEALTH = ("empty", "copied", "repeating", "output_truncated", "source_split", "source_truncated")
 
@@ -157,7 +158,7 @@ def make_report(
     path = run / METRICS
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
-    config, records = read_config(run), list(read_metrics(path))
+    config, records = read_config(run), [_finite(record) for record in read_metrics(path)]
     translator, name = load_translator(run, device), run.absolute().name
     texts = tests or [validation_set(config)]
     sets = [report_set(translator, text, config, name, other) for text in texts]
@@ -176,7 +177,7 @@ def make_report(
         machine=machine,
         best=max(validations, key=lambda record: record["valid/bleu"], default={}),
         curves={name: [(r["step"], r[name]) for r in records if name in r] for name in names},
-        data=_json(run / DATA_FILE),
+        data=read_data_record(run),
         sets=sets,
         command=train_command(config),
         config={key: value for key, value in flat(asdict(config)).items() if value is not None},
@@ -304,6 +305,11 @@ def _progress(run: Path) -> tuple[float | None, str]:
             known += [f"{key} {settings[key]}" for key in _MACHINE if key in settings]
             return seconds / 60 if isinstance(seconds, int | float) else None, ", ".join(known)
     return None, ""
+
+
+def _finite(record: dict[str, float]) -> dict[str, float]:
+    """Keep the figures of a record that can be drawn and that JSON can hold."""
+    return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
 
 
 def _averaged(run: Path) -> int | None:
