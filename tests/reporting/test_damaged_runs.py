@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -54,6 +56,13 @@ def test_json_is_strict_whatever_the_figures_and_the_names_are(
     report = json.loads(capfd.readouterr().out, parse_constant=refuse)
     assert report["run"] == copy.name
     assert report["curves"]["valid/bleu"] == [[8, 5e-324]]
+
+
+def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Path) -> None:
+    output = os.fsencode(tmp_path) + b"/mean\xff"
+    command = [sys.executable, "-m", "seq2seq", "average", "--model", run, "--last", "1"]
+    done = subprocess.run([*command, "-o", output], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
 
 
 @pytest.mark.parametrize("values", [[5e-324], [0.0, 5e-324], [1.0, 1.0 + 2**-52], [1e100, -1e100]])
