@@ -1,7 +1,7 @@
 """Measure the speed of translation, compared with Hugging Face's `generate` and CTranslate2.
 
-Every system translates the same sentences with the same weights, in a process of its own. The
-systems take turns in several rounds, so that a slow minute of the machine affects all of them:
+Every system translates the same sentences with the same weights. Each measurement runs in a process
+of its own, and the systems take turns:
 
     python scripts/benchmark_decoding.py --model runs/mine --source test.en --reference test.de
 
@@ -12,20 +12,18 @@ CTranslate2 runs with several settings, since the best one depends on the machin
 """
 
 import argparse
-import json
 import resource
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import turns
 
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
@@ -37,7 +35,9 @@ from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.kernels.translation import TranslationKernels
-from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.trained_model import TrainedModel
 
 ALPHA = 0.6
 EXTRA_TOKENS = 50
@@ -62,21 +62,14 @@ class Work:
 
 
 @dataclass(frozen=True)
-class System:
+class System(turns.System):
     """One line of the table; batches are in sentences for CTranslate2."""
 
-    name: str
-    make: str
-    precision: str
     workers: int = 1
     threads: int = 1
     batch: int = 0
-    without: tuple[str, ...] = ()
-    """The fast forms to leave out."""
-    extra: tuple[str, ...] = ()
-    """The fast forms to use that are not used by default."""
     engine: str = "ours"
-    """What `TranslationOptions.engine` says; of this project alone."""
+    """`TranslationOptions.engine`, for this project alone."""
 
 
 OURS = (
@@ -93,10 +86,14 @@ KERNELS = tuple(
     for precision in ("fp32", "bf16")
     for row in (
         System(f"ours, {precision}, 2 workers", "ours", precision, 2),
-        System(f"{precision}, without packed matrices", "ours", precision, 2, 1, 0, ("packed",)),
-        System(f"{precision}, without the cheaper step", "ours", precision, 2, 1, 0, ("step",)),
-        System(f"{precision}, without candidates in chunks", "ours", precision, 2, 1, 0, ("topk",)),
-        System(f"{precision}, plain model", "ours", precision, 2, 1, 0, ("packed", "step", "topk")),
+        System(f"{precision}, without packed matrices", "ours", precision, 2, without=("packed",)),
+        System(f"{precision}, without the cheaper step", "ours", precision, 2, without=("step",)),
+        System(
+            f"{precision}, without candidates in chunks", "ours", precision, 2, without=("topk",)
+        ),
+        System(
+            f"{precision}, plain model", "ours", precision, 2, without=("packed", "step", "topk")
+        ),
     )
 )
 KERNELS_ON_A_GPU = tuple(
@@ -160,9 +157,7 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
         engine=system.engine,
     )
-    choices = dict.fromkeys(system.without, False) | dict.fromkeys(system.extra, True)
-    kernels = TranslationKernels(**choices)
-    translator = Translator(trained, options, kernels)
+    translator = Translator(trained, options, TranslationKernels(**system.kernels()))
 
     def translate(lines: list[str]) -> list[list[int]]:
         texts = [translation.text for translation in translator.translate(lines)]
@@ -277,22 +272,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
     }
 
 
-def measure_apart(work: Work, system: System) -> dict[str, Any] | None:
-    """Run `measure` in a new process; return None, and print the reason, if it fails."""
-    words = json.dumps({"work": asdict(work), "system": asdict(system)})
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", words], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
-        return None
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return measured
-
-
-def print_table(
-    beam: int, results: dict[System, list[dict[str, Any]]], references: list[str]
-) -> None:
+def print_table(results: turns.Results[System], beam: int, references: list[str]) -> None:
     """Print medians over the rounds, and the range of the speed."""
     print(
         f"\n{'Greedy' if beam == 1 else f'Beam {beam}'}\n\n"
@@ -330,21 +310,11 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--single", type=int, default=100, help="sentences timed one by one")
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems with these prefixes")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    turns.add_round_options(parser)
+    turns.add_kernel_options(parser)
     arguments = parser.parse_args()
     if arguments.measure:
-        words = json.loads(arguments.measure)
-        system = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in words["system"].items()
-        }
-        print(json.dumps(measure(Work(**words["work"]), System(**system))))
+        turns.measure_given(arguments.measure, Work, System, measure)
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
@@ -352,14 +322,7 @@ def main() -> None:
     kernels, table = KERNELS, (*OURS, HUGGING_FACE, *CTRANSLATE2)
     if device != "cpu":
         kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
-    systems = [
-        system
-        for system in (kernels if arguments.kernels else table)
-        if not arguments.only or system.name.startswith(tuple(arguments.only))
-    ]
-    if not systems:
-        parser.error("--only names no system of this table")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped early"))
+    systems = turns.select(parser, kernels if arguments.kernels else table, arguments.only)
     references = list(read_text_lines(arguments.reference))[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         trained = load_model(find_model(Path(arguments.model)))
@@ -379,14 +342,8 @@ def main() -> None:
                 beam=beam,
                 device=device,
             )
-            results: dict[System, list[dict[str, Any]]] = {}
-            try:
-                for _ in range(arguments.rounds):
-                    for system in systems:
-                        if measured := measure_apart(work, system):
-                            results.setdefault(system, []).append(measured)
-            finally:  # what was measured is shown, if not all
-                print_table(beam, results, references)
+            show = partial(print_table, beam=beam, references=references)
+            turns.measure_in_turn(__file__, work, systems, arguments.rounds, show)
 
 
 if __name__ == "__main__":

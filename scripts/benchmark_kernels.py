@@ -23,7 +23,7 @@ from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.topk import TopK, compiled_topk, topk_in_chunks
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 
 Row = tuple[str, float]
 """What was measured, and its milliseconds."""

@@ -26,6 +26,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import turns
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -38,19 +39,17 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.serving.server import listen
-from seq2seq.storage.checkpoint import find_model, load_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
 
 EXTRA_TOKENS = 50
 WARM_UP = 20
 
 
 @dataclass(frozen=True)
-class System:
+class System(turns.System):
     """A server of the table."""
 
-    name: str
-    make: str
-    precision: str
     engine: str = "ours"
 
 
@@ -226,10 +225,9 @@ def main() -> None:
     parser.add_argument("--source", help="sentences to translate")
     parser.add_argument("--requests", type=int, default=500, help="for each number of clients")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2, help="of the plain route")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems with these prefixes")
+    turns.add_round_options(parser)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -237,13 +235,7 @@ def main() -> None:
         return
     if not (arguments.model and arguments.source):
         parser.error("--model and --source are needed")
-    systems = [
-        system
-        for system in SYSTEMS
-        if not arguments.only or system.name.startswith(tuple(arguments.only))
-    ]
-    if not systems:
-        parser.error("--only names no system of this table")
+    systems = turns.select(parser, SYSTEMS, arguments.only)
     lines = [line for line in read_text_lines(arguments.source) if line.strip()]
     lines = list(islice(cycle(lines), arguments.requests))
     results: dict[System, list[dict[int, dict[str, float]]]] = {}

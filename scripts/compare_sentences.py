@@ -46,7 +46,9 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a run or model folder")
     parser.add_argument("--source", required=True, help="sentences, one per line")
     parser.add_argument("--target", required=True, help="their translations")
-    parser.add_argument("--sentences", type=int, default=4, help="most of a paragraph (default 4)")
+    parser.add_argument(
+        "--sentences", type=int, default=4, help="of a paragraph, at most (default 4)"
+    )
     parser.add_argument("--languages", default="ja-en", metavar="SOURCE-TARGET")
     arguments = parser.parse_args()
     source_language, _, target_language = arguments.languages.partition("-")

@@ -8,7 +8,7 @@ The step is that of `seq2seq train` with the paper's token budget, on the simula
 A kernel reads each tensor that it is given, and writes its results, once. What is compiled counts
 as PyTorch's compiler is expected to divide it: the loss of a chunk is a kernel that reads the
 logits and one that reads them again and writes the gradient; the end of a sublayer is one kernel
-forward and one backward.
+forward and two backward, for the gradients of its inputs and for those of its norm's weights.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.kernels.sublayers import AddAndNorm, fuse_sublayer_ends
 from seq2seq.kernels.training import PLAIN, TrainingKernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.trainer import Trainer
 
@@ -54,7 +54,8 @@ class _End(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         made = [CudaTensor(torch.empty_like(inside(x))) for x in ctx.saved_tensors]
-        note("compiled end, backward", (), [gradient, *ctx.saved_tensors], made)
+        note("compiled end, gradients of inputs", (), [gradient, *ctx.saved_tensors], made[:2])
+        note("compiled end, gradients of weights", (), [gradient, *ctx.saved_tensors], made[2:])
         return *made, None
 
 

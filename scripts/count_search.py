@@ -26,7 +26,7 @@ from seq2seq.kernels.buffers import Buffers
 from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.cuda.device import journal
@@ -64,7 +64,7 @@ def step_of(
         for _ in range(2 if graphs else 1):
             journal.clear()
             search(step, decoder.begin(source), max_lengths, SearchConfig(), **RULES)
-    if graphs:  # from one look to the next, the host starts a graph and what is not in it
+    if graphs:  # between two reads, the host starts a graph and what is not in it
         starts = 1 + int(statistics.median(journal.given_meanwhile))
         return starts, 0.0, len(journal.waits) // sizes.steps
     kernels_of, bytes_of, waits = (

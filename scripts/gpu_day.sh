@@ -1,81 +1,125 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can tell, in at most 25 minutes and without downloads: its tests, the speed
 # of training steps and of translation beside their peers, and the time that kernels take.
-# bash scripts/gpu_day.sh [--small] [FOLDER]; the tables end up in FOLDER/table.md, by default
-# runs/gpu_day. --small runs the same commands at tiny sizes on the CPU, to see that all is there.
+# bash scripts/gpu_day.sh [--small] [--seconds N] [FOLDER]: FOLDER/table.md, by default in runs/gpu_day,
+# has a line for each part, also for one that fails or runs out of time, and below it what each printed.
+# --small runs the same at tiny sizes on the CPU, to see that all is there.
 set -uo pipefail
 source "$(dirname "$0")/environment.sh"
 
 python=$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3)
 device=cuda
-if [ "${1:-}" = --small ]; then
-    device=cpu
+total=1500  # seconds
+grace=20    # seconds in which a part that is stopped may show what it has measured
+while [ $# -gt 0 ]; do
+    case $1 in
+        --small) device=cpu ;;
+        --seconds) total=$2 && shift ;;
+        *) break ;;
+    esac
     shift
-fi
+done
 folder=${1:-runs/gpu_day}
 mkdir -p "$folder"
-table=$folder/table.md
+: >"$folder/lines" >"$folder/details"
 export PYTHONPATH=$PWD
+failed=0
 
-# TITLE SECONDS COMMAND...: the command's output under its title, whatever becomes of it.
+# TITLE SECONDS ENDED [USE]: add a line to the table.
+add_line() {
+    printf '| %s | %d | %s | %s |\n' "$1" "$2" "${3//|//}" "${4:-}" >>"$folder/lines"
+    {
+        printf '# %s\n\n| part | seconds | ended | GPU |\n|---|---|---|---|\n' "$heading"
+        cat "$folder/lines" "$folder/details"
+    } >"$folder/table.md"
+    echo "$1: $2 s, $3"
+}
+
+# TITLE SECONDS COMMAND...: run a part, in what is left of the time.
 measure() {
-    local title=$1 seconds=$2 started=$SECONDS watcher
+    local title=$1 limit=$2 left=$((total - SECONDS - grace)) started=$SECONDS ended use='' watcher code
     shift 2
-    printf '\n## %s\n\n```\n%s\n```\n\n' "$title" "$*" >>"$table"
+    limit=$((left < limit ? left : limit))
+    if [ "$limit" -le 0 ]; then
+        add_line "$title" 0 "not started, for want of time"
+        return
+    fi
     if [ $device = cuda ]; then
         nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader,nounits -lms 500 \
             >"$folder/use" 2>/dev/null &
         watcher=$!
     fi
-    timeout "$seconds" "$@" >>"$table" 2>"$folder/stderr" ||
-        printf '\nended with %s: %s\n' "$?" "$(tail -n 1 "$folder/stderr")" >>"$table"
+    printf '\n## %s\n\n```\n%s\n```\n\n' "$title" "$*" >>"$folder/details"
+    timeout --kill-after=$grace "$limit" "$@" >>"$folder/details" 2>"$folder/stderr" </dev/null
+    code=$?
+    case $code in
+        0) ended=done ;;
+        124 | 137) ended="out of time" ;;
+        *) ended="failed: $(grep -v '^ *$' "$folder/stderr" | tail -n 1)" ;;
+    esac
+    if [ $code != 0 ]; then
+        failed=1
+        printf '\n```\n%s\n```\n' "$(tail -n 20 "$folder/stderr")" >>"$folder/details"
+    fi
     if [ $device = cuda ]; then
         kill $watcher 2>/dev/null
-        awk -F', ' '{ busy += $1; if ($2 > most) most = $2 } END { if (NR) printf \
-            "\nThe GPU was busy %.0f %% of the time; at most %d MiB were used.\n", busy / NR, most }' \
-            "$folder/use" >>"$table"
+        use=$(awk -F', ' '{ busy += $1; if ($2 > most) most = $2 } END { if (NR) printf \
+            "busy %.0f %%, at most %d MiB", busy / NR, most }' "$folder/use")
     fi
-    printf '\n%d s.\n' $((SECONDS - started)) >>"$table"
-    echo "$title: $((SECONDS - started)) s"
+    add_line "$title" $((SECONDS - started)) "$ended" "$use"
+}
+
+# TITLE SECONDS COMMAND...: run a part that a CPU has no kernels for.
+measure_on_gpu() {
+    if [ $device = cuda ]; then measure "$@"; else add_line "$1" 0 "left out: it needs a GPU"; fi
 }
 
 if [ $device = cuda ]; then
-    "$python" -c 'import torch; print("#", torch.__version__, torch.cuda.get_device_name())' >"$table" ||
+    heading=$("$python" -c 'import torch; print(torch.__version__, torch.cuda.get_device_name())') ||
         { echo "no GPU that PyTorch can use: --small tries everything without one" >&2; exit 1; }
+    tests=tests/test_cuda.py
     batch=(--size base --vocab-size 37000 --tokens 25000 --steps 8)
     parts=(--micro-batch-tokens 4096)
     profile=()
     kernels=()
     training=(model=base training.max_steps=300 training.max_minutes=2)
     text=(--single 20)
+    peers=()
+    searched=()
 else
-    echo "# tiny sizes on a CPU: these times mean nothing" >"$table"
+    heading="tiny sizes on a CPU: these times mean nothing"
+    tests=tests/cuda/test_gpu_tests.py  # the same ones on a simulated GPU
     batch=(--size small --vocab-size 500 --tokens 256 --steps 1)
     parts=(--micro-batch-tokens 64)
     profile=(--tokens 256 --layers 1 --vocab-size 500 --rows 3)
     kernels=(--tokens 256 --layers 1 --vocab-size 500 --times 1 --sentences 1 3)
     training=(model=tiny training.max_steps=20 data.tokenizer.vocab_size=500)
-    text=(--single 2 --sentences 8)
+    text=(--single 1 --sentences 4)
+    peers=(--only "ours, bf16" "torch.nn, bf16" "Marian, fp32" products)
+    searched=(--only "ours, bf16" engine "Hugging Face" "CTranslate2, float32, 2 x 1")
 fi
 
-measure "The tests that need a GPU" 90 "$python" -m pytest -q tests/test_cuda.py
+measure "The tests that need a GPU" 90 "$python" -m pytest -q "$tests"
 step=(scripts/benchmark_training.py --device $device --rounds 1 "${batch[@]}")
-measure "A step of the model, beside its peers" 210 "$python" "${step[@]}" "${parts[@]}"
-measure "A step without each fast form" 210 "$python" "${step[@]}" "${parts[@]}" --kernels
+measure "A step of the model, beside its peers" 210 "$python" \
+    "${step[@]}" "${parts[@]}" "${peers[@]}"
+measure "A step without each fast form" 190 "$python" "${step[@]}" "${parts[@]}" --kernels
 measure "A step of one part" 60 "$python" "${step[@]}" --only ours
 show=(scripts/profile_step.py --device $device "${profile[@]}")
 measure "Kernels of a step" 45 "$python" "${show[@]}"
 measure "Kernels of a step, compiled" 90 "$python" "${show[@]}" --compile
-measure "Kernels of a step, packed" 45 "$python" "${show[@]}" --packed
+measure_on_gpu "Kernels of a step, packed" 45 "$python" "${show[@]}" --packed
 measure "Single parts of a step" 150 \
     "$python" scripts/benchmark_kernels.py --device $device "${kernels[@]}"
 # A model that has learned a little: speed depends on sizes and lengths alone.
-model=$folder/model
-measure "A training on the embedded corpus" 150 \
-    "$python" -m seq2seq train schedule=demo device=$device cache="$folder/cache" \
-    run_dir="$model" "${training[@]}"
+model=$folder/model-$(date +%H%M%S)
+train=(-m seq2seq train schedule=demo device=$device cache="$folder/cache" "${training[@]}")
+measure "A training on the embedded corpus" 150 "$python" "${train[@]}" run_dir="$model"
+measure "A training, compiled" 60 \
+    "$python" "${train[@]}" run_dir="$model-compiled" compile=true training.max_steps=20
 decode=(scripts/benchmark_decoding.py --device $device --model "$model" --beam 4 --rounds 1
         --source data/everyday/test.en --reference data/everyday/test.de "${text[@]}")
-measure "Translation, beside its peers" 300 "$python" "${decode[@]}"
+measure "Translation, beside its peers" 260 "$python" "${decode[@]}" "${searched[@]}"
 measure "Translation without each fast form" 150 "$python" "${decode[@]}" --kernels
-echo "all of it: $((SECONDS / 60)) minutes; $table"
+echo "all of it: $SECONDS s; $folder/table.md"
+exit $failed

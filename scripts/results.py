@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file, read_search
+from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
+from seq2seq.storage.model_folder import read_search
 from seq2seq.training.recorder import METRICS, read_metrics
 
 

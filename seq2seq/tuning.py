@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import ScoreConfig, bleu_and_length
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 BEAM_SIZES = (1, 2, 4, 8)
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)

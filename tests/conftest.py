@@ -1,16 +1,19 @@
-"""Fixtures of several test files: a tiny tokenizer, and tiny models with random parameters."""
+"""Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
+from tests.models import perturb
 
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each
 # time, so that a failure can be seen again.
@@ -20,6 +23,13 @@ settings.register_profile(
 settings.load_profile("steady")
 
 MakeModel = Callable[..., Transformer]
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
 
 # Tests that start processes, whole commands or trainings; scripts/test.sh --fast leaves them out.
 INTEGRATION = (
@@ -103,9 +113,22 @@ def make_model() -> MakeModel:
         config = TransformerConfig(**(sizes | choices))  # type: ignore[arg-type]
         torch.manual_seed(seed)
         model = new_transformer(config, vocab_size).double().eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        perturb(model)
         return model
 
     return make
+
+
+@pytest.fixture
+def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Run the command in this process."""
+
+    def run(*words: str | Path) -> Result:
+        capfd.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return Result(code, *capfd.readouterr())
+
+    return run

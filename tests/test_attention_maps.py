@@ -20,7 +20,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 

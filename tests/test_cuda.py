@@ -24,7 +24,7 @@ from seq2seq.kernels.sublayers import add_and_norm, compiled_add_and_norm
 from seq2seq.kernels.training import PLAIN, TrainingKernels
 from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss
 from seq2seq.training.trainer import Trainer
@@ -82,15 +82,15 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
     make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
-    options = TranslationOptions(device="cuda", precision="fp32")
+    options, sentences = TranslationOptions(device="cuda", precision="fp32"), sentences[:24]
     expected = Translator(trained, options, TranslationKernels(static=False)).translate(sentences)
     in_graphs = Translator(trained, options)
     for lines in (sentences, sentences[:7], sentences[:1], sentences):
         for found, one in zip(in_graphs.translate(lines), expected, strict=False):
             assert found.text == one.text
             assert found.score == pytest.approx(one.score, abs=1e-4)
-    assert isinstance(in_graphs.beam_search, StaticSearch)
-    graphs = in_graphs.beam_search.graphs
+    assert isinstance(in_graphs.own_engine.beam_search, StaticSearch)
+    graphs = in_graphs.own_engine.beam_search.graphs
     assert graphs is not None
     assert graphs.works
     assert graphs.replays

@@ -17,7 +17,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 
 TABLE_3 = {row.name: row for row in ROWS}

@@ -15,7 +15,8 @@ from torch.distributed.run import get_args_parser
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import Transformer
-from seq2seq.storage.checkpoint import TrainedModel, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "seq2seq"

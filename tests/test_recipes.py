@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.storage.checkpoint import find_model, load_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
+from tests.toy import TINY_MODEL
 
 RECIPES = Path(__file__).resolve().parents[1] / "conf" / "RECIPES.md"
 TRAINING = ["training.source_tokens=200", "training.target_tokens=200", "training.max_steps=2"]
 TRAINING += ["training.count_longer_side=true"]
 TRAINING += ["training.warmup_steps=4", "training.checkpoint_minutes=null", "cache=cache"]
 TRAINING += ["device=cpu", "precision=fp32", "search.beam_size=1", "search.max_extra_tokens=3"]
-MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
-MODEL += ["data.tokenizer.vocab_size=60"]
+MODEL = [*TINY_MODEL, "data.tokenizer.vocab_size=60"]
 
 
 def commands(title: str) -> list[list[str]]:

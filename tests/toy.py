@@ -16,6 +16,20 @@ from seq2seq.run.training_run import run_training
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 
+TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
+
+
+def data_words(folder: Path) -> list[str]:
+    """Return the words that train on `train.source`, ..., `valid.target` of a folder."""
+    return [
+        "data=files",
+        *(
+            f"data.{split}.{side}={folder / split}.{side}"
+            for split in ("train", "valid")
+            for side in ("source", "target")
+        ),
+    ]
+
 
 def two_files(folder: Path, name: str, sources: list[str], targets: list[str]) -> dict[str, str]:
     """Write both sides of a corpus, and return their paths by side."""

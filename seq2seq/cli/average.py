@@ -30,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
             not a model.
     """
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.storage.checkpoint import average, check_place_of_model, checkpoints, save_model
+    from seq2seq.storage.checkpoint import average, checkpoints
+    from seq2seq.storage.model_folder import check_place_of_model, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export a model and print its folder.
+    """Export a model with its card, if it has one, and print its folder.
 
     Raises:
         UserError: if there is no model, the folder exists, or the program can't express the model.
@@ -31,12 +31,18 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UserError
     from seq2seq.export.ctranslate2 import write_ctranslate2
     from seq2seq.export.marian import write_marian
-    from seq2seq.storage.checkpoint import find_model, load_model
+    from seq2seq.storage.atomic import add_file
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import CARD_FILE, load_model
+    from seq2seq.storage.strict import MAX_BYTES, read_regular_file
 
     folder = Path(arguments.output)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
-    trained = load_model(find_model(Path(arguments.model)))
+    model = find_model(Path(arguments.model))
+    trained = load_model(model)
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
+    if (model / CARD_FILE).is_file():
+        add_file(folder, CARD_FILE, read_regular_file(model / CARD_FILE, MAX_BYTES))
     print(folder)
     return 0

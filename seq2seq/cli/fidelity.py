@@ -113,7 +113,8 @@ def _configured(config: "Config") -> "Subject":
 def _trained(run: Path) -> "Subject":
     from seq2seq.config import Config, read_config
     from seq2seq.reproduction.detail import Subject
-    from seq2seq.storage.checkpoint import find_model, load_model
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import load_model
 
     folder = find_model(run)
     model = load_model(folder).model

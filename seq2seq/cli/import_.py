@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.storage.checkpoint import TrainedModel
+    from seq2seq.storage.trained_model import TrainedModel
 
 _EXAMPLES = """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UserError
     from seq2seq.importing.marian import import_marian
     from seq2seq.model.config import Positions
-    from seq2seq.storage.checkpoint import save_model
+    from seq2seq.storage.model_folder import save_model
 
     folder, output = Path(arguments.folder), Path(arguments.output)
     if output.exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.reporting.report import OtherSystem, TextSet
+    from seq2seq.reporting.sets import OtherSystem, TextSet
 
 _EXAMPLES = """\
 The page has no script and no links out. Training writes it too, as report.html in the run folder.
@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "-o", "--output", metavar="FILE", help="the page (default: report.html in the run folder)"
     )
-    output.add_argument("--json", action="store_true", help="write the same figures to stdout")
+    output.add_argument("--json", action="store_true", help="write the same numbers to stdout")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or the figures as JSON.
+    """Write the page, or its numbers as JSON.
 
     Raises:
         UsageError: if a file is to be compared on several test sets.
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(source: str, reference: str) -> "TextSet":
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.evaluation.scores import check_counts
-    from seq2seq.reporting.report import TextSet
+    from seq2seq.reporting.sets import TextSet
 
     sources, references = read_leniently(source), read_leniently(reference)
     check_counts({source: len(sources), reference: len(references)})
@@ -96,7 +96,8 @@ def _read(source: str, reference: str) -> "TextSet":
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.reporting.report import OtherSystem, TextSet, load_translator
+    from seq2seq.reporting.report import load_translator
+    from seq2seq.reporting.sets import OtherSystem, TextSet
 
     if Path(path).is_dir():
         translator = load_translator(Path(path), device)
@@ -104,7 +105,7 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
         def translate(text: TextSet) -> list[str]:
             return [found.text for found in translator.translate_stream(text.sources)]
 
-        return OtherSystem(Path(path).absolute().name, translate)
+        return OtherSystem(Path(path).absolute().name, translate, Path(path))
     if sets > 1:
         raise UsageError("--compare FILE holds the translations of one test set: give one --test")
     lines = read_leniently(path)

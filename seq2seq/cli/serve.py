@@ -16,7 +16,7 @@ from seq2seq.cli.translation_options import (
 if TYPE_CHECKING:
     from seq2seq.serving.limits import Limits
     from seq2seq.serving.service import Model
-    from seq2seq.storage.checkpoint import TrainedModel
+    from seq2seq.storage.trained_model import TrainedModel
 
 _EXAMPLES = """\
 examples:
@@ -205,7 +205,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError
     from seq2seq.serving.service import Model
-    from seq2seq.storage.checkpoint import find_model, load_model
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import load_model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
@@ -262,7 +263,9 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
     if not source or not all(targets):
         raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
     if len(targets) > 1 and not has_several:
-        raise UsageError(f"--languages {pair}: the model has one target language: leave the others")
+        raise UsageError(
+            f"--languages {pair}: the model has one target language: leave the others out"
+        )
     return source, targets, has_several
 
 

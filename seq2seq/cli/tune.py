@@ -3,7 +3,9 @@
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,9 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
+    from seq2seq.decoding.config import TranslationOptions
+    from seq2seq.evaluation.scores import ScoreConfig
+    from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import Trial
 
 _EXAMPLES = """\
@@ -63,64 +68,65 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.kernels.memory import retain_freed_memory
-    from seq2seq.storage.checkpoint import (
-        check_place_of_model,
-        find_model,
-        load_model,
-        manifest_sum,
-        save_search,
-    )
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.manifest import manifest_sum
+    from seq2seq.storage.model_folder import check_place_of_model, load_model
     from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
     if bool(arguments.source) != bool(arguments.reference):
         raise UsageError("-s and -r go together")
     beam_sizes, alphas = arguments.beams or BEAM_SIZES, arguments.alphas or ALPHAS
-    for beam_size in beam_sizes:
-        for alpha in alphas:
-            TunedSearch(beam_size, alpha)  # checks its values
+    for values in product(beam_sizes, alphas):
+        TunedSearch(*values)  # checks them
     folder = find_model(Path(arguments.model))
     if not arguments.dry_run:
         check_place_of_model(folder)
-    sources, references, language, tokenizer = _text(arguments)
-    options = translation_options(arguments)
+    text, options = _text(arguments), translation_options(arguments)
+    options = replace(options, to=options.to or text.language)
+    scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)
     manifest = manifest_sum(folder)
     retain_freed_memory()
     trials = list(
         try_searches(
             load_model(folder),
-            sources,
-            references,
+            text.sources,
+            text.references,
             beam_sizes=beam_sizes,
             alphas=alphas,
-            options=replace(options, to=options.to or language),
-            scoring=ScoreConfig(tokenize=arguments.tokenize or tokenizer),
+            options=options,
+            scoring=scoring,
         )
     )
     best = best_trial(trials)
     if not arguments.dry_run:
-        save_search(folder, TunedSearch(best.beam_size, best.alpha), manifest)
+        _write(folder, TunedSearch(best.beam_size, best.alpha), manifest, text, options, scoring)
+    written = None if arguments.dry_run else str(folder)
     if arguments.json:
-        written = None if arguments.dry_run else str(folder)
         record = {"trials": [asdict(t) for t in trials], "best": asdict(best), "written": written}
         print(json.dumps(record, indent=2, ensure_ascii=False))
-        return 0
-    print(
-        f"{len(sources):,} lines, BLEU {best.signature}\nBLEU and length ratio by alpha and beam:"
-    )
-    print(_table(trials, best))
-    print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.bleu:.2f} BLEU")
-    print("nothing written" if arguments.dry_run else f"written: {folder}")
+    else:
+        _print(trials, best, len(text.sources), written)
     return 0
 
 
-def _text(
-    arguments: argparse.Namespace,
-) -> tuple[list[str], list[str], str | None, str | None]:
-    """Read sources and references; of a training's also the target language and the tokenizer."""
+@dataclass(frozen=True)
+class _Text:
+    sources: list[str]
+    references: list[str]
+    run: str | None = None
+    """The name of the run whose validation set it is; None if other text was given."""
+    data: str = ""
+    """The name of its data."""
+    language: str | None = None
+    """The target language, if the model has several."""
+    bleu_tokenizer: str | None = None
+
+
+def _text(arguments: argparse.Namespace) -> _Text:
+    """Read the given text, or a run's validation set."""
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.config import read_config
-    from seq2seq.data.config import control_marks
     from seq2seq.data.corpus import read_pairs
     from seq2seq.errors import UserError
     from seq2seq.evaluation.scores import check_counts
@@ -129,27 +135,60 @@ def _text(
         sources = read_leniently(arguments.source)
         references = read_leniently(arguments.reference)
         check_counts({arguments.source: len(sources), arguments.reference: len(references)})
-        return sources, references, None, None
+        return _Text(sources, references)
+    run = Path(arguments.model)
     try:
-        config = read_config(Path(arguments.model))
+        config = read_config(run)
         pairs = list(read_pairs(config.data, "valid"))
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
-    language, _ = control_marks(config.data, "valid")
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    return sources, references, language, config.bleu_tokenizer
+    return _Text(
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+        run.absolute().name,
+        config.data.name,
+        config.data.valid.target_language,
+        config.bleu_tokenizer,
+    )
 
 
-def _table(trials: "Sequence[Trial]", best: "Trial") -> str:
+def _write(
+    folder: Path,
+    search: "TunedSearch",
+    manifest: str,
+    text: _Text,
+    options: "TranslationOptions",
+    scoring: "ScoreConfig",
+) -> None:
+    """Write the choice and, into the model's card, the scores on the validation set with it."""
+    from seq2seq.decoding.config import SearchConfig
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.reporting.card import replace_scores, score_for_card
+    from seq2seq.storage.model_folder import CARD_FILE, save_search
+
+    if text.run is None or not (folder / CARD_FILE).exists():
+        save_search(folder, search, manifest)
+        return
+    options = replace(options, search=SearchConfig(**asdict(search)))
+    translator = Translator.load(folder, options)
+    scored = score_for_card(
+        translator, text.sources, text.references, scoring, run=text.run, data=text.data
+    )
+    save_search(folder, search, manifest, partial(replace_scores, scored=scored))
+
+
+def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | None) -> None:
+    print(f"{lines:,} lines, BLEU {best.signature}\nBLEU and length ratio by alpha and beam:")
     beam_sizes = dict.fromkeys(t.beam_size for t in trials)
-    rows = ["alpha" + "".join(f"{f'beam {size}':>16}" for size in beam_sizes)]
+    print("alpha" + "".join(f"{f'beam {size}':>16}" for size in beam_sizes))
     for alpha in dict.fromkeys(t.alpha for t in trials):
         row = f"{alpha:<5g}"
         for trial in (t for t in trials if t.alpha == alpha):
             mark = "*" if trial == best else " "
             row += f"{f'{trial.bleu:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
-        rows.append(row)
-    return "\n".join(rows)
+        print(row)
+    print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.bleu:.2f} BLEU")
+    print("nothing written" if written is None else f"written: {written}")
 
 
 def _integers(text: str) -> list[int]:

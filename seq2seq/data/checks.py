@@ -21,7 +21,7 @@ _SMALLEST_WINDOW = 200
 _LOWEST_CORRELATION = 0.3
 _ALARMING_SHARE = 0.01
 _ALARMING_UNKNOWN = 0.0001
-_MOST_UNKNOWN = 0.05
+_MAX_UNKNOWN = 0.05
 _EXAMPLES = 5
 
 
@@ -168,7 +168,7 @@ class UnknownCharacters:
             f"{share:.2%} of the training text are characters that the model of init_from does not"
             f" know ({examples})"
         )
-        if share > _MOST_UNKNOWN:
+        if share > _MAX_UNKNOWN:
             raise UserError(
                 f"{found}: leave out the lines with these characters, start from another model,"
                 " or train a new one"

@@ -6,7 +6,7 @@ The two sides of a pair stay together from here on.
 import hashlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from seq2seq.data.config import DataConfig, Split, SplitConfig, is_configured, split_place
@@ -35,24 +35,42 @@ def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
     return read_dataset(config, str(place.split), languages)
 
 
-def fingerprint(config: DataConfig, name: Split) -> str:
+def sums_of_files(config: DataConfig, name: Split) -> dict[Path, str]:
+    """Compute the sha256 of each file of a split, in order; a dataset on the hub has no files.
+
+    Raises:
+        UserError: if the split is not configured, or a file can't be read.
+    """
+    files = _split_files(config, _checked_place(config, name))
+    return {file: sha256_of_file(file) for file in files}
+
+
+def fingerprint(config: DataConfig, name: Split, sums: Mapping[Path, str] | None = None) -> str:
     """Compute a sha256 of the content of a split.
 
     It covers the bytes of files and local folders; the name, revision and split of a
     dataset on the hub whose revision is a full commit hash; the library's own fingerprint of
     any other dataset.
+
+    Args:
+        config: the corpus.
+        name: the split.
+        sums: of its files, from `sums_of_files`; computed if not given.
+
+    Raises:
+        UserError: if the split is not configured, or a file can't be read.
     """
     place = _checked_place(config, name)
     digest = hashlib.sha256()
-    files = _split_files(config, place)
+    sums = sums_of_files(config, name) if sums is None else sums
     if place.split is None:
-        for file in files:
-            digest.update(sha256_of_file(file).encode())
+        for file_sum in sums.values():
+            digest.update(file_sum.encode())
     else:
         digest.update(repr((config.dataset_config, config.dataset_folder, place.split)).encode())
         if (folder := local_folder(config.dataset)) is not None:
-            for file in files:
-                digest.update(f"{file.relative_to(folder)}\0{sha256_of_file(file)}".encode())
+            for file, file_sum in sums.items():
+                digest.update(f"{file.relative_to(folder)}\0{file_sum}".encode())
         elif config.revision and _FULL_COMMIT.fullmatch(config.revision):
             digest.update(f"{config.dataset}\0{config.revision}".encode())
         else:

@@ -27,7 +27,14 @@ from seq2seq.data.config import (
     is_configured,
     training_splits,
 )
-from seq2seq.data.corpus import changes_of_files, describe, fingerprint, read_pairs, sha256_of_file
+from seq2seq.data.corpus import (
+    changes_of_files,
+    describe,
+    fingerprint,
+    read_pairs,
+    sha256_of_file,
+    sums_of_files,
+)
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.encoding import Report, encode, encode_valid, new_writer
 from seq2seq.data.filters import FilterCounts
@@ -72,6 +79,8 @@ class PreparedData:
         mixture: of several training corpora, whose pairs follow one another in `train`.
         counts: the results of the filters, by split.
         warnings: signs of unsuitable data, one line each.
+        file_sums: the sha256 of each file, by split; a dataset on the hub has no files.
+        digests: the digest of each split's text.
     """
 
     folder: Path
@@ -83,6 +92,8 @@ class PreparedData:
     mixture: Mixture | None
     counts: dict[str, FilterCounts]
     warnings: list[str]
+    file_sums: dict[Split, dict[Path, str]]
+    digests: dict[Split, str]
 
 
 def prepare(
@@ -104,9 +115,11 @@ def prepare(
     """
     held_out = [f"valid_sets.{name}" for name in config.valid_sets]
     held_out += ["test"] if is_configured(config, "test") else []
-    digests = {split: fingerprint(config, split) for split in held_out}
     changes = _changes(config)
-    folder = Path(cache).expanduser() / _digest(config, tokenizer)
+    splits = [*training_splits(config), "valid", *held_out]
+    file_sums = {split: sums_of_files(config, split) for split in splits}
+    digests = {split: fingerprint(config, split, file_sums[split]) for split in splits}
+    folder = Path(cache).expanduser() / _digest(config, tokenizer, digests)
     prepared = _open(folder, tokenizer)
     if prepared is not None:
         report(f"data: reusing {folder}")
@@ -123,8 +136,9 @@ def prepare(
         prepared = _open(folder, tokenizer)
         if prepared is None:
             raise UserError(f"{folder}: changed while it was written; try again")
-    warnings = [*prepared.warnings, *_overlaps(config, folder, digests)]
-    prepared = replace(prepared, warnings=warnings)
+    overlaps = _overlaps(config, folder, {split: digests[split] for split in held_out})
+    warnings = [*prepared.warnings, *overlaps]
+    prepared = replace(prepared, warnings=warnings, file_sums=file_sums, digests=digests)
     prepared = _with_valid_sets(prepared, config, digests, report)
     for split, counts in prepared.counts.items():
         report(f"data: {split}: {counts}")
@@ -136,14 +150,14 @@ def prepare(
     return prepared
 
 
-def _digest(config: DataConfig, tokenizer: Tokenizer | None) -> str:
-    """Digest the text of all splits and every setting that shapes the result."""
+def _digest(config: DataConfig, tokenizer: Tokenizer | None, digests: Mapping[Split, str]) -> str:
+    """Digest the text of training and validation and every setting that shapes the result."""
     splits = [*training_splits(config), "valid"]
     options = asdict(config.tokenizer)
     sampling = options.pop("sampling")
     content: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        **{split: fingerprint(config, split) for split in splits},
+        **{split: digests[split] for split in splits},
         "languages": [config.source_language, config.target_language],
         "filter": asdict(config.filter),
         "tokenizer": options,
@@ -179,6 +193,8 @@ def _open(folder: Path, tokenizer: Tokenizer | None) -> PreparedData | None:
             mixture=None,
             counts={split: FilterCounts(**counts) for split, counts in content["counts"].items()},
             warnings=list(content["warnings"]),
+            file_sums={},
+            digests={},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 # Written in the middle of a sentence: these never end one. Those of Moses are added.
-_NEVER = {
+_NONBREAKING = {
     "en": "approx cf dept e.g est i.e incl Mt viz Pres Fr Ph",
     "de": """
         z.B d.h i.d d.i s.o s.u i.A i.V sog bzw vgl ca ggf evtl inkl exkl zzgl bspw geb gest
@@ -77,7 +77,7 @@ _NUMBER_ONLY = "#NUMERIC_ONLY#"
 class Abbreviations:
     """The words of a language after which a full stop need not end a sentence; lower-case sets."""
 
-    never: frozenset[str]
+    nonbreaking: frozenset[str]
     """Never end a sentence; as they are written."""
     before_number: frozenset[str]
     """Don't end one before a number."""
@@ -103,18 +103,24 @@ def abbreviations_of(language: str) -> Abbreviations:
 
     code = language.lower().replace("_", "-").partition("-")[0]
     moses = NonbreakingPrefixes()
-    listed = code if code in moses.available_langs or code in _NEVER else "en"
+    listed = code if code in moses.available_langs or code in _NONBREAKING else "en"
     entries = list(moses.words(listed))  # of English, if Moses has no list either
     may_end = frozenset(_MAY_END.get(listed, "").split())
     before_number = frozenset(_BEFORE_NUMBER.get(listed, "").split()) | {
         entry.split()[0].lower() for entry in entries if _NUMBER_ONLY in entry
     }
-    never = {entry for entry in entries if _NUMBER_ONLY not in entry and not entry.isdigit()}
-    never = {word for word in never if len(word) > 1 and word.lower() not in before_number}
-    never = {word for word in never if not set(word.upper()) <= set("IVX")}  # ordinals
-    never |= set(_NEVER.get(listed, "").split())
+    nonbreaking = {
+        entry
+        for entry in entries
+        if len(entry) > 1
+        and _NUMBER_ONLY not in entry
+        and not entry.isdigit()
+        and entry.lower() not in before_number
+        and not set(entry.upper()) <= set("IVX")  # ordinals
+    }
+    nonbreaking |= set(_NONBREAKING.get(listed, "").split())
     return Abbreviations(
-        never=frozenset(never) - may_end - _LISTS_END,
+        nonbreaking=frozenset(nonbreaking) - may_end - _LISTS_END,
         before_number=before_number,
         may_end=may_end,
         lists_end=_LISTS_END,

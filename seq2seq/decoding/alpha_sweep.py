@@ -1,9 +1,9 @@
 """One beam search for several length penalties.
 
 Which hypotheses live does not depend on the penalty: it only chooses among those that have ended,
-and tells when to stop. Of those that end at one length, every penalty prefers the most probable, so
-one of each length is enough. The largest alpha stops last, because a live hypothesis gains most by
-its length then.
+and decides when to stop. Of those that end at one length, every penalty prefers the most probable,
+so one of each length is enough. The largest alpha stops last, because a live hypothesis gains most
+by its length then.
 """
 
 import math

@@ -125,7 +125,7 @@ class Beams(SearchBatch):
         )
         self.length += 1
         ended = tokens == self.end_id  # (B, C)
-        # Merging nothing takes a GPU less time than the host loses by a look.
+        # Merging nothing takes a GPU less time than the host would lose by waiting for it.
         if ended.is_cuda or ended.any():
             self.add_ended(scores.masked_fill(~ended, -math.inf), parents)
         # (B, C) -> (B, beam), the best of those that have not ended
@@ -149,7 +149,7 @@ class Beams(SearchBatch):
         self.finished_tokens = choose(torch.cat((self.finished_tokens, tokens), dim=1), chosen)
 
     def newly_done(self) -> list[int]:
-        """Return the sentences that are done since this step; the one look of a step."""
+        """Return the sentences that are done since this step; only this waits for a GPU."""
         return [i for i, over in enumerate(self.over().tolist()) if over and not self.is_done(i)]
 
     def over(self) -> Tensor:

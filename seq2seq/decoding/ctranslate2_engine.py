@@ -17,7 +17,7 @@ from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.errors import UserError
 from seq2seq.export.cache import cached_ctranslate2
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 DIFFERENCE = (
     "engine ctranslate2: it stops earlier and compares by log-probability / length^alpha while it"

@@ -8,7 +8,7 @@ from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 _PIECES = 20
 _ROUNDS = 5

@@ -14,7 +14,9 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import SearchState, output_log_probabilities
 from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
-from seq2seq.storage.checkpoint import TrainedModel, find_model, load_model, read_search
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model, read_search
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.storage.tuned_search import TunedSearch
 
 

@@ -51,3 +51,15 @@ def with_end_symbol(encoded: list[list[int]], name: str, longest: int) -> list[l
                 " scored; leave the pair out, or split it"
             )
     return [[*ids, END_ID] for ids in encoded]
+
+
+def check_length(side: str, ids: Sequence[int], longest: int) -> None:
+    """Check that there can be attention to a text.
+
+    Raises:
+        UserError: if it is blank or has more than `longest` tokens.
+    """
+    if not ids:
+        raise UserError(f"the {side} is blank: attention needs text on both sides")
+    if len(ids) > longest:
+        raise UserError(f"the {side} has {len(ids)} tokens, at most {longest} are possible")

@@ -69,7 +69,7 @@ def sample(
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits, suppressed_ids, end_id)
-        done: list[bool] = samples.ended.all(dim=1).tolist()  # the one look of a step
+        done: list[bool] = samples.ended.all(dim=1).tolist()  # only this waits for a GPU
         if any(done):
             samples.finish([i for i, is_done in enumerate(done) if is_done])
             remaining = [i for i, is_done in enumerate(done) if not is_done]

@@ -51,7 +51,7 @@ class SearchBatch:
     """The sentences of a batch that are not done yet.
 
     Every attribute that is a tensor, in subclasses too, has one row per sentence. What the host
-    needs to know of them is in lists, because each look at a tensor waits for a GPU.
+    needs to know of them is in lists, because reading a tensor waits for a GPU.
     """
 
     def __init__(self, max_lengths: Tensor, prefixes: Sequence[Sequence[int]]) -> None:

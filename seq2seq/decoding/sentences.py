@@ -179,7 +179,7 @@ class _Splitter:
             return False
         if _is_number(word) and before.rstrip(".").lower() in self.words.before_number:
             return True
-        if word in self.words.never or word.lower() in self.words.never:
+        if word in self.words.nonbreaking or word.lower() in self.words.nonbreaking:
             return False
         if word.lower() in self.words.lists_end:
             return not number_follows

@@ -44,13 +44,13 @@ class StaticState(SearchState, Protocol):
 
 State = TypeVar("State", bound=StaticState)
 
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096
 """Hypotheses of a batch; more hardly gain speed and take memory."""
 
 
 def full_batch(sentences: int, beam_size: int) -> int:
     """Round the number of sentences of a batch down to one of few sizes."""
-    return round_down(max(1, min(sentences, _MOST_ROWS // beam_size)))
+    return round_down(max(1, min(sentences, _MAX_ROWS // beam_size)))
 
 
 class StaticSearch:
@@ -93,7 +93,7 @@ class StaticSearch:
             if beam > 1:
                 state.reorder(parents)
 
-        look = None
+        copied = None
         while beams.length <= beams.longest:  # then all outputs have ended
             if beams.length == beams.room:
                 beams.make_room(beams.length + MULTIPLE)
@@ -101,7 +101,7 @@ class StaticSearch:
             forced = beams.force()
             self._run((state.shape, *astuple(config), forced), advance)
             beams.length += 1
-            previous, look = look, HostCopy(beams.stopped.clone())
+            previous, copied = copied, HostCopy(beams.stopped.clone())
             if previous is None:
                 continue
             stopped: list[bool] = previous.read().tolist()
@@ -110,7 +110,7 @@ class StaticSearch:
             if round_up(stopped.count(False)) <= len(stopped) // 2:
                 beams.finish([i for i, done in enumerate(stopped) if done and not beams.is_done(i)])
                 state.keep(*beams.keep(beams.remaining(round_up), beam))
-                look = None
+                copied = None
         beams.finish([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
         return beams.results()[:count]
 

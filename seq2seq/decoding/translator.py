@@ -17,7 +17,7 @@ from seq2seq.decoding.batches import make_batches
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
-from seq2seq.decoding.lengths import longest_texts, with_end_symbol
+from seq2seq.decoding.lengths import check_length, longest_texts, with_end_symbol
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
 from seq2seq.decoding.search_engine import SearchEngine
@@ -27,7 +27,7 @@ from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.kernels.threads import parallel_map, process_lock
 from seq2seq.kernels.translation import TranslationKernels
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 logger = logging.getLogger("seq2seq")
 
@@ -292,14 +292,8 @@ class Translator:
             raise UserError("attention is that of one model, not of an ensemble: give one model")
         source_ids = self.tokenizer.encode([source])[0]
         target_ids = self.tokenizer.encode_target([target])[0]
-        for side, ids, longest in (
-            ("source", source_ids, self._longest_source),
-            ("target", target_ids, self._longest_target),
-        ):
-            if not ids:
-                raise UserError(f"the {side} is blank: attention needs text on both sides")
-            if len(ids) > longest:
-                raise UserError(f"the {side} has {len(ids)} tokens, at most {longest} are possible")
+        check_length("source", source_ids, self._longest_source)
+        check_length("target", target_ids, self._longest_target)
         with self._exclusive():
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:

@@ -28,36 +28,58 @@ def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[floa
     ]
 
 
-def bleu_interval(
-    hypotheses: Sequence[str], references: Sequence[str], config: ScoreConfig | None = None
-) -> tuple[float, float]:
-    """Compute the 95 % interval of BLEU: percentiles of its values on resampled lines.
+class LineBleu:
+    """The n-grams of each line as BLEU counts them, from which any lines together are scored.
 
-    Equal texts give equal intervals.
+    The counts of a text are the sums of its lines' counts, so each line is looked at only once,
+    however many parts of the text and resampled texts are scored.
+
+    Args:
+        hypotheses: lines.
+        references: lines, parallel to the hypotheses.
+        config: the options of BLEU.
 
     Raises:
         UserError: if there are no lines or the counts differ.
     """
-    check_lines(hypotheses, [references])
-    metric = bleu_metric(config or ScoreConfig())
-    # Counts are additive over lines, so a resampled text needs no second look at its words.
-    results = [metric.corpus_score([h], [[r]]) for h, r in zip(hypotheses, references, strict=True)]
-    counts = np.array([[r.sys_len, r.ref_len, *r.counts, *r.totals] for r in results])
-    order = metric.max_ngram_order
-    values = [
-        metric.compute_bleu(
-            correct=drawn[2 : 2 + order].tolist(),
-            total=drawn[2 + order :].tolist(),
-            sys_len=int(drawn[0]),
-            ref_len=int(drawn[1]),
+
+    def __init__(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        config: ScoreConfig | None = None,
+    ) -> None:
+        check_lines(hypotheses, [references])
+        self._metric = bleu_metric(config or ScoreConfig())
+        lines = zip(hypotheses, references, strict=True)
+        results = [self._metric.corpus_score([h], [[r]]) for h, r in lines]
+        self._counts = np.array([[r.sys_len, r.ref_len, *r.counts, *r.totals] for r in results])
+
+    def score(self, lines: Sequence[int]) -> float:
+        """Compute the BLEU of some lines, counted from 0."""
+        return self._score(self._counts[lines].sum(axis=0))
+
+    def interval(self, lines: Sequence[int] | None = None) -> tuple[float, float]:
+        """Compute the 95 % interval of the BLEU of some lines, or of all.
+
+        It is made of percentiles of the BLEU of resampled lines. Equal texts give equal intervals.
+        """
+        counts = self._counts if lines is None else self._counts[lines]
+        return percentiles(np.array([self._score(drawn) for drawn in resample(counts)]))
+
+    def _score(self, counts: NDArray[np.int64]) -> float:
+        metric, order = self._metric, self._metric.max_ngram_order
+        score = metric.compute_bleu(
+            correct=counts[2 : 2 + order].tolist(),
+            total=counts[2 + order :].tolist(),
+            sys_len=int(counts[0]),
+            ref_len=int(counts[1]),
             smooth_method=metric.smooth_method,
             smooth_value=metric.smooth_value,
             effective_order=metric.effective_order,
             max_ngram_order=order,
         ).score
-        for drawn in resample(counts)
-    ]
-    return percentiles(np.array(values))
+        return float(score)
 
 
 def resample(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,8 +11,8 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.export.ctranslate2 import ctranslate2_files
 from seq2seq.storage.atomic import write_folder
-from seq2seq.storage.checkpoint import TrainedModel
-from seq2seq.storage.manifest import listed_files, read_folder
+from seq2seq.storage.manifest import read_folder, read_manifest
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.storage.user_cache import private_cache
 
 logger = logging.getLogger("seq2seq")
@@ -35,7 +35,7 @@ def cached_ctranslate2(trained: TrainedModel) -> Mapping[str, bytes]:
         return ctranslate2_files(trained)
     if folder.is_dir():
         try:
-            return read_folder(folder, listed_files(folder))
+            return read_folder(folder, read_manifest(folder))
         except UserError as error:
             logger.warning(f"seq2seq: {error}; it is made anew")
     files = ctranslate2_files(trained)

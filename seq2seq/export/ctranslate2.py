@@ -14,7 +14,7 @@ from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Start
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions
 from seq2seq.storage.atomic import write_folder
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:

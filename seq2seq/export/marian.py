@@ -30,7 +30,7 @@ from seq2seq.export.marian_names import (
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
 from seq2seq.storage.atomic import write_folder
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 
 def write_marian(folder: Path, trained: TrainedModel) -> None:

@@ -35,7 +35,7 @@ from seq2seq.importing.vocabulary import (
     Table,
 )
 from seq2seq.model.config import Positions, Start
-from seq2seq.storage.checkpoint import TrainedModel, unloaded_transformer
+from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
 
 
 def import_marian(

@@ -143,8 +143,8 @@ class _Archive:
         rest = content[stream.tell() :]
         if len(found) > 2 or len(rest) != int(np.prod(found, dtype=object)) * dtype.itemsize:
             raise UserError(f"{self.path}: {name[:100]} is damaged, it has another length")
-        numbers = np.frombuffer(bytearray(rest), dtype)
-        return torch.from_numpy(numbers.reshape(found, order="F" if fortran else "C"))
+        values = np.frombuffer(bytearray(rest), dtype)
+        return torch.from_numpy(values.reshape(found, order="F" if fortran else "C"))
 
     def floats(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Read numbers in float32.

@@ -65,7 +65,7 @@ def _read_zip(content: bytes, check: Check) -> dict[str, Tensor]:
             text = _stored(archive, entries[pickles[0]], _MAX_PICKLE_BYTES)
             tensors = _describe(interpret(io.BytesIO(text)), check, len(content))
 
-            def numbers(storage: Storage) -> bytes:
+            def content_of(storage: Storage) -> bytes:
                 entry = entries.get(f"{folder}/data/{storage.key}")
                 size = storage.elements * storage.dtype.itemsize
                 if entry is None or entry.file_size != size:
@@ -74,7 +74,7 @@ def _read_zip(content: bytes, check: Check) -> dict[str, Tensor]:
                     )
                 return _stored(archive, entry, size)
 
-            return _make(tensors, numbers)
+            return _make(tensors, content_of)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
         raise RefusedError("damaged, not an archive of torch.save") from None
 
@@ -136,14 +136,14 @@ def _describe(found: object, check: Check, file_bytes: int) -> dict[str, Describ
 
 
 def _make(
-    tensors: Mapping[str, Described], numbers: Callable[[Storage], bytes]
+    tensors: Mapping[str, Described], content_of: Callable[[Storage], bytes]
 ) -> dict[str, Tensor]:
     storages: dict[str, Tensor] = {}
     made = {}
     for name, described in tensors.items():
         storage = described.storage
         if storage.key not in storages:
-            content = bytearray(numbers(storage))
+            content = bytearray(content_of(storage))
             storages[storage.key] = torch.frombuffer(content, dtype=storage.dtype)
         made[name] = storages[storage.key].as_strided(
             described.shape, described.strides, described.offset

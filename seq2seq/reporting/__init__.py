@@ -1,1 +1,1 @@
-"""The report of a run: one page, and the same figures as JSON."""
+"""The report of a run: one page, and the same numbers as JSON."""

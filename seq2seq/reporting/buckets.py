@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.intervals import bleu_interval, percentiles, resample, words
-from seq2seq.evaluation.scores import ScoreConfig, bleu
+from seq2seq.evaluation.intervals import LineBleu, percentiles, resample, words
 
 LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 """Lower bounds of the buckets by source length, in tokens of the model."""
@@ -66,7 +65,7 @@ def make_buckets(
     counts: Mapping[str, int] | None,
     hypotheses: Sequence[str],
     references: Sequence[str],
-    scoring: ScoreConfig | None = None,
+    bleu: LineBleu,
 ) -> list[Bucket]:
     """Score by source length, by kind of word and, if they are known, by training frequencies.
 
@@ -75,34 +74,26 @@ def make_buckets(
         counts: how often words occur in training, if that is known.
         hypotheses: lines.
         references: lines.
-        scoring: the options of BLEU.
+        bleu: of the hypotheses.
     """
-    buckets = by_length(lengths, hypotheses, references, scoring)
+    buckets = by_length(lengths, bleu)
     if counts is not None:
-        buckets += by_rarest_word(counts, hypotheses, references, scoring)
+        buckets += by_rarest_word(counts, references, bleu)
         buckets += by_word_frequency(counts, hypotheses, references)
     return buckets + by_word_kind(hypotheses, references)
 
 
-def by_length(
-    lengths: Sequence[int],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    scoring: ScoreConfig | None = None,
-) -> list[Bucket]:
+def by_length(lengths: Sequence[int], bleu: LineBleu) -> list[Bucket]:
     """Score the lines by the length of their sources."""
-    return _lines("source_length", LENGTHS, lengths, hypotheses, references, scoring)
+    return _lines("source_length", LENGTHS, lengths, bleu)
 
 
 def by_rarest_word(
-    counts: Mapping[str, int],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    scoring: ScoreConfig | None = None,
+    counts: Mapping[str, int], references: Sequence[str], bleu: LineBleu
 ) -> list[Bucket]:
     """Score the lines by the training frequency of the rarest word of their references."""
     rarest = [min((counts.get(word, 0) for word in words(line)), default=0) for line in references]
-    return _lines("rarest_word", FREQUENCIES, rarest, hypotheses, references, scoring)
+    return _lines("rarest_word", FREQUENCIES, rarest, bleu)
 
 
 def by_word_frequency(
@@ -145,7 +136,7 @@ def _word_f1(
     """Compute F1 of groups of words.
 
     Args:
-        place: the group of a word that stands so many times in the line's reference.
+        place: returns the group of a word, given how often the line's reference has it.
         places: the number of groups.
         hypotheses: lines.
         references: lines.
@@ -175,26 +166,16 @@ def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return f1
 
 
-def _lines(
-    by: str,
-    bounds: Sequence[int],
-    values: Sequence[int],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    scoring: ScoreConfig | None,
-) -> list[Bucket]:
+def _lines(by: str, bounds: Sequence[int], values: Sequence[int], bleu: LineBleu) -> list[Bucket]:
     members: list[list[int]] = [[] for _ in bounds]
     for line, size in enumerate(values):
         members[_place(bounds, size)].append(line)
     buckets = []
     for place, lines in enumerate(members):
         if lines:
-            outputs = [hypotheses[line] for line in lines]
-            targets = [references[line] for line in lines]
-            low, high = bleu_interval(outputs, targets, scoring)
-            value = bleu(outputs, [targets], scoring).value
-            end = _end(bounds, place)
-            buckets.append(Bucket(by, bounds[place], end, len(lines), "BLEU", value, low, high))
+            start, end = bounds[place], _end(bounds, place)
+            interval = bleu.interval(lines)
+            buckets.append(Bucket(by, start, end, len(lines), "BLEU", bleu.score(lines), *interval))
     return buckets
 
 

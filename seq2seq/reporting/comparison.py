@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from seq2seq.evaluation.intervals import line_chrf, words
 from seq2seq.evaluation.paper_bleu import MAX_ORDER, ngrams
+from seq2seq.evaluation.scores import ScoreConfig
 from seq2seq.evaluation.significance import Comparison, compare
 from seq2seq.reporting.buckets import Bucket
 from seq2seq.reporting.samples import MAX_CHARACTERS
@@ -61,6 +62,7 @@ def compare_set(
     references: Sequence[str],
     outputs: tuple[Sequence[str], Sequence[str]],
     buckets: list[Bucket],
+    scoring: ScoreConfig,
 ) -> SetComparison:
     """Compare the outputs of a run with those of another system.
 
@@ -70,6 +72,7 @@ def compare_set(
         references: lines.
         outputs: the lines of the run, and those of the other system.
         buckets: the other system's scores.
+        scoring: the options of the tests' metrics.
     """
     run, other = outputs
     first, second = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
@@ -77,7 +80,7 @@ def compare_set(
     lines = line_changes(sources, references, run, other)
     return SetComparison(
         other=second,
-        tests=compare({first: run, second: other}, [references]),
+        tests=compare({first: run, second: other}, [references], scoring),
         buckets=buckets,
         ngrams_won=won,
         ngrams_lost=lost,

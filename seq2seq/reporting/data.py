@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import describe, fingerprint, sha256_of_file
+from seq2seq.data.config import DataConfig, split_place
+from seq2seq.data.corpus import describe
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.reporting.buckets import LENGTHS
 from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 
 DATA_FILE = "data.json"
+FINISHED_FILE = "finished.json"
+"""Is there once training and averaging are finished, and says why they ended."""
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
+"""Lower bounds of the histogram of target tokens per source token."""
 
 _SIDES = {"source": [int], "target": [int]}
 # What a record holds: types of values, of the items of a list, of values below any key (str).
@@ -25,6 +29,7 @@ _SHAPE: dict[str, Any] = {
     "warnings": [str],
     "sha256": {str: str},
     "histogram": {"bounds": [int], **_SIDES},
+    "ratios": {"bounds": [float], "pairs": [int]},
     "lengths": {"percentiles": [int], **_SIDES},
 }
 
@@ -34,22 +39,28 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
 
     `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
     side, the tokens of a training sentence at each of the `percentiles`; `histogram` has, for each
-    side, the sentences from each of the `bounds` to the next.
+    side, the sentences from each of the `bounds` to the next, and `ratios` has the same for the
+    target tokens per source token of a pair.
     """
     sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
+    ratios = sides["target"] / sides["source"]
     record = {
         "counts": {
             split: {"read": counts.read, "kept": counts.kept, "left_out": counts.dropped}
             for split, counts in data.counts.items()
         },
         "warnings": data.warnings,
-        "sha256": _sums(config),
+        "sha256": _sums(data, config),
         "histogram": {
             "bounds": LENGTHS,
             **{
                 side: np.histogram(lengths, [*LENGTHS, np.inf])[0].tolist()
                 for side, lengths in sides.items()
             },
+        },
+        "ratios": {
+            "bounds": RATIOS,
+            "pairs": np.histogram(ratios, [*RATIOS, np.inf])[0].tolist(),
         },
         "lengths": {
             "percentiles": PERCENTILES,
@@ -71,7 +82,7 @@ def read_data_record(run: Path) -> dict[str, Any]:
     known = isinstance(record, dict) and record.keys() <= _SHAPE.keys()
     if not known or not all(_fits(value, _SHAPE[key]) for key, value in record.items()):
         return {}
-    for key, first in (("histogram", "bounds"), ("lengths", "percentiles")):
+    for key, first in (("histogram", "bounds"), ("ratios", "bounds"), ("lengths", "percentiles")):
         if len({len(values) for values in record.get(key, {first: []}).values()}) > 1:
             return {}
     return dict(record)
@@ -85,21 +96,20 @@ def _fits(value: object, shape: Any) -> bool:
             return False
         shapes = dict.fromkeys(value, shape[str]) if str in shape else shape
         return value.keys() == shapes.keys() and all(_fits(value[k], shapes[k]) for k in shapes)
-    return type(value) is shape
+    return type(value) in ((int, float) if shape is float else (shape,))
 
 
-def _sums(config: DataConfig) -> dict[str, str]:
-    """Return the sha256 of each file, or the fingerprint of a data set's split."""
-    places: dict[str, SplitConfig] = {"train": config.train, "valid": config.valid}
-    places |= {f"corpora.{name}": place for name, place in config.corpora.items()}
+def _sums(data: PreparedData, config: DataConfig) -> dict[str, str]:
+    """Return the sha256 of each file, or the digest of a data set's split."""
     sums = {}
-    for split, place in places.items():
-        for path in (place.pairs, place.source, place.target):
-            if path:
-                file = Path(path).expanduser()
-                sums[f"{split}: {file.name}"] = sha256_of_file(file)
+    for split, digest in data.digests.items():
+        place = split_place(config, split)
         if place.split:
-            sums[f"{split}: {describe(config, split)}"] = fingerprint(config, split)
+            sums[f"{split}: {describe(config, split)}"] = digest
+            continue
+        sides = ("pairs",) if place.pairs else ("source", "target")
+        for side, (file, file_sum) in zip(sides, data.file_sums[split].items(), strict=True):
+            sums[f"{split}.{side}: {file.name}"] = file_sum
     return sums
 
 

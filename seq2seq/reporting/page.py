@@ -8,11 +8,21 @@ from importlib import resources
 
 from seq2seq.reporting.comparison import LineChange, SetComparison
 from seq2seq.reporting.curves import draw_attention, draw_curves
-from seq2seq.reporting.report import RunReport, SetReport
+from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.samples import Sample, differing_words
-from seq2seq.reporting.tables import MAX_TEXT, bucket_table, histogram, shown, table
+from seq2seq.reporting.sets import SetReport
+from seq2seq.reporting.tables import (
+    MAX_TEXT,
+    bucket_table,
+    histogram,
+    rows_table,
+    shown,
+    spans,
+    table,
+)
 
 _MAX_ROWS = 100
+_MAX_HEALTH_TEXT = 200
 
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
@@ -114,17 +124,22 @@ def _curves(report: RunReport) -> str:
         name.removeprefix("valid/").removesuffix("bleu").rstrip("/") or "valid": name
         for name in bleu
     }
-    charts = "".join(
-        draw_curves(
-            title, {label: report.curves.get(name, []) for label, name in (curves or sets).items()}
-        )
-        for title, curves in _CHARTS.items()
-    )
-    names = ["valid/loss", "valid/perplexity", "valid/bleu"]
-    values = {name: dict(report.curves.get(name, [])) for name in names}
+    charts = ""
+    for title, names in _CHARTS.items():
+        shown_names = names or sets
+        curves = {label: report.curves.get(name, []) for label, name in shown_names.items()}
+        if report.other_run is not None:
+            curves |= {
+                f"{label}, {report.other_run.name}": report.other_run.curves.get(name, [])
+                for label, name in shown_names.items()
+                if name.startswith("valid/")
+            }
+        charts += draw_curves(title, curves)
+    metrics = ["valid/loss", "valid/perplexity", "valid/bleu"]
+    values = {name: dict(report.curves.get(name, [])) for name in metrics}
     steps = list(values["valid/bleu"])
     rows = [
-        [f"{step:,.0f}", *(f"{values[name].get(step, float('nan')):.4f}" for name in names)]
+        [f"{step:,.0f}", *(f"{values[name].get(step, float('nan')):.4f}" for name in metrics)]
         for step in steps[-_MAX_ROWS:]
     ]
     left_out = len(steps) - len(rows)
@@ -154,16 +169,31 @@ def _data(report: RunReport) -> str:
     if found := report.data.get("histogram"):
         counts = {side: found[side] for side in ("source", "target")}
         parts.append("<h3>Training sentences by length</h3>\n")
-        parts.append(histogram(found["bounds"], counts, "tokens"))
+        parts.append(histogram(spans(found["bounds"]), counts, "tokens"))
+    if found := report.data.get("ratios"):
+        starts, ends = found["bounds"], found["bounds"][1:]
+        labels = [f"{start:g} to {end:g}" for start, end in zip(starts, ends, strict=False)]
+        labels.append(f"{starts[-1]:g} or more")
+        parts.append("<h3>Training pairs by length ratio</h3>\n")
+        parts.append(histogram(labels, {"pairs": found["pairs"]}, "target per source tokens"))
     return "".join(parts)
 
 
 def _set(one: SetReport) -> str:
-    rows = []
-    for field, label in _HEALTH.items():
-        places = ", ".join(f"{line:,}" for line in one.health_lines.get(field, []))
-        rows.append([label, f"{getattr(one.health, field):,}", places])
-    health = table(["health", "count", "first lines"], rows, numbers=(1,))
+    rows = [[label, f"{getattr(one.health, kind):,}"] for kind, label in _HEALTH.items()]
+    health = table(["health", "count"], rows, numbers=(1,))
+    if one.health_lines:
+        cells = [
+            [
+                _HEALTH[found.kind],
+                f"{found.line:,}",
+                shown(found.source, _MAX_HEALTH_TEXT),
+                shown(found.output, _MAX_HEALTH_TEXT),
+            ]
+            for found in one.health_lines
+        ]
+        lines = rows_table(["health", "line", "source", "output"], cells, numbers=(1,))
+        health += f"<details><summary>The first lines of each kind</summary>{lines}</details>\n"
     buckets = []
     for by, (title, values) in _BUCKETS.items():
         group = [bucket for bucket in one.buckets if bucket.by == by]
@@ -198,6 +228,7 @@ def _comparison(comparison: SetComparison) -> str:
     tests = [
         [
             test.metric,
+            f"{test.value - test.difference:.2f}",
             f"{test.value:.2f}",
             f"{test.difference:+.2f}",
             f"{test.p_value:.4f}",
@@ -207,9 +238,13 @@ def _comparison(comparison: SetComparison) -> str:
     ]
     differing = comparison.tests[0].differing_lines
     parts = [
-        f"<h3>Compared with {shown(other)}</h3>\n<p>{differing:,} lines differ. The values are"
-        f" those of {shown(other)}, by paired bootstrap against this run.</p>\n",
-        table(["metric", "value", "difference", "p", "95 % interval"], tests, (1, 2, 3, 4)),
+        f"<h3>Compared with {shown(other)}</h3>\n<p>{differing:,} lines differ. The test is paired"
+        f" bootstrap; the interval is that of {shown(other)}.</p>\n",
+        table(
+            ["metric", "this run", other, "difference", "p", "95 % interval"],
+            tests,
+            (1, 2, 3, 4, 5),
+        ),
     ]
     ngrams = []
     for better, changes in (
@@ -283,6 +318,11 @@ def _configuration(report: RunReport) -> str:
         parts.append(table(["#", "detail", "the paper", "here", "verdict"], rows))
     else:
         parts.append("<p>See <code>seq2seq fidelity</code>.</p>\n")
+    if report.other_run is not None:
+        name, settings = report.other_run.name, report.other_run.settings
+        rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings.items()]
+        parts.append(f"<h2>Settings that differ from {shown(name)}</h2>\n")
+        parts.append(table(["key", "this run", name], rows) if rows else "<p>None.</p>\n")
     rows = [[key, str(value)] for key, value in report.config.items()]
     command = shown(report.command, most=len(report.command))
     parts.append(

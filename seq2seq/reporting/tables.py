@@ -38,29 +38,39 @@ def bucket_table(
     return rows_table(map(shown, titles), rows, numbers=(1, 2, 3, 5, 6))
 
 
-def histogram(bounds: Sequence[int], counts: dict[str, Sequence[int]], values: str) -> str:
-    """Draw how many of each side's values are from each bound to the next."""
+def histogram(labels: Sequence[str], counts: dict[str, Sequence[int]], values: str) -> str:
+    """Draw one or two series of counts.
+
+    Args:
+        labels: of the rows.
+        counts: of each row, by the name of the series.
+        values: what the labels are.
+    """
     top = max(1, *(count for side in counts.values() for count in side))
     titles = [values, *(title for side in counts for title in (side, ""))]
     rows = []
-    for place, start in enumerate(bounds):
-        end = bounds[place + 1] if place + 1 < len(bounds) else None
-        cells = [shown(_range(start, end))]
+    for place, label in enumerate(labels):
+        cells = [shown(label)]
         for side in counts.values():
             cells += [f"{side[place]:,}", bar(side[place] / top)]
         rows.append(cells)
     return rows_table(map(shown, titles), rows, numbers=(1, 3))
 
 
+def spans(bounds: Sequence[int]) -> list[str]:
+    """Name the integers from each bound to the next."""
+    return [_range(start, end) for start, end in zip(bounds, [*bounds[1:], None], strict=True)]
+
+
 def bar(share: float, low: float | None = None, high: float | None = None) -> str:
     """Draw a share from 0 to 1 and, if there is one, its interval."""
-    whisker = (
-        ""
-        if low is None or high is None
-        else f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
-    )
+    kind, whisker = "bars", ""
+    if low is not None and high is not None:
+        kind = "bars interval"
+        whisker = f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
     return (
-        f'<svg class="bars" width="{_BAR}" height="16" viewBox="0 0 {_BAR} 16" aria-hidden="true">'
+        f'<svg class="{kind}" aria-hidden="true" width="{_BAR}" height="16"'
+        f' viewBox="0 0 {_BAR} 16">'
         f'<rect class="bar" y="3" height="10" width="{_BAR * share:.1f}"/>{whisker}</svg>'
     )
 

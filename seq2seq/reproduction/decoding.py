@@ -15,7 +15,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import FIRST_WORD, synthetic_tokenizer
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 # The shares of the words of the lookup table; unequal, so that no two hypotheses tie.
 _WORDS = torch.linspace(1.0, 2.0, 12, dtype=torch.float64)

@@ -17,7 +17,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import count_parameters
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 
 _VOCAB_SIZE = 509  # enough rows for statistics

@@ -10,7 +10,7 @@ from seq2seq.data.batching import Batching
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.synthetic import synthetic_corpus
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.metrics import StepMetrics
 from seq2seq.training.trainer import Trainer
 

@@ -13,7 +13,9 @@ from seq2seq.reproduction.detail import Finding, Subject, detail
 from seq2seq.reproduction.layers import StructureError, dropout_rates
 from seq2seq.reproduction.optimization import Rehearsal
 from seq2seq.reproduction.synthetic import SyntheticLengths, synthetic_tokenizer
-from seq2seq.storage.checkpoint import TrainedModel, average, new_transformer, save_model
+from seq2seq.storage.checkpoint import average
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import read_metrics
 

@@ -13,7 +13,9 @@ from seq2seq.reporting.card import model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
 from seq2seq.storage.atomic import add_file, write_file
-from seq2seq.storage.checkpoint import CARD_FILE, TrainedModel, average
+from seq2seq.storage.checkpoint import average
+from seq2seq.storage.model_folder import CARD_FILE
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import describe_validation
 

@@ -10,14 +10,10 @@ from pathlib import Path
 from seq2seq.config import Config, read_config
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import (
-    TrainedModel,
-    checkpoints,
-    find_model,
-    load_model,
-    manifest_sum,
-    read_description,
-)
+from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.manifest import manifest_sum
+from seq2seq.storage.model_folder import load_model, read_description
+from seq2seq.storage.trained_model import TrainedModel
 
 DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 """Keys of the model that a training may choose anew: they shape no weights."""

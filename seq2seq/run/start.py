@@ -17,7 +17,7 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.storage.user_cache import private_cache, user_cache
 from seq2seq.training.distributed import World
 from seq2seq.training.optimizer import risky_start, start_moments

@@ -13,7 +13,7 @@ from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
-from seq2seq.reporting.data import DATA_FILE, data_record, machine
+from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine
 from seq2seq.run.ending import AVERAGED, best_mean, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
@@ -22,7 +22,6 @@ from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
-    TrainedModel,
     checkpoints,
     newest_good,
     progress_file,
@@ -30,10 +29,11 @@ from seq2seq.storage.checkpoint import (
     remove_old,
     restore_checkpoint,
     save_checkpoint,
-    save_model,
     save_validation,
     set_aside_later,
 )
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -43,8 +43,6 @@ from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.signals import exit_on_signals
 
 logger = logging.getLogger("seq2seq")
-
-_FINISHED = "finished.json"
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -174,7 +172,7 @@ class TrainingRun:
 
     def finish_if_unfinished(self) -> None:
         """Average, if the run was stopped after its last step but before averaging."""
-        if (self.folder / _FINISHED).exists():
+        if (self.folder / FINISHED_FILE).exists():
             logger.info(f"nothing to do: {self.trainer.limit_reached()}")
         elif self.world.is_main:
             self.finish()
@@ -262,7 +260,7 @@ class TrainingRun:
                 " folder of this training back, and continue with resume=true"
             )
         trainer, state = self.trainer, self.state().to_json()
-        (self.folder / _FINISHED).unlink(missing_ok=True)
+        (self.folder / FINISHED_FILE).unlink(missing_ok=True)
         self.newest = save_checkpoint(
             self.folder,
             trainer.progress.step,
@@ -312,7 +310,7 @@ class TrainingRun:
                 logger.info("no mean is as good as the best checkpoint: none is kept")
         if self.parent is not None:
             self._log_gain()
-        write_file(self.folder / _FINISHED, json.dumps(finished).encode())
+        write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
         write_report(self.folder, self.config, str(self.device))
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
 

@@ -15,7 +15,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import oom_as_user_error
 from seq2seq.evaluation.scores import ScoreConfig
 from seq2seq.evaluation.validation import Validation, validate
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 
 def validate_sets(

@@ -181,7 +181,7 @@ class App:
             {
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
-                "mostAlternatives": min(m.most_alternatives for m in self._service.models.values()),
+                "maxAlternatives": min(m.max_alternatives for m in self._service.models.values()),
                 "apiKeys": bool(self._keys),
                 "keyRequired": bool(self._keys),
                 "suggestions": False,

@@ -15,8 +15,8 @@ from seq2seq.serving.limits import RequestError, invalid
 
 SUFFIXES = (".txt", ".srt")
 
-_MOST_FILES = 100
-_MOST_BYTES = 32 * 2**20
+_MAX_FILES = 100
+_MAX_BYTES = 32 * 2**20
 _KEPT_SECONDS = 600.0
 # 00:00:01,000 --> 00:00:02,500, and coordinates perhaps
 _TIMES = re.compile(r"\s*[0-9:.,]+\s+-->\s+[0-9:.,]+.*")
@@ -152,7 +152,7 @@ class Downloads:
         oldest = self._clock() - _KEPT_SECONDS
         total = sum(len(content) for _, content in self._files.values())
         for name, (begun, content) in list(self._files.items()):
-            if begun >= oldest and total <= _MOST_BYTES and len(self._files) <= _MOST_FILES:
+            if begun >= oldest and total <= _MAX_BYTES and len(self._files) <= _MAX_FILES:
                 break
             total -= len(content)
             del self._files[name]

@@ -5,7 +5,7 @@ from typing import Any
 
 from seq2seq.serving.limits import invalid
 
-_MOST_PAIRS = 10
+_MAX_PAIRS = 10
 _NAMES = """
 af Afrikaans  am Amharic  ar Arabic  az Azerbaijani  be Belarusian  bg Bulgarian  bn Bengali
 bs Bosnian  ca Catalan  cs Czech  cy Welsh  da Danish  de German  el Greek  en English
@@ -31,8 +31,8 @@ def language_name(code: str) -> str:
 def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     """Write pairs of source and target language as a user reads them, the first ten of many."""
     names = [f"{source} -> {target}" for source, target in pairs]
-    more = f" and {len(names) - _MOST_PAIRS} more" if len(names) > _MOST_PAIRS else ""
-    return ", ".join(names[:_MOST_PAIRS]) + more
+    more = f" and {len(names) - _MAX_PAIRS} more" if len(names) > _MAX_PAIRS else ""
+    return ", ".join(names[:_MAX_PAIRS]) + more
 
 
 class Detector:

@@ -36,7 +36,7 @@ class Model:
     translator: Translator
 
     @property
-    def most_alternatives(self) -> int:
+    def max_alternatives(self) -> int:
         """The most candidates of a line beside the best."""
         search = self.translator.search
         return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
@@ -131,8 +131,8 @@ class Service:
         Raises:
             RequestError: if there is too much to do now, or too many alternatives are asked for.
         """
-        if alternatives > model.most_alternatives:
-            raise invalid(f"alternatives must be at most {model.most_alternatives}")
+        if alternatives > model.max_alternatives:
+            raise invalid(f"alternatives must be at most {model.max_alternatives}")
         key = _Translate(model.pair, 1 + alternatives)
         cached = {line: self._cached(key, line) for line in lines}
         found = {line: known for line, known in cached.items() if known}

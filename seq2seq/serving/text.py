@@ -81,7 +81,7 @@ def _details(source: str, translation: Translation) -> dict[str, Any]:
         "text": best.text,
         "score": best.score,
         "pieces": best.pieces,
-        "cut": best.truncated,
+        "truncated": best.truncated,
         "unknown": translation.unknown,
         "suspect": suspicions(source, translation),
         "alternatives": [{"text": other.text, "score": other.score} for other in others],

@@ -1,232 +1,50 @@
-"""Models and training states on disk: save, load, find the newest good one, average (6.1).
+"""Checkpoints of a training: save, restore, find the newest good one, average (6.1).
 
-A model is a folder that stands alone: weights (safetensors), `config.json`, `tokenizer.model` (or a
-SentencePiece model for each side and a table of pieces, in imported models) and a manifest with
-each file's sha256. A checkpoint is a model folder with Adam's moments and the training's progress
-beside it. Nothing in either is ever executed. The configuration is read first, then the tokenizer:
-they determine the names, shapes and types that the tensors must have.
+A checkpoint is a model folder with Adam's moments and the training's progress beside the model.
 """
 
-import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
-from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.size import count_parameters, empty_transformer
 from seq2seq.storage import format_1
 from seq2seq.storage.atomic import (
-    Pieces,
     add_file,
-    present_name,
     remove_folder,
     remove_leftovers,
     write_folder,
 )
-from seq2seq.storage.manifest import MANIFEST, check_replaceable, listed_files, read_folder
-from seq2seq.storage.strict import (
-    MAX_BYTES,
-    check_schema,
-    max_bytes,
-    parse_json,
-    parse_settings,
-    parse_tensors,
-    read_regular_file,
+from seq2seq.storage.manifest import MANIFEST, read_listed_file, read_manifest
+from seq2seq.storage.model_folder import (
+    MODEL_FILES,
+    PAIR_FILES,
+    WEIGHTS_FILE,
+    check_weights,
+    holds_model,
+    load_model,
+    model_files,
+    read_config,
+    read_description,
+    read_weights,
 )
+from seq2seq.storage.strict import MAX_BYTES, max_bytes, parse_json, parse_tensors
 from seq2seq.storage.tensors import safetensors_pieces
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.storage.trained_model import TrainedModel
 
-FORMAT = 2
-"""The format to write; format 1, which had other names for the tensors, is still read."""
-
-_WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
-MODEL_FILES = (_WEIGHTS, _CONFIG, TOKENIZER_FILE)
-CARD_FILE = "README.md"
-"""Describes a model; it is in a model folder once its training has ended."""
-_PAIR_FILES = PairConfig(separate_vocabularies=True).files
-_MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
-_MAX_READS = 10  # of a folder that other processes replace
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-
-T = TypeVar("T")
-
-
-class _SavedConfig(NamedTuple):
-    """The content of `config.json`."""
-
-    format: int
-    source_language: str
-    target_language: str
-    model: TransformerConfig
-    pair: PairConfig | None
-    """Options of the tokenizer, if each side has one."""
-    search: TunedSearch | None
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model with its tokenizer and languages."""
-
-    model: Transformer
-    tokenizer: Tokenizer
-    source_language: str
-    target_language: str
-    search: TunedSearch | None = None
-    """The search that was tuned for it, if any."""
-
-
-def new_transformer(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
-) -> Transformer:
-    """Make a model for this project's token ids.
-
-    Raises:
-        UserError: if its weights are larger than this machine's memory.
-    """
-    _check_memory(config, vocab_size, source_vocab_size)
-    return Transformer(
-        config,
-        vocab_size=vocab_size,
-        padding_id=PADDING_ID,
-        start_id=START_ID,
-        source_vocab_size=source_vocab_size,
-    )
-
-
-def unloaded_transformer(config: TransformerConfig, tokenizer: Tokenizer) -> Transformer:
-    """Make a model on the meta device, for weights that take the place of its parameters.
-
-    Raises:
-        UserError: if its weights are larger than this machine's memory.
-    """
-    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    if config.shared_embedding and sizes[0] != sizes[1]:
-        raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
-    _check_memory(config, *sizes)
-    return empty_transformer(
-        config,
-        vocab_size=sizes[0],
-        padding_id=PADDING_ID,
-        start_id=START_ID,
-        source_vocab_size=sizes[1],
-    )
-
-
-def save_model(folder: Path, trained: TrainedModel) -> None:
-    """Write a model folder.
-
-    Raises:
-        UserError: if it can't be written, or the folder holds something other than a model.
-    """
-    check_place_of_model(folder)
-    write_folder(folder, _model_files(trained))
-
-
-def save_search(folder: Path, search: TunedSearch, manifest: str) -> None:
-    """Write a model folder anew, whole or not at all, with the search that was tuned for it.
-
-    Args:
-        folder: of a model alone.
-        search: what the model is to translate with from now on.
-        manifest: the sum of its manifest, see `manifest_sum`, when it was tuned.
-
-    Raises:
-        UserError: if it was replaced since then, can't be read or written, or holds more than a
-            model.
-    """
-    check_place_of_model(folder)
-    trained = load_model(folder)
-    if manifest_sum(folder) != manifest:
-        raise UserError(f"{folder}: replaced while it was tuned; tune it again")
-    files = _model_files(replace(trained, search=search))
-    if CARD_FILE in listed_files(folder):  # people edit it, whatever its sum says
-        files[CARD_FILE] = read_regular_file(folder / CARD_FILE, MAX_BYTES)
-    write_folder(folder, files)
-
-
-def read_search(folder: Path) -> TunedSearch | None:
-    """Read the search that was tuned for a model, None if none was.
-
-    Raises:
-        UserError: if the folder's configuration is missing or damaged.
-    """
-    return _read_config(folder).search
-
-
-def check_place_of_model(folder: Path) -> None:
-    """Check that a model may have this name: it is free, empty or that of a model alone.
-
-    Raises:
-        UserError: if something else is there, such as a checkpoint with the optimizer's state.
-    """
-    check_replaceable(folder)
-    listed = listed_files(folder) if os.path.lexists(folder / MANIFEST) else set()
-    if more := sorted(listed - {*MODEL_FILES, *_PAIR_FILES, CARD_FILE}):
-        raise UserError(
-            f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
-        )
-
-
-def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the weights are not those of the
-            configuration.
-    """
-    for _ in range(_MAX_READS):
-        place = present_name(folder)
-        before = _identity(place)
-        try:
-            found: TrainedModel | UserError = _load(place)
-        except UserError as error:
-            found = error
-        # Otherwise another process has replaced it, and it may be of two models.
-        if before == _identity(present_name(folder)):
-            if isinstance(found, UserError):
-                raise found
-            return found
-    raise UserError(f"{folder}: replaced again and again while it was read; try again")
-
-
-def _load(folder: Path) -> TrainedModel:
-    trained = read_description(folder)
-    trained.model.load_state_dict(_read_weights(folder, trained.model), assign=True)
-    trained.model.eval()
-    return trained
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        status = folder.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def manifest_sum(folder: Path) -> str:
-    """Return the sha256 of a model folder's manifest, and so of all that it lists.
-
-    Raises:
-        UserError: if it can't be read.
-    """
-    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
 
 
 def find_model(run: Path) -> Path:
@@ -238,13 +56,22 @@ def find_model(run: Path) -> Path:
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
-        # One that is just being replaced may be missed once, between its two names.
-        if any((present_name(folder) / _WEIGHTS).is_file() for _ in range(_MAX_READS)):
+        if holds_model(folder):
             return folder
     raise UserError(
-        f"{run}: no model in it (no {_WEIGHTS}, averaged, best or checkpoints); seq2seq import"
+        f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints); seq2seq import"
         " reads those of Marian"
     )
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """List the checkpoints of a run, the folders named by a step, oldest first."""
+    steps = {
+        int(found[1]): folder
+        for folder in (run / "checkpoints").glob("step_*")
+        if (found := _STEP_FOLDER.fullmatch(folder.name)) and folder.is_dir()
+    }
+    return [steps[step] for step in sorted(steps)]
 
 
 def save_checkpoint(
@@ -262,7 +89,7 @@ def save_checkpoint(
         for index, state in optimizer.state_dict()["state"].items()
         for moment, value in state.items()
     }
-    files = _model_files(trained)
+    files = model_files(trained)
     files[_OPTIMIZER] = safetensors_pieces(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
     write_folder(folder, files)
@@ -284,9 +111,9 @@ def progress_file(folder: Path) -> Path:
     Raises:
         UserError: if the checkpoint's manifest is missing or damaged.
     """
-    listed = listed_files(folder)
+    listed = set(read_manifest(folder))
     # A damaged name must not pass for a checkpoint that is not validated yet.
-    if unknown := listed - {*MODEL_FILES, *_PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+    if unknown := listed - {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
         raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
@@ -298,7 +125,7 @@ def read_progress(folder: Path) -> dict[str, Any]:
         UserError: if the file is missing or damaged.
     """
     path = progress_file(folder)
-    progress = parse_json(path, _read(folder, path.name, MAX_BYTES))
+    progress = parse_json(path, read_listed_file(folder, path.name, MAX_BYTES))
     if not isinstance(progress, dict):
         raise UserError(f"{path}: damaged, no keys and values")
     return progress
@@ -313,7 +140,7 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     Raises:
         UserError: if a file is missing or damaged, or belongs to another model.
     """
-    weights = _read_weights(folder, model)
+    weights = read_weights(folder, model)
     moments = _read_moments(folder, model)
     progress = read_progress(folder)
     model.load_state_dict(weights)
@@ -326,14 +153,29 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     return progress
 
 
-def checkpoints(run: Path) -> list[Path]:
-    """List the checkpoints of a run, the folders named by a step, oldest first."""
-    steps = {
-        int(found[1]): folder
-        for folder in (run / "checkpoints").glob("step_*")
-        if (found := _STEP_FOLDER.fullmatch(folder.name)) and folder.is_dir()
-    }
-    return [steps[step] for step in sorted(steps)]
+def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    path, expected = folder / _OPTIMIZER, _expected_moments(folder, model)
+    content = read_listed_file(folder, _OPTIMIZER, max_bytes(expected))
+    moments = parse_tensors(path, content, expected, "moments")
+    for name, value in moments.items():
+        if not name.endswith(".exp_avg") and (value < 0).any():
+            raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
+    if (saved := read_config(folder)).format == 1:
+        return format_1.rename_moments(moments, dict(model.named_parameters()), saved.model)
+    return moments
+
+
+def _expected_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Names, shapes and types of the moments of Adam that a folder must hold."""
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
+    if (saved := read_config(folder)).format == 1:
+        parameters = format_1.number_parameters(parameters, saved.model)
+    moments: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
+        for moment in ("exp_avg", "exp_avg_sq"):
+            moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
+    return moments
 
 
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
@@ -344,10 +186,10 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     for folder in reversed(checkpoints(run)):
         try:
             model = read_description(folder).model
-            _read(folder, _WEIGHTS, max_bytes(_expected_weights(folder, model)))
-            _read(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
+            check_weights(folder, model)
+            read_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
             for name in {_PROGRESS, progress_file(folder).name}:
-                _read(folder, name, MAX_BYTES)
+                read_listed_file(folder, name, MAX_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
         else:
@@ -405,131 +247,3 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 def _without_dropout(config: TransformerConfig) -> TransformerConfig:
     """Reset the dropout rates, which may differ between averaged checkpoints."""
     return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
-
-
-def _model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
-    config: dict[str, Any] = {
-        "format": FORMAT,
-        "source_language": trained.source_language,
-        "target_language": trained.target_language,
-        "model": trained.model.config.settings(),
-    }
-    if isinstance(trained.tokenizer, PairTokenizer):
-        config["tokenizer"] = asdict(trained.tokenizer.config)
-    if trained.search is not None:
-        config["search"] = asdict(trained.search)
-    return {
-        _WEIGHTS: safetensors_pieces(trained.model.state_dict()),
-        _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
-        **trained.tokenizer.files(),
-    }
-
-
-def _read(folder: Path, name: str, limit: int) -> bytes:
-    return read_folder(folder, (name,), max_bytes=limit)[name]
-
-
-def _read_config(folder: Path) -> _SavedConfig:
-    path = folder / _CONFIG
-    saved = parse_json(path, _read(folder, _CONFIG, MAX_BYTES))
-    if isinstance(saved, dict) and saved.get("format", FORMAT) not in (1, FORMAT):
-        written = repr(saved["format"])[:100]
-        raise UserError(f"{path}: written in format {written}, this version reads 1 and {FORMAT}")
-    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
-        raise UserError(f"{path}: not a configuration of this program")
-    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
-    tokenizer, search = saved.pop("tokenizer", None), saved.pop("search", None)
-    check_schema(path, saved | {"model": {}}, example)
-    settings = TransformerConfig.unsaved() | saved["model"]
-    return _SavedConfig(
-        saved["format"],
-        saved["source_language"],
-        saved["target_language"],
-        parse_settings(path, settings, TransformerConfig),
-        None if tokenizer is None else _parse_part(path, "tokenizer", tokenizer, PairConfig),
-        None if search is None else _parse_part(path, "search", search, TunedSearch),
-    )
-
-
-def _parse_part(path: Path, name: str, saved: object, schema: type[T]) -> T:
-    check_schema(path, {} if isinstance(saved, dict) else saved, {}, name)
-    assert isinstance(saved, dict)
-    return parse_settings(path, saved, schema)
-
-
-def read_description(folder: Path) -> TrainedModel:
-    """Read configuration and tokenizer; the model is on the meta device, without weights.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the model is too large for this machine.
-    """
-    saved = _read_config(folder)
-    tokenizer = _read_tokenizer(folder, saved)
-    try:
-        model = unloaded_transformer(saved.model, tokenizer)
-    except UserError as error:
-        raise UserError(f"{folder / _CONFIG}: {error}") from None
-    languages = (saved.source_language, saved.target_language)
-    return TrainedModel(model, tokenizer, *languages, saved.search)
-
-
-def _read_tokenizer(folder: Path, saved: _SavedConfig) -> Tokenizer:
-    read = partial(_read, folder, limit=_MAX_TOKENIZER_BYTES)
-    if saved.pair is None:
-        return Tokenizer.from_bytes(read(TOKENIZER_FILE), str(folder / TOKENIZER_FILE))
-    files = {name: read(name) for name in saved.pair.files}
-    languages = (saved.source_language, saved.target_language)
-    return PairTokenizer.read(files, saved.pair, languages, folder)
-
-
-def _check_memory(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
-) -> None:
-    parameters = count_parameters(config, vocab_size, source_vocab_size)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if parameters * torch.float32.itemsize > memory:
-        raise UserError(
-            f"a model of {parameters:,} parameters is too large for this machine's memory"
-        )
-
-
-def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Names, shapes and types of the weights that a folder must hold."""
-    weights = model.state_dict()
-    if (saved := _read_config(folder)).format == 1:
-        return format_1.expected_weights(weights, saved.model)
-    return weights
-
-
-def _read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    expected = _expected_weights(folder, model)
-    content = _read(folder, _WEIGHTS, max_bytes(expected))
-    weights = parse_tensors(folder / _WEIGHTS, content, expected)
-    if (saved := _read_config(folder)).format == 1:
-        return format_1.rename_weights(weights, model.state_dict(), saved.model)
-    return weights
-
-
-def _expected_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Names, shapes and types of the moments of Adam that a folder must hold."""
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    if (saved := _read_config(folder)).format == 1:
-        parameters = format_1.number_parameters(parameters, saved.model)
-    moments: dict[str, Tensor] = {}
-    for name, parameter in parameters.items():
-        moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
-        for moment in ("exp_avg", "exp_avg_sq"):
-            moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
-    return moments
-
-
-def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    path, expected = folder / _OPTIMIZER, _expected_moments(folder, model)
-    content = _read(folder, _OPTIMIZER, max_bytes(expected))
-    moments = parse_tensors(path, content, expected, "moments")
-    for name, value in moments.items():
-        if not name.endswith(".exp_avg") and (value < 0).any():
-            raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
-    if (saved := _read_config(folder)).format == 1:
-        return format_1.rename_moments(moments, dict(model.named_parameters()), saved.model)
-    return moments

@@ -71,7 +71,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _takes_lock(descriptor: int, lock: Path) -> bool:
-    """Whether this process has the lock from now on."""
+    """Return whether this process has the lock from now on."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

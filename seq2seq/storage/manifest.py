@@ -51,15 +51,6 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return digests
 
 
-def listed_files(folder: Path) -> set[str]:
-    """Return the names of the files that a folder's manifest lists.
-
-    Raises:
-        UserError: if the manifest is missing, unreadable or not one that was written.
-    """
-    return set(read_manifest(folder))
-
-
 def read_folder(
     folder: Path, names: Iterable[str], *, max_bytes: int = sys.maxsize
 ) -> dict[str, bytes]:
@@ -82,6 +73,24 @@ def read_folder(
             raise UserError(f"{folder / name}: damaged, its content is not what was written")
         files[name] = content
     return files
+
+
+def read_listed_file(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Read one file as `read_folder` does.
+
+    Raises:
+        UserError: as `read_folder`.
+    """
+    return read_folder(folder, (name,), max_bytes=max_bytes)[name]
+
+
+def manifest_sum(folder: Path) -> str:
+    """Return the sha256 of a folder's manifest, and so of all that it lists.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
 
 
 def check_replaceable(folder: Path) -> None:

@@ -23,7 +23,7 @@ class DivergenceError(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningUpdate:
-    """What is known of an update when it has been started."""
+    """An update that has been started."""
 
     step: int
     """Its number, from 1."""
@@ -33,7 +33,7 @@ class RunningUpdate:
     """The pairs of this process, in the groups that are computed at once."""
     corpus_size: int
     """Pairs of the corpus; the rows of one that is sampled anew go on beyond it."""
-    figures: HostCopy
+    losses_and_norm: HostCopy
     """The two losses of each group, summed over its tokens, then the norm of the gradient."""
     source_tokens: int
     target_tokens: int
@@ -44,12 +44,12 @@ class RunningUpdate:
     """Seconds spent waiting for batches."""
 
     def metrics(self, world: World) -> StepMetrics:
-        """Wait for the figures and sum them over all processes; `seconds` is left at 0.
+        """Wait for losses and norm, and sum the losses over all processes; `seconds` is left at 0.
 
         Raises:
             DivergenceError: if the loss or the norm is not finite.
         """
-        *losses, norm = self.figures.read().tolist()
+        *losses, norm = self.losses_and_norm.read().tolist()
         of_groups = list(zip(losses[::2], losses[1::2], strict=True))
         rows = world.gather(*map(sum, zip(*of_groups, strict=True)))
         smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))

@@ -135,7 +135,7 @@ class StepGradient:
             most: micro-batches of a step, on all devices together.
 
         Raises:
-            UserError: if not even a single pair fits.
+            UserError: if not even a single pair fits, or too few positions are learned.
         """
 
         def attempt(parts: Sequence[Indices]) -> None:
@@ -144,6 +144,11 @@ class StepGradient:
                 self._backward(self.loss, self.collate(parts), 1.0)
 
         corpus = self.batching.corpus
+        # The table of positions, which a GPU is waited for to extend, is made for all sentences.
+        longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+        self.model.positions(
+            self.model.embedding.weight.new_empty(1, longest, self.model.config.d_model)
+        )
         most = most // self.world.size if self.joins else 1
         joined = find_joined(attempt, epoch, corpus, most)
         slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1

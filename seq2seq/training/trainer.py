@@ -221,7 +221,10 @@ class Trainer:
         return self.read_updates()[-1]
 
     def start_update(self, micro_batches: Sequence[Indices]) -> None:
-        """Start one update; it is not done, nor are those after it, if a figure is not finite."""
+        """Start one update.
+
+        If a loss or the norm is not finite, neither it nor those after it are done.
+        """
         started = self.clock()
         progress, step = self.progress, self.progress.step + 1
         corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
@@ -230,8 +233,9 @@ class Trainer:
         groups = self.gradient.groups(micro_batches)
         losses, waited = self.gradient.accumulate(groups, step=step, target_tokens=target_tokens)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        figures = torch.cat((*losses, get_total_norm(gradients).view(1))).double()
-        rate = self._update_weights(step, figures)
+        norm = get_total_norm(gradients).view(1)
+        losses_and_norm = torch.cat((*losses, norm)).double()
+        rate = self._update_weights(step, losses_and_norm)
         self.optimizer.zero_grad(set_to_none=True)
         progress.step = step
         running = RunningUpdate(
@@ -239,7 +243,7 @@ class Trainer:
             place=f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}",
             groups=[parts for _, _, parts in groups],
             corpus_size=len(corpus),
-            figures=HostCopy(figures),
+            losses_and_norm=HostCopy(losses_and_norm),
             source_tokens=source_tokens,
             target_tokens=target_tokens,
             learning_rate=rate,
@@ -272,10 +276,10 @@ class Trainer:
             self.read_at = now
         return read
 
-    def _update_weights(self, step: int, figures: Tensor) -> float:
-        """Let Adam update the weights, unless a figure of this or an earlier step is not finite.
+    def _update_weights(self, step: int, losses_and_norm: Tensor) -> float:
+        """Let Adam update the weights, if losses and norms of all steps up to this one are finite.
 
-        The device decides that, so that the host need not look before.
+        The device decides that, so that the host does not wait for it.
 
         Returns:
             The learning rate.
@@ -288,7 +292,7 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.diverged = self.diverged | (~figures.isfinite()).any()
+        self.diverged = self.diverged | (~losses_and_norm.isfinite()).any()
         # Read by fused Adam as that of a gradient scaler would be.
         self.optimizer.found_inf = self.diverged.float()  # type: ignore[attr-defined]
         self.optimizer.step()

@@ -1,21 +1,17 @@
 """A toy language and a model of it, trained once through the command."""
 
+import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from torch import Tensor
 
 from seq2seq.cli.main import main
+from tests.toy import data_words, weights
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 class Corpus(NamedTuple):
@@ -25,12 +21,7 @@ class Corpus(NamedTuple):
 
     def overrides(self) -> list[str]:
         return [
-            "data=files",
-            *(
-                f"data.{split}.{side}={self.folder / split}.{side}"
-                for split in ("train", "valid")
-                for side in ("source", "target")
-            ),
+            *data_words(self.folder),
             "data.tokenizer.vocab_size=60",
             f"cache={self.folder / 'cache'}",
             "model.num_layers=1",
@@ -59,21 +50,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(folder)
 
 
-@pytest.fixture
-def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run the command in this process."""
-
-    def run(*words: str | Path) -> Result:
-        capfd.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as left:
-            code = int(left.code or 0)
-        return Result(code, *capfd.readouterr())
-
-    return run
-
-
 @pytest.fixture(scope="session")
 def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model has learned the toy language."""
@@ -93,3 +69,14 @@ def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert code == 0
     return run_dir
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    """Read the step and the loss of each record of a training."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
+
+
+def weights_at(run: Path, step: int) -> dict[str, Tensor]:
+    """Read the weights of a checkpoint."""
+    return weights(run / "checkpoints" / f"step_{step:08d}")

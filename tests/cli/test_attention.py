@@ -10,8 +10,7 @@ import torch
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import Translator
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from tests.models import save_untrained
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 
@@ -19,11 +18,7 @@ SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     folder = tmp_path_factory.mktemp("attention") / "model"
-    config = TransformerConfig(num_layers=2, d_model=8, d_ff=8, num_heads=2)
-    torch.manual_seed(1)
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
-    return folder
+    return save_untrained(folder, tokenizer, num_layers=2)
 
 
 @pytest.mark.parametrize(("name", "start"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG")])

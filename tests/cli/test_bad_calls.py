@@ -7,8 +7,7 @@ import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from tests.models import save_untrained
 
 # Words ({x} is a path of the fixture below), exit code, and what the line must say.
 CALLS = [
@@ -220,9 +219,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> di
     (folder / "empty").mkdir()
     (folder / "text").write_text("one line\n")
     (folder / "two").write_text("one line\nanother\n")
-    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
-    model = new_transformer(config, tokenizer.vocab_size)
-    save_model(folder / "model", TrainedModel(model, tokenizer, "en", "de"))
+    save_untrained(folder / "model", tokenizer)
     return {
         "folder": folder / "empty",
         "text": folder / "text",

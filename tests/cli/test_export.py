@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.storage.checkpoint import find_model, load_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
 
 
 @pytest.fixture
@@ -24,6 +25,8 @@ def test_marian_translates_as_this_package_does(
     folder = tmp_path / "marian"
     exported = seq2seq("export", "--model", trained, "--to", "marian", "-o", folder)
     assert (exported.code, exported.out) == (0, f"{folder}\n")
+    card = (find_model(trained) / "README.md").read_bytes()
+    assert (folder / "README.md").read_bytes() == card
     tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder)
     lines = (corpus.folder / "test.source").read_text().splitlines()

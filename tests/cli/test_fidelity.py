@@ -13,7 +13,8 @@ from seq2seq.cli.main import main
 from seq2seq.config import Config
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.synthetic import synthetic_tokenizer
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
 
 TINY = ["model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"]

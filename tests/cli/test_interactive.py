@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Result
+from tests.conftest import Result
 
 SECONDS = 120  # far more than an answer takes
 
 
 class Terminal:
-    """The command at a terminal of its own, as a person uses it."""
+    """The command at a terminal of its own, as a user starts it."""
 
     def __init__(self, *words: str | Path) -> None:
         self.master, slave = pty.openpty()

@@ -16,17 +16,15 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from tests.models import perturb, save_untrained
 from tests.serving.live import serve_by_command
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
-    folder = tmp_path_factory.mktemp("serve") / "model"
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    save_model(folder, TrainedModel(transformer, tokenizer, "en", "de"))
-    return folder
+    return save_untrained(tmp_path_factory.mktemp("serve") / "model", tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +35,7 @@ def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory)
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
     torch.manual_seed(3)
     transformer = new_transformer(config, tokenizer.vocab_size)
-    with torch.no_grad():
-        for parameter in transformer.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    perturb(transformer)
     folder = tmp_path_factory.mktemp("serve") / "several"
     save_model(folder, TrainedModel(transformer, tokenizer, "en", "target"))
     return folder

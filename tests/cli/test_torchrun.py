@@ -1,9 +1,9 @@
 """`torchrun -m seq2seq train`: one of several processes prints, writes and decides."""
 
-import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
+
+from tests.cli.conftest import losses, weights_at
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -20,16 +21,6 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def torchrun(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [*TORCHRUN, "-m", "seq2seq", "train", *map(str, words)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-
-
-def model(run: Path, step: int) -> dict[str, torch.Tensor]:
-    path = run / "checkpoints" / f"step_{step:08d}" / "model.safetensors"
-    return safetensors.torch.load_file(path)
-
-
-def losses(run: Path) -> list[tuple[int, float]]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
 
 
 COMMAND = ("training.log_steps=1", "training.max_steps=4")
@@ -60,8 +51,8 @@ def test_two_processes_make_one_run(
     ):
         assert step == step_alone
         assert loss == pytest.approx(alone, abs=1e-5)
-    for name, value in model(tmp_path / "one", 4).items():
-        torch.testing.assert_close(model(run, 4)[name], value, rtol=0, atol=1e-4)
+    for name, value in weights_at(tmp_path / "one", 4).items():
+        torch.testing.assert_close(weights_at(run, 4)[name], value, rtol=0, atol=1e-4)
 
 
 def test_fewer_processes_go_on_with_a_warning(
@@ -115,8 +106,26 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(
     (run,) = [killed / "run"] if named else (killed / "runs").iterdir()
     assert len(re.findall("continuing from .*step_0000000[48]", stderr)) == 1
     assert losses(run) == losses(whole)
-    for name, value in model(whole, 12).items():
-        assert torch.equal(model(run, 12)[name], value), name
+    for name, value in weights_at(whole, 12).items():
+        assert torch.equal(weights_at(run, 12)[name], value), name
+
+
+def test_what_torchrun_starts_again_goes_on_without_being_told(
+    corpus, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
+    for name, value in {**place, "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.log_steps=1"]
+    for restarts in (0, 1):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
+        result = seq2seq("train", *words, f"training.max_steps={1 + restarts}")
+        assert result.code == 0, result.err
+        assert ("continuing from" in result.err) == bool(restarts)
+    assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,7 @@ import torch
 
 from seq2seq.cli.overrides import quote_texts
 from seq2seq.storage.checkpoint import checkpoints
-
-
-def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
-    path = run_dir / "checkpoints" / f"step_{step:08d}" / "model.safetensors"
-    return safetensors.torch.load_file(path)
+from tests.cli.conftest import losses, weights_at
 
 
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
@@ -81,7 +77,9 @@ def test_the_averaged_model_is_the_mean_of_the_last_checkpoints(
     assert seq2seq("average", "--model", trained, "--last", "2", "-o", folder).code == 0
     averaged = safetensors.torch.load_file(folder / "model.safetensors")
     for name, value in averaged.items():
-        mean = (weights(trained, 800)[name].double() + weights(trained, 1200)[name].double()) / 2
+        mean = (
+            weights_at(trained, 800)[name].double() + weights_at(trained, 1200)[name].double()
+        ) / 2
         torch.testing.assert_close(value.double(), mean, rtol=1e-6, atol=1e-7)
 
 
@@ -97,11 +95,6 @@ def test_it_learns_to_write_backwards(
     assert right / len(expected) > 0.8
 
 
-def losses(run: Path) -> list[tuple[int, float]]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], r["train/loss"]) for r in records if "train/loss" in r]
-
-
 @pytest.mark.parametrize("step", [3, 7])
 def test_a_resumed_run_is_the_uninterrupted_run(
     corpus, seq2seq: Callable, tmp_path: Path, step: int
@@ -114,7 +107,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(
     assert seq2seq(*command, f"run_dir={resumed}", f"training.max_steps={step}").code == 0
     result = seq2seq(*command, f"run_dir={resumed}", "training.max_steps=10", "resume=true")
     assert result.code == 0, result.err
-    expected, found = weights(whole, 10), weights(resumed, 10)
+    expected, found = weights_at(whole, 10), weights_at(resumed, 10)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     optimizers = [
         (run / "checkpoints" / "step_00000010" / "optimizer.safetensors").read_bytes()

@@ -16,7 +16,8 @@ import torch
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.translator import Translator
-from seq2seq.storage.checkpoint import TrainedModel, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,9 @@ import pytest
 
 from seq2seq.errors import UserError
 from seq2seq.storage.atomic import add_file
-from seq2seq.storage.checkpoint import (
-    checkpoints,
-    find_model,
-    load_model,
-    manifest_sum,
-    read_search,
-    save_search,
-)
+from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.manifest import manifest_sum
+from seq2seq.storage.model_folder import load_model, read_search, save_search
 from seq2seq.storage.tuned_search import TunedSearch
 from tests.cli.conftest import Corpus
 

@@ -1,8 +1,8 @@
-"""CUDA graphs of the simulated GPU: what was done while one was recorded is done again, as it was.
+"""CUDA graphs of the simulated GPU: a replay repeats the operations that were recorded.
 
-Nothing happens while a graph is recorded, so what was written then is taken back. A host that waits
-meanwhile, or copies, is told what CUDA tells it. What a replay does not write in its own memory is
-not there for the next one, and numbers that the host knew then are those of then.
+On a GPU nothing is computed while a graph is recorded, so what the operations wrote is restored
+when the recording ends. A host that waits or copies meanwhile gets CUDA's error. A replay computes
+with the tensors of the recording, and with the numbers that the host had then.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class Recorder:
     recorded = 0
 
     def do(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Do an operation; if a graph is being recorded, it notes it."""
+        """Do an operation, and note it in the graph that is being recorded, if any."""
         return func(*args, **kwargs) if self.graph is None else self.graph.do(func, args, kwargs)
 
     def refuse(self, what: str) -> None:

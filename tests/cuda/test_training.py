@@ -3,7 +3,6 @@
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,16 @@ from seq2seq.errors import OutOfMemoryError
 from seq2seq.kernels.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
-from seq2seq.storage.checkpoint import (
-    TrainedModel,
-    new_transformer,
-    restore_checkpoint,
-    save_checkpoint,
-)
+from seq2seq.storage.checkpoint import restore_checkpoint, save_checkpoint
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import Loss
-from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.trainer import Trainer
 from tests.cuda.device import Journal, inside
+from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 V = 50
@@ -153,32 +147,31 @@ def test_updates_are_those_of_the_cpu_and_wait_rarely(
         assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-4)
         assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3)
     assert trainers[1].gradient.joined == 2
-    # Once a step, for losses and norm, whatever the number of micro-batches.
     assert not journal.waits, Counter(journal.waits)
+    # Losses and norm are read once a step, whatever the number of micro-batches.
     assert journal.given_meanwhile == [0] * len(steps)
     for ours, theirs in zip(*(t.model.parameters() for t in trainers), strict=True):
         torch.testing.assert_close(theirs.detach().cpu(), ours.detach(), rtol=1e-3, atol=1e-4)
 
 
-class Records(NullRecorder):
-    """Keeps the recorded metrics."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[int, Mapping[str, float]]] = []
-
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        self.all.append((progress.step, metrics))
-
-
-def train(trainer: Trainer, save: Callable[[], None] = lambda: None) -> Records:
-    records = Records()
-    trainer.train(
-        records,
-        validate=lambda: {"valid/bleu": 0.0},
-        save=save,
-        save_validation=lambda is_best: None,
-    )
-    return records
+def test_a_sentence_longer_than_all_before_it_is_not_waited_for(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """Its positions are on the GPU since the start, though its micro-batch was not tried there."""
+    sources, targets = ([[5] * length] + [[5] * 8] * 200 for length in (100, 300))
+    with EncodedCorpusWriter(tmp_path / "train.arrow", V) as writer:
+        writer.write(sources, targets)
+    tokens = {"source_tokens": 800, "target_tokens": 800, "micro_batch_tokens": 400}
+    config = TrainingConfig(**tokens)
+    batching = config.batching(EncodedCorpus(tmp_path / "train.arrow"), seed=1)
+    sizes: dict[str, Any] = {"device": CUDA, "dtype": torch.float32, "seed": 1}
+    trainer = Trainer(make_model().to(CUDA), batching, config, **sizes)
+    trainer.fit_memory()
+    longest = next(pairs for pairs in batching.epoch(0) if 0 in pairs)
+    trainer.start_update([pairs for pairs in batching.epoch(0) if 0 not in pairs][:2])
+    journal.clear()
+    trainer.start_update([longest])
+    assert not journal.waits, journal.waits
 
 
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
@@ -194,7 +187,7 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
         trainer.update(trainer.batching.epoch(0)[:2])
         journal.clear()
         running = trainer.running
-        records.append(train(trainer, lambda running=running: unread.append(len(running))).all)
+        records.append(train(trainer, save=lambda running=running: unread.append(len(running))))
     assert not journal.waits, Counter(journal.waits)
     # Steps 2 to 7, of which 4, 6 and 7 are recorded.
     assert [given > 0 for given in journal.given_meanwhile] == [
@@ -204,10 +197,9 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     ]
     assert min(filter(None, journal.given_meanwhile)) > 100
     assert unread == [0, 0, 0, 0]
-    assert [step for step, _ in records[1]] == [4, 6, 7]
-    for (_, expected), (_, found) in zip(*records, strict=True):
-        for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
-            assert found[name] == pytest.approx(expected[name], rel=1e-3)
+    assert [step for step, metrics in records[1].all if "train/loss" in metrics] == [4, 6, 7]
+    for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
+        assert records[1].of(name) == pytest.approx(records[0].of(name), rel=1e-3)
 
 
 def test_a_gpu_that_is_stuck_in_the_exchange_of_gradients_is_noticed() -> None:
@@ -301,7 +293,9 @@ def out_of_memory(*_: object) -> Tensor:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_too_little_memory_for_a_single_pair_is_told(corpus: EncodedCorpus) -> None:
+def test_too_little_memory_for_a_single_pair_is_an_error_that_says_so(
+    corpus: EncodedCorpus,
+) -> None:
     trainer = make_trainer(corpus, CUDA, torch.bfloat16)
     with (
         mock.patch.object(trainer.model.decoder, "forward", out_of_memory),

@@ -13,9 +13,10 @@ from seq2seq.errors import OutOfMemoryError, limit_reached
 from seq2seq.kernels.graphs import Graphs
 from seq2seq.kernels.translation import TranslationKernels
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.cuda.device import Journal
 from tests.cuda.graph import recorder
+from tests.models import perturb
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 
@@ -25,9 +26,7 @@ def trained(tokenizer: Tokenizer) -> TrainedModel:
     sizes = TransformerConfig(num_layers=2, d_model=16, d_ff=24, num_heads=2)
     torch.manual_seed(1)
     model = new_transformer(sizes, tokenizer.vocab_size).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    perturb(model)
     return TrainedModel(model, tokenizer, "a", "b")
 
 
@@ -103,11 +102,14 @@ def test_a_step_that_is_replayed_starts_nothing_else(
     assert journal.given_meanwhile[:-1] == [1] * (recorder.replays - 2)
 
 
-def test_a_search_waits_at_its_ends_only(trained: TrainedModel, journal: Journal) -> None:
+@pytest.mark.parametrize("lines", [LINES[:1], LINES], ids=len)
+def test_a_search_waits_at_its_ends_only(
+    trained: TrainedModel, journal: Journal, lines: list[str]
+) -> None:
     on_gpu = translator(trained, "cuda")
-    on_gpu.translate(LINES[:1])
+    on_gpu.translate(lines)
     journal.clear()
-    on_gpu.translate(LINES[:1])
+    on_gpu.translate(lines)
     start, end = 1, 3  # lengths; scores, tokens, and scores of what had not ended
     assert len(journal.waits) == start + end, Counter(journal.waits)
     # While the host waits to know who has stopped, the GPU has the next step.
@@ -188,9 +190,32 @@ def test_one_worker_feeds_a_gpu(trained: TrainedModel) -> None:
 
 
 def test_batches_are_larger_on_a_gpu(trained: TrainedModel) -> None:
+    read = []
+    for device in ("cpu", "cuda"):
+        lines = iter([""] * 10_000)
+        next(translator(trained, device).translate_stream(lines))
+        read.append(10_000 - len(list(lines)))
     assert [translator(trained, name).batch_tokens for name in ("cpu", "cuda")] == [2048, 16_384]
+    assert read == [1024, 8192]
 
 
-def test_too_little_memory_is_told_as_such() -> None:
+@pytest.mark.parametrize("search", [SearchConfig(), SamplingConfig()], ids=["search", "samples"])
+def test_prefixes_are_copied_to_a_gpu_all_at_once(
+    trained: TrainedModel, journal: Journal, search: SearchConfig | SamplingConfig
+) -> None:
+    copies = []
+    for count in (2, 9):
+        on_gpu = translator(trained, "cuda", search)
+        journal.clear()
+        first_step = mock.patch.object(
+            on_gpu.own_engine.decoder, "step", side_effect=InterruptedError
+        )
+        with first_step, pytest.raises(InterruptedError):
+            on_gpu.translate(["a man"] * count, ["two"] * count)
+        copies.append(len(journal.copies))
+    assert copies[0] == copies[1]
+
+
+def test_too_little_memory_of_a_gpu_is_an_error_that_says_so() -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     assert isinstance(limit_reached(error), OutOfMemoryError)

@@ -6,7 +6,7 @@ import torch
 from seq2seq.decoding.alpha_sweep import sweep_alphas
 from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
 from seq2seq.errors import UsageError, UserError
-from tests.decoding.test_beam_search import END, START, Prefixes, Table, search
+from tests.decoding.table import END, START, Prefixes, Table, search
 
 ALPHAS = (0.6, 0.0, 2.5, 1.0)
 

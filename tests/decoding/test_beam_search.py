@@ -2,11 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,84 +19,10 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.rows import round_batch_size
 from seq2seq.kernels.topk import TopK, plain_topk, topk_in_chunks
 from seq2seq.model import IncrementalDecoder, Transformer
+from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 
-START, END = 0, 1
-Ids = tuple[int, ...]
 Outcome = list[tuple[Ids, float]]
 ALPHAS = [0.0, 0.6, 1.0, 2.5]
-
-
-class Table:
-    """Each sentence's random logits after each prefix of tokens."""
-
-    def __init__(
-        self, seed: int, vocab_size: int, sharpness: float = 2.0, end: float = 0.0
-    ) -> None:
-        self.vocab_size = vocab_size
-
-        @cache
-        def logits(sentence: int, prefix: Ids) -> list[float]:
-            random = np.random.default_rng([seed, sentence, *prefix])
-            row = random.normal(size=vocab_size) * sharpness
-            row[END] += end
-            return row.tolist()
-
-        self.logits = logits
-
-    @cache  # noqa: B019  a table lives as long as its test
-    def log_probabilities(self, sentence: int, prefix: Ids) -> list[float]:
-        row = self.logits(sentence, prefix)
-        total = math.log(sum(map(math.exp, row)))
-        return [logit - total for logit in row]
-
-    def step(self, tokens: Tensor, state: "Prefixes") -> Tensor:
-        state.rows = [
-            (s, (*prefix, token))
-            for (s, prefix), token in zip(state.rows, tokens.tolist(), strict=True)
-        ]
-        rows = [self.logits(s, prefix[1:]) for s, prefix in state.rows]
-        return torch.tensor(rows, dtype=torch.float64)
-
-
-class Prefixes:
-    """What each row has read, the start symbol included."""
-
-    def __init__(self, sentences: Sequence[int]) -> None:
-        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences]
-
-    def reorder(self, parents: Tensor) -> None:
-        present = list(dict.fromkeys(s for s, _ in self.rows))
-        self.rows = [self.rows[parent] for parent in parents.tolist()]
-        each = len(self.rows) // len(present)
-        assert [s for s, _ in self.rows] == [s for s in present for _ in range(each)]
-
-    def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        present = list(dict.fromkeys(s for s, _ in self.rows))
-        self.rows = [self.rows[row] for row in rows.tolist()]
-        kept = list(dict.fromkeys(s for s, _ in self.rows))
-        assert kept == [present[i] for i in sentences.tolist()]
-
-
-def search(
-    table: Table,
-    max_lengths: Sequence[int],
-    suppressed: Ids = (),
-    first: int = 0,
-    prefixes: Sequence[Ids] = (),
-    topk: TopK = topk_in_chunks,
-    **choices: Any,
-) -> list[list[Hypothesis]]:
-    return beam_search(
-        table.step,
-        Prefixes(range(first, first + len(max_lengths))),
-        torch.tensor(max_lengths),
-        SearchConfig(**choices),
-        start_id=START,
-        end_id=END,
-        suppressed_ids=suppressed,
-        prefixes=prefixes,
-        topk=topk,
-    )
 
 
 def penalized(score: float, tokens: int, alpha: float) -> float:
@@ -168,15 +93,6 @@ def test_a_wide_beam_finds_every_output_there_is() -> None:
     table = Table(7, vocab_size=4)
     found = search(table, [3], beam_size=60, alpha=0.6, nbest=60)
     assert_same(found[0], brute_force(table, 0, 3, 0.6))  # 1 + 3 + 9 + 27 of them
-
-
-tables = st.builds(
-    Table,
-    seed=st.integers(0, 2**32 - 1),
-    vocab_size=st.integers(2, 5),
-    sharpness=st.floats(0.3, 5),
-    end=st.floats(-4, 4),
-)
 
 
 @settings(max_examples=60, deadline=None)

@@ -19,7 +19,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"),

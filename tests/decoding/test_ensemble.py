@@ -12,7 +12,7 @@ import torch
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
-from seq2seq.decoding.ensemble import Ensemble, mean_log_probabilities
+from seq2seq.decoding.ensemble import Ensemble, default_search, mean_log_probabilities
 from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translator import Translator
@@ -20,7 +20,9 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.int8 import input_levels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.storage.tuned_search import TunedSearch
 
 MakeModel = Callable[..., Transformer]
 VOCABULARY = 7
@@ -214,6 +216,13 @@ def test_the_shortest_table_of_positions_bounds_an_ensemble(
         (translation,) = translator(together).translate(["the long road home " * 9])
         assert translation.source_truncated
         assert len(translation.candidates[0].pieces) < 20
+
+
+def test_an_ensemble_does_not_search_as_one_of_its_models_was_tuned_to() -> None:
+    tuned = TunedSearch(2, 1.0)
+    assert default_search([tuned]) == SearchConfig(beam_size=2, alpha=1.0)
+    for several in ([tuned, None], [None, tuned], [tuned, tuned], [None]):
+        assert default_search(several) == SearchConfig()
 
 
 def test_one_model_that_predicts_nan_is_an_error(trained: list[TrainedModel]) -> None:

@@ -20,7 +20,7 @@ from seq2seq.kernels.topk import plain_topk
 from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
-from tests.decoding.test_beam_search import END, START, Ids, Prefixes, Table, tables
+from tests.decoding.table import END, START, Ids, Prefixes, Table, tables
 
 MakeModel = Callable[..., Transformer]
 V = 30

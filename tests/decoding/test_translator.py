@@ -25,7 +25,7 @@ from seq2seq.kernels.int8 import input_levels
 from seq2seq.kernels.threads import process_lock
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 MakeTranslator = Callable[..., Translator]
 

@@ -13,7 +13,7 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.export.cache import cached_ctranslate2, content_key
 from seq2seq.export.ctranslate2 import ctranslate2_files
 from seq2seq.model import Transformer
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 pytest.importorskip("ctranslate2")
 
@@ -65,7 +65,7 @@ def test_a_damaged_model_is_made_anew(
     assert any("made anew" in record.message for record in caplog.records)
     caplog.clear()
     assert cached_ctranslate2(trained) == expected
-    if name != "manifest.json":  # without which it can't be told from a stranger's folder
+    if name != "manifest.json":  # without it, the folder may be another program's
         assert not caplog.records
 
 

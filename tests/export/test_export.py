@@ -16,7 +16,7 @@ from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -16,7 +16,7 @@ import torch
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import NullRecorder

@@ -12,18 +12,13 @@ import torch
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import OutOfMemoryError, limit_reached
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from tests.models import save_untrained
 
 
 @pytest.fixture
 def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
-    torch.manual_seed(1)
-    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    save_model(tmp_path / "model", TrainedModel(transformer, tokenizer, "en", "de"))
     (tmp_path / "text").write_text("a man sees the sea.\n" * 50)
-    return tmp_path / "model"
+    return save_untrained(tmp_path / "model", tokenizer)
 
 
 OUT_OF_MEMORY, TOO_LARGE = "out of memory: ", "a number is too large to compute with: "

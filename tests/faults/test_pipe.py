@@ -7,21 +7,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import torch
 
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from tests.models import save_untrained
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     """An untrained model and a text long enough to fill any pipe."""
     folder = tmp_path_factory.mktemp("pipe")
-    torch.manual_seed(1)
-    sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=1)
-    model = new_transformer(sizes, tokenizer.vocab_size)
-    save_model(folder / "model", TrainedModel(model, tokenizer, "en", "de"))
+    save_untrained(folder / "model", tokenizer)
     (folder / "text").write_text("a man sees the sea.\n" * 2000)
     return folder
 

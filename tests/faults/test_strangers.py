@@ -18,13 +18,12 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, checkpoints, new_transformer, save_model
+from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.manifest import MANIFEST
+from tests.models import SIZES, save_untrained
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
-SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 CANARY = "canary"
 """A file that only executed code creates."""
 
@@ -258,11 +257,7 @@ def peak_megabytes() -> float:
 
 @pytest.fixture
 def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
-    torch.manual_seed(1)
-    config = TransformerConfig(**SIZES)  # type: ignore[arg-type]
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    save_model(tmp_path / "model", TrainedModel(transformer, tokenizer, "en", "de"))
-    return tmp_path / "model"
+    return save_untrained(tmp_path / "model", tokenizer)
 
 
 def test_the_canary_shows_executed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

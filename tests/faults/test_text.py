@@ -27,8 +27,8 @@ from seq2seq.data.tokenizer import (
     TokenizerConfig,
 )
 from seq2seq.errors import UserError
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, load_model, new_transformer, save_model
+from seq2seq.storage.model_folder import load_model, save_model
+from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).parents[2]
 # Each ends a line to some reader; here the last two alone do.
@@ -47,12 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Pat
     """An untrained model, which may output any piece, bytes included."""
     config = TokenizerConfig(vocab_size=330, byte_fallback=True, normalization="identity")
     tokenizer = Tokenizer.train(sentences, config)
-    torch.manual_seed(1)
-    sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=1)
-    folder = tmp_path_factory.mktemp("model")
-    transformer = new_transformer(sizes, tokenizer.vocab_size)
-    save_model(folder / "untrained", TrainedModel(transformer, tokenizer, "en", "de"))
-    return folder / "untrained"
+    return save_untrained(tmp_path_factory.mktemp("model") / "untrained", tokenizer)
 
 
 @pytest.fixture

@@ -21,16 +21,11 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.storage.checkpoint import (
-    MODEL_FILES,
-    checkpoints,
-    find_model,
-    load_model,
-    newest_good,
-    progress_file,
-)
+from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
 from seq2seq.storage.lock import LOCK
 from seq2seq.storage.manifest import MANIFEST, read_folder
+from seq2seq.storage.model_folder import MODEL_FILES, load_model
+from tests.toy import TINY_MODEL, data_words
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -57,13 +52,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         lines = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 5))) for _ in range(count)]
         (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
         (folder / f"{split}.target").write_text("\n".join(line[::-1] for line in lines) + "\n")
-    words = ["train", "data=files", "data.tokenizer.vocab_size=20", f"cache={folder / 'cache'}"]
-    words += [
-        f"data.{split}.{side}={folder / split}.{side}"
-        for split in ("train", "valid")
-        for side in ("source", "target")
-    ]
-    words += ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
+    words = ["train", *data_words(folder), *TINY_MODEL, f"cache={folder / 'cache'}"]
+    words += ["data.tokenizer.vocab_size=20"]
     words += ["training.source_tokens=128", "training.target_tokens=128", "search.beam_size=1"]
     words += ["training.micro_batch_tokens=64", "training.checkpoint_minutes=null"]
     words += ["training.keep_checkpoints=2", "training.average_checkpoints=1"]

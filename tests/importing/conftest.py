@@ -58,12 +58,42 @@ def table(models: tuple[bytes, ...], extra: tuple[str, ...], seed: int) -> dict[
     return {piece: i for i, piece in enumerate(shuffled)}
 
 
+def two_tables(models: tuple[bytes, bytes], seed: int) -> tuple[dict[str, int], dict[str, int]]:
+    """A table of each side; their control symbols have the same ids."""
+    tables = tuple(table((model,), (), seed + side) for side, model in enumerate(models))
+    for one in tables:
+        for place, control in enumerate(("</s>", "<unk>", "<pad>"), start=4):
+            other = next(piece for piece, i in one.items() if i == place)
+            one[other], one[control] = one[control], place
+    return tables
+
+
+def move_padding_to_the_end(vocabulary: dict[str, int]) -> None:
+    """As in OPUS-MT's own models."""
+    last = max(vocabulary, key=vocabulary.__getitem__)
+    vocabulary[last], vocabulary["<pad>"] = vocabulary["<pad>"], vocabulary[last]
+
+
+def randomize(model: Any, padding: int) -> None:
+    """Add random numbers to a new `MarianMTModel`, nothing of which stays zero that need not."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Large products and all else small, or an untrained model repeats one piece.
+            large = "_proj.weight" in name or ".fc" in name
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.9 if large else 0.1)
+        model.final_logits_bias.normal_(std=0.1)
+        model.final_logits_bias[0, padding] = 0.0
+        for matrix in {model.get_input_embeddings(), model.model.decoder.embed_tokens}:
+            matrix.weight[padding] = 0.0  # as in every trained model
+
+
 MakeFolder = Callable[..., MarianFolder]
 
 
 @pytest.fixture
 def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
-    """Save a random `MarianMTModel`; nothing in it is zero that need not be."""
+    """Save a random `MarianMTModel` with its tokenizer."""
 
     def make(
         *,
@@ -74,19 +104,12 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
         seed: int = 1,
         **choices: Any,
     ) -> MarianFolder:
-        source, target = spm_models
         if separate:
-            vocabulary, own = table((source,), (), seed), table((target,), (), seed + 1)
-            controls = ("</s>", "<unk>", "<pad>")
-            for one in (vocabulary, own):  # ids that both sides share
-                for place, control in enumerate(controls, start=4):
-                    other = next(p for p, i in one.items() if i == place)
-                    one[other], one[control] = one[control], place
+            vocabulary, own = two_tables(spm_models, seed)
         else:
-            vocabulary = own = table((source, target), pieces, seed)
-            if padding_last:  # as in OPUS-MT's own models
-                last = max(own, key=own.__getitem__)
-                own[last], own["<pad>"] = own["<pad>"], own[last]
+            vocabulary = own = table(spm_models, pieces, seed)
+            if padding_last:
+                move_padding_to_the_end(own)
         settings: dict[str, Any] = {
             "vocab_size": len(vocabulary),
             "decoder_vocab_size": len(own),
@@ -110,23 +133,14 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
         config = transformers.MarianConfig(**(settings | choices))
         torch.manual_seed(seed)
         model = transformers.MarianMTModel(config).eval()
-        with torch.no_grad():
-            for parameter_name, parameter in model.named_parameters():
-                # Large products and all else small, or an untrained model repeats one piece.
-                large = "_proj.weight" in parameter_name or ".fc" in parameter_name
-                if parameter.requires_grad:
-                    parameter.add_(torch.randn_like(parameter), alpha=0.9 if large else 0.1)
-            model.final_logits_bias.normal_(std=0.1)
-            model.final_logits_bias[0, own["<pad>"]] = 0.0
-            for matrix in {model.get_input_embeddings(), model.model.decoder.embed_tokens}:
-                matrix.weight[own["<pad>"]] = 0.0  # as in every trained model
+        randomize(model, own["<pad>"])
         folder = tmp_path / name
         model.generation_config.update(
             bad_words_ids=[[own["<pad>"]]], num_beams=1, forced_eos_token_id=None
         )
         model.save_pretrained(folder)
-        (folder / "source.spm").write_bytes(source)
-        (folder / "target.spm").write_bytes(target)
+        for file, content in zip(("source.spm", "target.spm"), spm_models, strict=True):
+            (folder / file).write_bytes(content)
         (folder / "vocab.json").write_text(json.dumps(vocabulary))
         if separate:
             (folder / "target_vocab.json").write_text(json.dumps(own))

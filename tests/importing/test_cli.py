@@ -7,28 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Result
 from tests.importing.conftest import MakeFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture
-def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    from seq2seq.cli.main import main
-
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        capfd.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as left:
-            code = int(left.code or 0)
-        return (code, *capfd.readouterr())
-
-    return run
-
-
 def test_an_imported_model_translates_scores_and_is_described(
-    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:
     made, model = make_folder(encoder_layers=3, pieces=(">>por<<",)), tmp_path / "model"
     code, out, _ = seq2seq("import", made.path, "-o", model)
@@ -51,7 +37,7 @@ def test_an_imported_model_translates_scores_and_is_described(
 
 
 def test_the_fidelity_report_says_where_it_differs_from_the_paper(
-    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:
     for separate, matrices in (
         (False, "1 matrices.* source and target and logits; logits with a bias"),
@@ -75,7 +61,7 @@ def test_the_fidelity_report_says_where_it_differs_from_the_paper(
 
 
 def test_an_existing_folder_is_kept_and_a_missing_one_is_named(
-    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:
     made = make_folder()
     (tmp_path / "model").mkdir()
@@ -87,7 +73,7 @@ def test_an_existing_folder_is_kept_and_a_missing_one_is_named(
 
 
 def test_punctuation_is_normalized_where_the_model_does_not_know_it(
-    make_folder: MakeFolder, seq2seq: Callable[..., tuple[int, str, str]], tmp_path: Path
+    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:
     made = make_folder()  # knows „ “ ” ‘ ’ –
     _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "auto")

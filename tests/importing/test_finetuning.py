@@ -11,7 +11,8 @@ from seq2seq.data.config import SplitConfig
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
 from seq2seq.run.training_run import TrainingRun, run_training
-from seq2seq.storage.checkpoint import checkpoints, load_model, save_model
+from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.training.distributed import World
 from tests.importing.conftest import MakeFolder
 from tests.toy import toy_config

@@ -14,7 +14,8 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.importing.marian import import_marian
 from seq2seq.model.config import Start
-from seq2seq.storage.checkpoint import TrainedModel, load_model, save_model
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel
 from tests.importing.conftest import MakeFolder, MarianFolder, transformers
 
 # The library's own warnings.

@@ -14,7 +14,7 @@ from seq2seq.export.ctranslate2 import write_ctranslate2
 from seq2seq.export.marian import write_marian
 from seq2seq.importing.marian import import_marian
 from seq2seq.model import Transformer
-from seq2seq.storage.checkpoint import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel
 from tests.importing.conftest import MakeFolder, transformers
 from tests.importing.test_marian import greedy
 

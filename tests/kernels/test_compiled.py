@@ -1,6 +1,7 @@
 """The loss that is compiled, before and after, against the plain one."""
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,6 +14,9 @@ from seq2seq.kernels.compiled import (
     loss_and_gradient,
 )
 from seq2seq.kernels.loss import projected_loss
+from seq2seq.kernels.training import TrainingKernels, use_training_kernels
+from seq2seq.model import Transformer
+from seq2seq.model.transformer import causal_mask
 from seq2seq.training.loss import label_smoothed_loss
 
 V, D = 13, 6
@@ -60,6 +64,30 @@ def test_chunks_of_any_size_have_the_loss_of_the_plain_form() -> None:
 def test_what_is_compiled_computes_the_same() -> None:
     check_chunks(compiled_loss(), torch.float32, 1e-6)
     check_chunks(compiled_loss(), torch.bfloat16, 0.01)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")
+def test_a_layer_is_one_graph_for_all_shapes(make_model: Callable[..., Transformer]) -> None:
+    """So it can be compiled: nothing in it needs Python between two operations."""
+    model = make_model(dropout=0.1, attention_dropout=0.1).train()
+    use_training_kernels(model, TrainingKernels(), torch.device("cuda"))
+    graphs: list[object] = []
+
+    def take(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    layers = [model.encoder.layers[0], model.decoder.layers[0]]
+    encode, decode = (
+        torch.compile(layer, backend=take, fullgraph=True, dynamic=True) for layer in layers
+    )
+    for pairs, source, target in ((3, 7, 5), (2, 9, 4), (5, 4, 11)):
+        memory, x = (torch.randn(pairs, n, 8, dtype=torch.float64) for n in (source, target))
+        mask = torch.ones(pairs, 1, 1, source, dtype=torch.bool)
+        found = decode(x, encode(memory, mask), causal_mask(target, x.device), mask)
+        assert found.shape == x.shape
+    assert len(graphs) == len(layers)
 
 
 def test_nothing_is_compiled_on_a_cpu() -> None:

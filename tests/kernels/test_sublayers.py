@@ -20,10 +20,9 @@ from seq2seq.kernels.sublayers import (
 )
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer
+from tests.kernels.gradients import SOURCE, TARGET, values_and_gradients
 
 MakeModel = Callable[..., Transformer]
-SOURCE = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]])
-TARGET = torch.tensor([[2, 9, 8, 7], [2, 10, 2, 0]])
 KEY = torch.tensor([-123456789, 987654321], dtype=torch.int32)
 
 
@@ -40,12 +39,9 @@ class HashedDropout(nn.Dropout):
         return x.masked_fill(~keep_mask(x.shape, self.p, key), 0.0) / (1.0 - self.p)
 
 
-def values_and_gradients(model: Transformer) -> dict[str, Tensor]:
+def in_training(model: Transformer) -> dict[str, Tensor]:
     torch.manual_seed(7)
-    model.train().zero_grad()
-    logits = model(SOURCE, TARGET)
-    (logits.double().tanh() * torch.arange(logits.size(-1))).sum().backward()
-    return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
+    return values_and_gradients(model.train())
 
 
 def test_the_mask_is_that_of_the_hash_in_numpy() -> None:
@@ -84,8 +80,8 @@ def test_layers_are_the_plain_ones_with_the_same_masks(
             replace_modules(layer, nn.Dropout, lambda d: HashedDropout(d.p) if d.p else d)
     fuse_sublayer_ends(found, plain)
     assert list(found.state_dict()) == list(expected.state_dict())
-    theirs = values_and_gradients(expected)
-    for name, value in values_and_gradients(found).items():
+    theirs = in_training(expected)
+    for name, value in in_training(found).items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-9, atol=1e-11)
 
 

@@ -1,12 +1,14 @@
 """The selection of candidates against torch.topk, and the sizes of batches."""
 
 import math
+import shutil
 
 import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.kernels.topk import plain_topk, topk_by_blocks, topk_in_chunks
+from seq2seq.decoding.search import best_continuations
+from seq2seq.kernels.topk import compiled_topk, plain_topk, topk_by_blocks, topk_in_chunks
 
 
 @pytest.mark.parametrize("size", [1, 127, 1280, 2000, 8000])
@@ -39,3 +41,23 @@ def test_chunks_give_what_the_whole_batch_gives(chunk_elements: int, dtype: torc
     assert sizes == {1: [1] * 11, 12_000: [3, 3, 3, 2], 20_001: [5, 5, 1]}.get(chunk_elements, [11])
     for fast, plain in zip(found, plain_topk(score, 4, logits, live_scores), strict=True):
         assert torch.equal(fast, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+@torch.inference_mode()
+def test_compiled_candidates_are_the_plain_ones() -> None:
+    """Of batches of several sizes, and where a token is forced."""
+    for sentences, forced in ((3, None), (7, None), (5, torch.tensor([-1, 9, 1, -1, 1999]))):
+        generator = torch.Generator().manual_seed(sentences)
+        logits = torch.randn(4 * sentences, 2000, generator=generator)
+        scores = -10 * torch.rand(sentences, 4, generator=generator)
+        found, expected = (
+            best_continuations(logits, scores, 4, (0, 2), forced, topk)
+            for topk in (compiled_topk(), plain_topk)
+        )
+        possible = expected[0] > -math.inf  # the others have no order
+        assert possible.sum() == 8 * sentences - (0 if forced is None else 4 * 3)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one[possible], other[possible], rtol=1e-6, atol=1e-5)

@@ -13,18 +13,10 @@ from seq2seq.kernels.replace import replace_modules
 from seq2seq.kernels.training import PLAIN, TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
+from tests.kernels.gradients import SOURCE, TARGET, values_and_gradients
 
 MakeModel = Callable[..., Transformer]
 CPU = torch.device("cpu")
-SOURCE = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]])
-TARGET = torch.tensor([[2, 9, 8, 7], [2, 10, 2, 0]])
-
-
-def values_and_gradients(model: Transformer) -> dict[str, Tensor]:
-    model.zero_grad()
-    logits = model(SOURCE, TARGET)
-    (logits.double().tanh() * torch.arange(logits.size(-1))).sum().backward()
-    return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import MAX_LAYERS, Positions, Start
 from seq2seq.model.size import count_parameters, empty_transformer
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
 CHOICES: list[dict[str, Any]] = [

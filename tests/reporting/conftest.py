@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
+from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
 
@@ -17,15 +18,9 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, lines in parts.items():
         (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
         (folder / f"{split}.target").write_text("\n".join(lines[::-1]) + "\n")
-    places = [
-        f"data.{split}.{side}={folder / split}.{side}"
-        for split in parts
-        for side in ("source", "target")
-    ]
-    sizes = ["num_layers=1", "d_model=16", "d_ff=16", "num_heads=2"]
     code = main(
         [
-            "train", "data=files", *places, *(f"model.{size}" for size in sizes),
+            "train", *data_words(folder), *TINY_MODEL,
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
             "training.micro_batch_tokens=100", "license=cc-by-4.0",

@@ -1,4 +1,4 @@
-"""The report of a run: its figures against the files and the scores that they come from."""
+"""The report of a run: its numbers against the files and the scores that they come from."""
 
 import hashlib
 import json
@@ -7,36 +7,45 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from sacrebleu import BLEU
 
 from seq2seq.cli.main import main
 from seq2seq.cli.overrides import config_path, quote_texts, register
 from seq2seq.config import read_config
-from seq2seq.data.config import CorpusConfig
+from seq2seq.data.config import CorpusConfig, DataConfig
+from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.intervals import bleu_interval, words
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.evaluation.intervals import LineBleu, words
 from seq2seq.evaluation.scores import bleu
 from seq2seq.reporting.buckets import (
     by_length,
     by_rarest_word,
     by_word_frequency,
     by_word_kind,
+    make_buckets,
     training_frequencies,
 )
 from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
+from seq2seq.reporting.report import load_translator
 from seq2seq.reporting.samples import differing_words
+from seq2seq.reporting.sets import TextSet, examine_health, report_sets
 from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import load_model
-from seq2seq.storage.manifest import listed_files
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.manifest import read_manifest
+from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
 
@@ -88,7 +97,7 @@ def test_training_writes_a_page_that_is_whole_and_loads_nothing(run: Path) -> No
     assert "\u0007" not in content
 
 
-def test_the_page_and_json_have_the_figures_of_metrics_and_score(
+def test_the_page_and_json_agree_with_metrics_and_score(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     places = {side: str(run.parent / f"valid.{side}") for side in ("source", "target")}
@@ -117,6 +126,27 @@ def test_the_page_and_json_have_the_figures_of_metrics_and_score(
     assert report["ended"] == "at step 4 of 4"
 
 
+def test_a_long_line_counts_in_full_and_is_not_shown(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    long = " ".join(f"<i>word{i}" for i in range(20_000))
+    texts = {"source": ["a man sees the sea."] * 3, "target": ["a man", long, "the sea"]}
+    places = []
+    for side, lines in texts.items():
+        places.append(str(tmp_path / side))
+        Path(places[-1]).write_text("\n".join(lines) + "\n")
+    assert main(["report", str(run), "--test", *places, "-o", str(tmp_path / "page.html")]) == 0
+    content = (tmp_path / "page.html").read_text()
+    assert "word0" not in content
+    assert len(content) < 500_000
+    capfd.readouterr()
+    assert main(["report", str(run), "--test", *places, "--json"]) == 0
+    (one,) = json.loads(capfd.readouterr().out)["sets"]
+    assert main(["score", "--model", str(run), "-s", places[0], "-r", places[1], "--json"]) == 0
+    assert one["scores"] == json.loads(capfd.readouterr().out)["scores"]
+    assert {sample["line"] for sample in one["samples"]} == {1, 3}
+
+
 def test_a_folder_without_metrics_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,27 +167,51 @@ REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody pain
 OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
 
 
-def _scores(lines: Sequence[int]) -> float:
+def bleu_of(lines: Sequence[int]) -> float:
     return bleu([OUTPUTS[i] for i in lines], [[REFERENCES[i] for i in lines]]).value
 
 
 def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     lengths = [5, 9, 4, 30]
-    buckets = by_length(lengths, OUTPUTS, REFERENCES)
+    buckets = by_length(lengths, LineBleu(OUTPUTS, REFERENCES))
     assert sum(bucket.count for bucket in buckets) == len(lengths)
     for bucket in buckets:
         end = float("inf") if bucket.end is None else bucket.end
         lines = [i for i, length in enumerate(lengths) if bucket.start <= length < end]
-        assert bucket.value == _scores(lines)
+        assert bucket.value == bleu_of(lines)
         assert bucket.low <= bucket.value <= bucket.high
     assert [bucket.count for bucket in buckets] == [1, 2, 1]
 
 
+def test_bleu_looks_at_a_long_line_once_for_all_buckets_and_intervals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = " ".join(f"word{i}" for i in range(5000))
+    outputs, references = [*OUTPUTS, "a b"], [*REFERENCES, long]
+    read = 0
+    score = BLEU.corpus_score
+
+    def counted(self: BLEU, hypotheses: list[str], lists: list[list[str]], **more: Any) -> Any:
+        nonlocal read
+        read += lists[0].count(long)
+        return score(self, hypotheses, lists, **more)
+
+    monkeypatch.setattr(BLEU, "corpus_score", counted)
+    line_bleu = LineBleu(outputs, references)
+    line_bleu.interval()
+    buckets = make_buckets([5, 9, 4, 30, 2], Counter(words(long)), outputs, references, line_bleu)
+    assert read == 1
+    assert {bucket.by for bucket in buckets if bucket.metric == "BLEU"} == {
+        "source_length",
+        "rarest_word",
+    }
+
+
 def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
     counts = {word: 20 for line in REFERENCES for word in line.split()} | {"nobody": 1, "b": 0}
-    buckets = by_rarest_word(counts, OUTPUTS, REFERENCES)
+    buckets = by_rarest_word(counts, REFERENCES, LineBleu(OUTPUTS, REFERENCES))
     assert {bucket.start: bucket.count for bucket in buckets} == {0: 1, 1: 1, 10: 2}
-    assert buckets[-1].value == _scores([0, 1])
+    assert buckets[-1].value == bleu_of([0, 1])
 
 
 def test_word_f1_is_that_of_counting_each_word_by_hand() -> None:
@@ -209,16 +263,32 @@ def test_the_histogram_counts_every_training_sentence(run: Path) -> None:
         assert bounds[longest] <= quantiles[-1] < end
 
 
+def test_the_histogram_of_length_ratios_is_that_of_counting_each_pair(run: Path) -> None:
+    data = json.loads((run / "data.json").read_bytes())
+    tokenizer = load_model(run / "best").tokenizer
+    sides = [
+        tokenizer.encode((run.parent / f"train.{side}").read_text().splitlines())
+        for side in ("source", "target")
+    ]
+    # The end symbol counts on both sides.
+    ratios = [(len(t) + 1) / (len(s) + 1) for s, t in zip(*sides, strict=True)]
+    bounds = [*data["ratios"]["bounds"], float("inf")]
+    expected = [sum(a <= r < b for r in ratios) for a, b in pairwise(bounds)]
+    assert data["ratios"]["pairs"] == expected
+    assert sum(expected) == data["counts"]["train"]["kept"]
+    rows = Page((run / "report.html").read_text()).rows
+    first = rows.index(["target per source tokens", "pairs", ""]) + 1
+    assert [int(row[1]) for row in rows[first : first + len(expected)]] == expected
+
+
 def test_frequencies_are_counted_in_the_target_side() -> None:
     pairs = [SentencePair("the sea", "a sea, a sea"), SentencePair("", "the man")]
     assert training_frequencies(["sea the apple"], pairs) == ({"sea": 2, "the": 1}, 2)
 
 
 def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
-    from sacrebleu import BLEU
-
     outputs, references = OUTPUTS * 30, REFERENCES * 30
-    low, high = bleu_interval(outputs, references)
+    low, high = LineBleu(outputs, references).interval()
     result = BLEU().corpus_score(outputs, [references], n_bootstrap=1000)
     center, half = result._mean, result._ci
     assert low == pytest.approx(center - half, abs=1)
@@ -251,15 +321,22 @@ def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
     ]
 
 
-def test_a_comparison_has_the_figures_of_score(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("tokenizer", ["13a", "char"])
+def test_a_comparison_agrees_with_score(
+    tokenizer: str, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    run = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    config = OmegaConf.load(run / "config.yaml")
+    OmegaConf.update(config, "bleu_tokenizer", tokenizer)
+    places = config.data.valid
+    OmegaConf.save(config, run / "config.yaml")
+    source, reference = (places[side] for side in ("source", "target"))
     (tmp_path / "other").write_text("\n".join(["<i>"] + ["a man sees the sea."] * 10) + "\n")
     report = ["report", str(run), "--compare", str(tmp_path / "other")]
     assert main([*report, "--json"]) == 0
     comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
     score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
+    score += ["--tokenize", tokenizer]
     assert main([*score, "--compare", str(tmp_path / "other")]) == 0
     expected = json.loads(capfd.readouterr().out)["comparisons"]
     for test, wanted in zip(comparison["tests"], expected, strict=True):
@@ -267,7 +344,34 @@ def test_a_comparison_has_the_figures_of_score(
             assert test[key] == wanted[key]
     assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
     rows = Page((tmp_path / "page.html").read_text()).rows
-    assert ["BLEU", f"{expected[0]['value']:.2f}"] in [row[:2] for row in rows]
+    values = [expected[0]["value"] - expected[0]["difference"], expected[0]["value"]]
+    assert ["BLEU", *(f"{value:.2f}" for value in values)] in [row[:3] for row in rows]
+
+
+def test_two_runs_stand_beside_one_another(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    second = shutil.copytree(run, tmp_path / "second")
+    config = OmegaConf.load(second / "config.yaml")
+    OmegaConf.update(config, "training.warmup_steps", 7)
+    OmegaConf.update(config, "run_dir", str(second))
+    OmegaConf.save(config, second / "config.yaml")
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record["step"] += 100
+    (second / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    report = ["report", str(run), "--compare", str(second)]
+    assert main([*report, "--json"]) == 0
+    other = json.loads(capfd.readouterr().out)["other_run"]
+    assert other["name"] == "second"
+    assert other["settings"] == {"training.warmup_steps": [4, 7]}
+    assert other["curves"]["valid/bleu"] == [
+        [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
+    ]
+    assert main([*report, "-o", str(tmp_path / "page.html")]) == 0
+    content = (tmp_path / "page.html").read_text()
+    assert ["training.warmup_steps", "4", "7"] in Page(content).rows
+    assert "valid, second" in content
 
 
 def test_translations_of_another_text_are_not_compared(
@@ -278,21 +382,20 @@ def test_translations_of_another_text_are_not_compared(
     assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
 
 
-def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) -> None:
+def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: Path) -> None:
     best = max(
         (r for r in read_metrics(run / "metrics.jsonl") if "valid/bleu" in r),
         key=lambda record: record["valid/bleu"],
     )
-    for folder in (run / "best", run / "averaged"):
-        if not folder.exists():
-            continue
-        assert "README.md" in listed_files(folder)
+    for folder in (run / "best", *run.glob("averaged")):
+        assert "README.md" in read_manifest(folder)
         load_model(folder)
         card = ModelCard.load(folder / "README.md")
         results = card.data.eval_results
         assert card.data.license == "cc-by-4.0"
         assert card.data.pipeline_tag == "translation"
         assert results[0].metric_type == "bleu"
+        assert results[0].metric_args == {"beam_size": 4, "alpha": 0.6}
         assert "tok:13a" in results[0].metric_name
         sums = re.findall("[0-9a-f]{64}", card.text)
         file = run.parent / "train.source"
@@ -302,6 +405,80 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_runs_figures(run: Path) 
             assert f"the mean of the last {number} checkpoints" in card.text
         if folder.name == "best":
             assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
+
+
+def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    folder = find_model(copy)
+    written = (folder / "README.md").read_text()
+    edited = written.replace("## Limits", "## Thanks\n\nTo \\1 all.\n\n## Limits")
+    (folder / "README.md").write_text(edited)
+    before = ModelCard.load(folder / "README.md").data.eval_results
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "3"]) == 0
+    card = ModelCard.load(folder / "README.md")
+    capfd.readouterr()
+    valid = [str(run.parent / f"valid.{side}") for side in ("source", "target")]
+    search = ["--beam", "2", "--alpha", "3"]
+    assert (
+        main(["score", "--model", str(run), "-s", valid[0], "-r", valid[1], *search, "--json"]) == 0
+    )
+    scores = {s["name"]: s for s in json.loads(capfd.readouterr().out)["scores"]}
+    for result, old, name in zip(
+        card.data.eval_results, before, ("BLEU", "chrF2", "TER"), strict=True
+    ):
+        assert result.metric_value == pytest.approx(scores[name]["value"], abs=0.005)
+        assert result.metric_name == f"{name} {scores[name]['signature']}"
+        assert result.metric_args == {"beam_size": 2, "alpha": 3.0}
+        assert old.metric_args == {"beam_size": 4, "alpha": 0.6}
+        assert f"| {name} | {scores[name]['value']:.2f} |" in card.text
+    assert "with beam 2 and alpha 3." in card.text
+    # Whatever else its owner has written stays.
+    start, end = "## Scores on", "## Data"
+    for text in (edited, card.text):
+        assert text.count(start) == text.count(end) == 1
+    assert card.text.split(start)[0].strip() in edited
+    assert edited.endswith(card.text.split(end)[1])
+    load_model(folder)
+
+
+def test_the_first_lines_of_each_kind_of_suspicious_translation_are_shown() -> None:
+    def translation(text: str, **more: Any) -> Translation:
+        return Translation([Candidate(text, 0.0, text.split(), False)], **more)
+
+    sources = ["a dog", "the sea", "x" * 5000, *["red"] * 9]
+    outputs = ["ein Hund", "", "the " * 9, *["red"] * 9]
+    translations = [translation(text) for text in outputs]
+    translations[0] = translation("ein Hund", unknown=2)
+    health, lines = examine_health(sources, translations)
+    assert (health.empty, health.copied, health.repeating, health.unknown) == (1, 9, 1, 2)
+    found = {kind: [one.line for one in lines if one.kind == kind] for kind in vars(health)}
+    assert {kind: numbers for kind, numbers in found.items() if numbers} == {
+        "empty": [2],
+        "copied": [4, 5, 6, 7, 8],
+        "repeating": [3],
+        "unknown": [1],
+    }
+    assert all(one.source == sources[one.line - 1][:1000] for one in lines)
+
+
+def test_the_training_text_is_read_once_for_all_test_sets(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def counted(config: DataConfig, split: str) -> Iterator[SentencePair]:
+        read.append(split)
+        return read_pairs(config, split)
+
+    monkeypatch.setattr("seq2seq.reporting.sets.read_pairs", counted)
+    translator, config = load_translator(run, "cpu"), read_config(run)
+    texts = [TextSet("one", OUTPUTS[:2], REFERENCES[:2]), TextSet("two", OUTPUTS, REFERENCES)]
+    together = report_sets(translator, texts, config, "run", None)
+    assert read == ["train"]
+    alone = [report_sets(translator, [text], config, "run", None)[0] for text in texts]
+    assert together == alone
 
 
 def test_a_report_that_cannot_be_written_ends_no_training_badly(

@@ -13,7 +13,7 @@ from seq2seq.model.config import Positions
 from seq2seq.model.size import count_parameters
 from seq2seq.reproduction.cost import PAPER_FLOPS, TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.reproduction.table3 import ROWS
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 
 EXACT = {
     "base": 65_110_016,

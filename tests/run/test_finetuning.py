@@ -72,7 +72,7 @@ def log() -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
-def test_step_0_is_the_parent_with_its_own_figures(
+def test_step_0_is_the_parent_with_its_own_metrics(
     own: Config, parent: Path, tmp_path: Path
 ) -> None:
     train(own, tmp_path / "run", max_steps=1)

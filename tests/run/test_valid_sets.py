@@ -1,4 +1,4 @@
-"""Several validation sets: each with its own figures, and one of them selects the best model."""
+"""Several validation sets: each with its own metrics, and one of them selects the best model."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def best_step(folder: Path) -> int:
     return int(progress["best_step"])
 
 
-def test_each_set_has_the_figures_that_it_has_as_the_main_set(
+def test_each_set_has_the_metrics_that_it_has_as_the_main_set(
     plain: Config, several: Config, tmp_path: Path
 ) -> None:
     data = replace(plain.data, valid=several.data.valid_sets["news"])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import Transformer
-from seq2seq.storage.checkpoint import TrainedModel, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "benchmark_decoding.py"
 

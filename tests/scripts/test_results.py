@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
+from tests.toy import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
 SCRIPT = CHECKOUT / "scripts" / "results.py"
 RECIPES = {path.stem for path in (CHECKOUT / "conf" / "experiment" / "results").glob("*.yaml")}
-SMALL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
-SMALL += ["data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2"]
+SMALL = [*TINY_MODEL, "data.tokenizer.vocab_size=80"]
+SMALL += ["training.max_steps=4", "training.checkpoint_steps=2"]
 SMALL += ["training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4"]
 SMALL += ["training.micro_batch_tokens=100", "training.checkpoint_minutes=null", "device=cpu"]
 SMALL += ["search.max_extra_tokens=3", "training.count_longer_side=true"]
@@ -78,13 +79,6 @@ def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> 
     assert "nowhere/multi30k/train.en.gz" in done.stderr.splitlines()[-1]
 
 
-def test_every_recipe_has_its_row() -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--help"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-        check=True,
-    )
-    named = done.stdout.partition("{")[2].partition("}")[0]
+def test_every_recipe_has_its_row(tmp_path: Path) -> None:
+    named = run("--help", cache=tmp_path).stdout.partition("{")[2].partition("}")[0]
     assert {name.strip() for name in named.split(",")} == RECIPES

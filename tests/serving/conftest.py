@@ -8,7 +8,9 @@ import torch
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import TrainedModel, new_transformer, save_model
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from tests.models import perturb
 from tests.serving.live import Served, serve_in_process
 
 
@@ -18,9 +20,7 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     torch.manual_seed(3)
     config = TransformerConfig(num_layers=2, d_model=16, d_ff=32, num_heads=2, dropout=0.0)
     model = new_transformer(config, tokenizer.vocab_size).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    perturb(model)
     path = tmp_path_factory.mktemp("served") / "model"
     save_model(path, TrainedModel(model, tokenizer, "en", "de"))
     return path

@@ -130,7 +130,7 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert f"{details['score']:.6f}\t{details['text']}" == row
     assert details["unknown"] == 1
     assert "unknown" in details["suspect"]
-    assert details["cut"] == ("output_truncated" in details["suspect"])
+    assert details["truncated"] == ("output_truncated" in details["suspect"])
     assert [other["text"] for other in details["alternatives"]] != []
     assert details["alternatives"][0]["score"] <= details["score"]
 
@@ -329,7 +329,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD)
-def test_a_bad_request_is_told_what_is_wrong(server: Served, fields: dict, message: str) -> None:
+def test_the_answer_to_a_bad_request_says_what_is_wrong(
+    server: Served, fields: dict, message: str
+) -> None:
     answer = server.post("/translate", **fields)
     assert answer.status == 400
     assert message in answer.json["error"]
@@ -418,7 +420,7 @@ def test_other_paths_and_methods_are_refused_as_json(
         ({"source": "a", "source_language": "zz"}, "zz is not supported"),
     ],
 )
-def test_a_bad_request_for_attention_is_told_what_is_wrong(
+def test_the_answer_to_a_bad_request_for_attention_says_what_is_wrong(
     server: Served, fields: dict, message: str
 ) -> None:
     answer = server.post("/attention", **fields)

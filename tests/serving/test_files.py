@@ -95,7 +95,7 @@ def test_a_file_is_translated_and_fetched() -> None:
         ([("source", "en")], ("a.txt", b"x"), "missing target parameter"),
     ],
 )
-def test_a_bad_file_is_told_what_is_wrong(
+def test_the_answer_to_a_bad_file_says_what_is_wrong(
     server: Served, fields: list, file: Any, message: str
 ) -> None:
     body, kind = multipart(*fields, file=file)

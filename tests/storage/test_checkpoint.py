@@ -19,21 +19,20 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.checkpoint import (
-    TrainedModel,
     average,
     checkpoints,
     find_model,
-    load_model,
     newest_good,
     progress_file,
     remove_old,
     restore_checkpoint,
     save_checkpoint,
-    save_model,
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.manifest import MANIFEST, read_folder
+from seq2seq.storage.manifest import MANIFEST, read_listed_file
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.optimizer import make_adam
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -401,14 +400,14 @@ def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
     save_model(folder, before)
     replaced: list[str] = []
 
-    def read_and_replace(place: Path, names: tuple[str], **limits: int) -> dict[str, bytes]:
-        files = read_folder(place, names, **limits)
+    def read_and_replace(place: Path, name: str, max_bytes: int) -> bytes:
+        content = read_listed_file(place, name, max_bytes)
         if not replaced:
-            replaced.extend(names)
+            replaced.append(name)
             save_model(folder, after)
-        return files
+        return content
 
-    monkeypatch.setattr("seq2seq.storage.checkpoint.read_folder", read_and_replace)
+    monkeypatch.setattr("seq2seq.storage.model_folder.read_listed_file", read_and_replace)
     found = load_model(folder)
     assert replaced == [CONFIG]
     assert found.model.config == after.model.config

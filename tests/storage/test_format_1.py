@@ -15,13 +15,10 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions
 from seq2seq.storage.atomic import write_folder
-from seq2seq.storage.checkpoint import (
-    load_model,
-    new_transformer,
-    newest_good,
-    restore_checkpoint,
-)
+from seq2seq.storage.checkpoint import newest_good, restore_checkpoint
 from seq2seq.storage.format_1 import expected_weights, rename_weights
+from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.optimizer import make_adam
 
 # What the last version with format 1 named a model of one layer, and in which order.

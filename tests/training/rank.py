@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import new_transformer
+from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.progress import Progress

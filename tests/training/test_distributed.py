@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,27 @@ class Three(World):
 
 def test_processes_agree_on_the_clock_of_the_main_one_and_on_a_signal_to_any() -> None:
     assert Three(rank=1, size=3).agree(6.0, None) == (5.0, 15)
+
+
+@pytest.fixture
+def rendezvous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torchrun tells the only process of a training where the others are to be met."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("rendezvous")
+def test_a_restart_does_not_read_what_the_dead_processes_wrote() -> None:
+    stores = [
+        World(size=2, restarts=restarts).heartbeat(60.0, lambda: False).store
+        for restarts in (0, 0, 1)
+    ]
+    stores[0].set("address", "of the dead")
+    assert [store.check(["address"]) for store in stores] == [True, True, False]
 
 
 def test_one_named_gpu_is_not_for_several_processes() -> None:

@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,18 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
-    TrainedModel,
-    new_transformer,
     progress_file,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
 )
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss
 from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.run_state import RunState
 from seq2seq.training.trainer import Trainer
+from tests.training.records import train
 
 V = 60
 PAIRS = 40
@@ -61,24 +60,6 @@ class Equal(Batching):
         return list(order.reshape(-1, self.pairs))
 
 
-class Records(NullRecorder):
-    """Keeps everything that is recorded."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[int, dict[str, float]]] = []
-
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        self.all.append((progress.step, dict(metrics)))
-
-    def record_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
-    ) -> None:
-        self.all.append((progress.step, dict(metrics)))
-
-    def of(self, name: str) -> list[float]:
-        return [metrics[name] for _, metrics in self.all if name in metrics]
-
-
 def make_trainer(
     batching: Batching,
     *,
@@ -104,17 +85,6 @@ def make_trainer(
         seed=5,
         clock=clock,
     )
-
-
-def train(
-    trainer: Trainer,
-    validate: Callable[[], dict[str, float]] = lambda: {"valid/bleu": 0.0},
-    save: Callable[[], None] = lambda: None,
-    save_validation: Callable[[bool], None] = lambda is_best: None,
-) -> Records:
-    records = Records()
-    trainer.train(records, validate=validate, save=save, save_validation=save_validation)
-    return records
 
 
 def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:

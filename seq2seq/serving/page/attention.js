@@ -4,7 +4,7 @@
 import { find, make, setTabStop, useArrowKeys } from "./elements.js";
 import { post } from "./server.js";
 
-const MOST_PIECES = 100; // of a side; more can't be read
+const MAX_PIECES = 100; // of a side; more can't be read
 const KINDS = {
   cross: {
     rows: "Translation",
@@ -72,8 +72,8 @@ async function update() {
 }
 
 function draw(kind, { layers, heads, rows, columns, weights }) {
-  if (Math.max(rows.length, columns.length) > MOST_PIECES) {
-    throw new Error(`The sentence has more than ${MOST_PIECES} pieces, too many to show.`);
+  if (Math.max(rows.length, columns.length) > MAX_PIECES) {
+    throw new Error(`The sentence has more than ${MAX_PIECES} pieces, too many to show.`);
   }
   // Asked for no layer, the server answers with the last, whose number is the count of layers.
   if (find("layer").length === 0) fillNumbers(find("layer"), layers[0]);

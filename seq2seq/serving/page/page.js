@@ -5,7 +5,7 @@ import { markDifferences } from "./differences.js";
 import { find, make, setTabStop, useArrowKeys } from "./elements.js";
 import { get, post } from "./server.js";
 
-const MOST_ALTERNATIVES = 3; // to show
+const MAX_ALTERNATIVES = 3; // to show
 const SUSPICIONS = {
   empty: "The translation is empty.",
   copied: "The translation is equal to the text.",
@@ -110,7 +110,7 @@ async function translate() {
   const { signal } = (request = new AbortController());
   const began = performance.now();
   const [from, to] = chosenLanguages();
-  const alternatives = Math.min(MOST_ALTERNATIVES, settings.mostAlternatives);
+  const alternatives = Math.min(MAX_ALTERNATIVES, settings.maxAlternatives);
   const fields = { q: source.value, source: from, target: to, alternatives, details: true };
   output.ariaBusy = "true";
   try {

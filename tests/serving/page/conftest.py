@@ -24,7 +24,7 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def watched(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
+def checked_page(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
     """Open a page of which no script may fail, and that may ask nobody but its origin."""
     messages: list[str] = []
     requests: list[str] = []
@@ -51,7 +51,7 @@ def show(browser: Any, stub: Stub) -> Iterator[Callable[..., Any]]:
     with ExitStack() as opened:
 
         def show(**options: Any) -> Any:
-            page = opened.enter_context(watched(browser, ORIGIN, **options))
+            page = opened.enter_context(checked_page(browser, ORIGIN, **options))
             page.route("**/*", stub.handle)
             page.goto(f"{ORIGIN}/")
             page.wait_for_selector("#count:not(:empty)")

@@ -29,7 +29,7 @@ def translate_sentence(sentence: str, language: str, alternatives: int) -> dict[
         "source": sentence,
         **found[0],
         "pieces": pieces(texts[0]),
-        "cut": False,
+        "truncated": False,
         "unknown": 0,
         "suspect": [],
         "alternatives": found[1 : 1 + alternatives],
@@ -110,7 +110,7 @@ class Stub:
             "charLimit": self.char_limit,
             "frontendTimeout": PAUSE,
             "keyRequired": self.key_required,
-            "mostAlternatives": 3,
+            "maxAlternatives": 3,
             "language": dict(zip(("source", "target"), named, strict=True)),
         }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.serving.page.conftest import watched
+from tests.serving.page.conftest import checked_page
 from tests.serving.page.driver import (
     expect,
     focused,
@@ -196,7 +196,7 @@ def test_a_server_that_has_gone_is_reported(show: Show, stub: Stub) -> None:
 
 
 def test_a_server_that_is_gone_from_the_start_is_reported(browser: Any, stub: Stub) -> None:
-    with watched(browser, ORIGIN) as page:
+    with checked_page(browser, ORIGIN) as page:
         page.route("**/*", stub.handle)
         page.route("**/languages", lambda route: route.abort())
         page.goto(f"{ORIGIN}/")

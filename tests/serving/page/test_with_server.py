@@ -9,7 +9,7 @@ import pytest
 
 from seq2seq.cli.main import main
 from tests.serving.live import Served
-from tests.serving.page.conftest import watched
+from tests.serving.page.conftest import checked_page
 from tests.serving.page.driver import cells, expect, open_attention, translate
 
 TEXT = "Nobody paints. A man sees the sea.\n\nTwo dogs! The woman likes an apple."
@@ -18,7 +18,7 @@ LAST = "The woman likes an apple."  # the sentence at the caret
 
 @pytest.fixture
 def page(browser: Any, server: Served) -> Iterator[Any]:
-    with watched(browser, server.url) as page:
+    with checked_page(browser, server.url) as page:
         page.goto(server.url)
         yield page
 

@@ -1,0 +1,264 @@
+"""The steps that `benchmark_training.py` compares: ours, those of peers, and the products alone."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from turns import System
+
+from seq2seq.data.batching import Batch, Batching
+from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.tokenizer import PADDING_ID, START_ID
+from seq2seq.device import autocast
+from seq2seq.kernels.training import TrainingKernels
+from seq2seq.model import TransformerConfig
+from seq2seq.model.transformer import sinusoids
+from seq2seq.storage.trained_model import new_transformer
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.trainer import Trainer
+
+SMOOTHING = 0.1
+SIZES = {
+    "small": {"num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4},
+    "base": {"num_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8},
+    "big": {"num_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+}
+
+Step = Callable[[list[Any]], None]
+"""Updates a model by some micro-batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work of every system."""
+
+    corpus: str
+    size: str
+    vocab_size: int
+    tokens: int
+    micro_batch_tokens: int
+    steps: int
+    device: str
+
+    @property
+    def config(self) -> TransformerConfig:
+        """The hyperparameters of the model."""
+        return TransformerConfig(**SIZES[self.size])  # type: ignore[arg-type]
+
+    def training(self) -> TrainingConfig:
+        """Return the configuration of a step."""
+        return TrainingConfig(
+            source_tokens=self.tokens,
+            target_tokens=self.tokens,
+            micro_batch_tokens=self.micro_batch_tokens,
+            label_smoothing=SMOOTHING,
+        )
+
+    def steps_of_batches(self) -> tuple[Batching, list[list[Any]]]:
+        """Return the micro-batches of each step; the first step is for warm-up."""
+        training = self.training()
+        batching = training.batching(EncodedCorpus(self.corpus), seed=1)
+        epoch, parts = batching.epoch(0), training.micro_batches
+        count = self.steps + 1
+        batches = (epoch * math.ceil(count * parts / len(epoch)))[: count * parts]
+        return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
+
+
+def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
+    """Make the step of `seq2seq train`, with the fast forms of the system."""
+    device = torch.device(work.device)
+    torch.manual_seed(1)
+    model = new_transformer(work.config, work.vocab_size).to(device)
+    batching, _ = work.steps_of_batches()
+    trainer = Trainer(
+        model,
+        batching,
+        work.training(),
+        device=device,
+        dtype=dtype,
+        seed=1,
+        kernels=TrainingKernels(**system.kernels()),
+    )
+    if device.type == "cuda":
+        trainer.fit_memory()  # as many micro-batches at once as fit
+    model.train()
+
+    def step(batches: list[Any]) -> None:
+        trainer.start_update(batches)
+        trainer.read_updates(leave=trainer.late)
+
+    return step
+
+
+class TorchTransformer(nn.Module):
+    """`torch.nn.Transformer` with tied, scaled embeddings and sinusoids."""
+
+    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, config.d_model, padding_idx=PADDING_ID)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        self.dropout = nn.Dropout(config.dropout)
+        self.transformer = nn.Transformer(
+            config.d_model,
+            config.num_heads,
+            config.num_layers,
+            config.num_layers,
+            config.d_ff,
+            config.dropout,
+            batch_first=True,
+        )
+        self.register_buffer("positions", sinusoids(1024, config.d_model).float())
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Source (B, S), target (B, T) -> logits (B, T, V)."""
+        padding = source == PADDING_ID
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.size(1), device=target.device, dtype=torch.bool
+        )
+        states = self.transformer(
+            self._embed(source),
+            self._embed(target),
+            tgt_mask=causal,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        return F.linear(states, self.embedding.weight)
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        scaled = self.embedding(token_ids) * math.sqrt(self.embedding.embedding_dim)
+        positions: Any = self.positions
+        embedded: Tensor = self.dropout(scaled + positions[: token_ids.size(1)])
+        return embedded
+
+
+class Marian(nn.Module):
+    """Hugging Face's `MarianMTModel` at the same sizes."""
+
+    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
+        from transformers import MarianConfig, MarianMTModel
+
+        super().__init__()
+        self.model = MarianMTModel(
+            MarianConfig(
+                vocab_size=vocab_size,
+                d_model=config.d_model,
+                encoder_layers=config.num_layers,
+                decoder_layers=config.num_layers,
+                encoder_ffn_dim=config.d_ff,
+                decoder_ffn_dim=config.d_ff,
+                encoder_attention_heads=config.num_heads,
+                decoder_attention_heads=config.num_heads,
+                activation_function="relu",
+                dropout=config.dropout,
+                attention_dropout=0.0,
+                scale_embedding=True,
+                pad_token_id=PADDING_ID,
+                decoder_start_token_id=START_ID,
+                forced_eos_token_id=None,
+            )
+        )
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Source (B, S), target (B, T) -> logits (B, T, V)."""
+        logits: Tensor = self.model(
+            input_ids=source, attention_mask=source != PADDING_ID, decoder_input_ids=target
+        ).logits
+        return logits
+
+
+def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -> Step:
+    """Make the step of a plain loop with a peer's model."""
+    device = torch.device(work.device)
+    model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
+    model.to(device).train()
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=device.type == "cuda"
+    )
+    if compiled:
+        model.compile(dynamic=True)
+    batching, _ = work.steps_of_batches()
+
+    def loss_of(batch: Batch) -> Tensor:
+        with autocast(device, dtype):
+            logits = model(batch.source, batch.target_input)
+            return F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.target_output.flatten(),
+                ignore_index=PADDING_ID,
+                label_smoothing=SMOOTHING,
+            )
+
+    def step(batches: list[Any]) -> None:
+        optimizer.zero_grad()
+        for indices in batches:
+            loss = loss_of(batching.collate(indices).to(device)) / len(batches)
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss.item()
+        optimizer.step()
+
+    return step
+
+
+def product_shapes(
+    work: Work, corpus: EncodedCorpus, indices: Any
+) -> Iterator[tuple[tuple[int, int, int, int], int]]:
+    """Yield (batch, rows, inner, columns) of each forward product, and how often it is done."""
+    config, layers = work.config, work.config.num_layers
+    width = config.d_model
+    queries, values = (config.num_heads * size for size in (config.key_width, config.value_width))
+    source = int(corpus.source_lengths[indices].sum())
+    target = int(corpus.target_lengths[indices].sum())
+    longest_source = int(corpus.source_lengths[indices].max())
+    longest_target = int(corpus.target_lengths[indices].max())
+    for rows in (source, target):
+        yield (1, rows, width, 2 * queries + values), layers  # self-attention, W^Q W^K W^V
+        yield (1, rows, values, width), layers
+        yield (1, rows, width, config.d_ff), layers
+        yield (1, rows, config.d_ff, width), layers
+    yield (1, target, width, queries), layers  # attention to the encoder
+    yield (1, source, width, queries + values), layers
+    yield (1, target, values, width), layers
+    yield (1, target, width, work.vocab_size), 1
+    heads = len(indices) * config.num_heads
+    for rows, columns in (
+        (longest_source, longest_source),
+        (longest_target, longest_target),
+        (longest_target, longest_source),
+    ):
+        yield (heads, rows, config.key_width, columns), layers
+        yield (heads, rows, columns, config.value_width), layers
+
+
+def products(work: Work, dtype: torch.dtype) -> Step:
+    """The matrix products of a step and nothing else: forward, and both of backward.
+
+    Rows are tokens without padding; only attention is counted over padded sentences.
+    """
+    device, corpus = torch.device(work.device), EncodedCorpus(work.corpus)
+    buffers: dict[tuple[str, int, int, int], Tensor] = {}
+
+    def buffer(role: str, batch: int, rows: int, columns: int) -> Tensor:
+        key = (role, batch, rows, columns)
+        if key not in buffers:
+            shape = (rows, columns) if batch == 1 else (batch, rows, columns)
+            buffers[key] = torch.randn(shape, device=device).to(dtype)
+        return buffers[key]
+
+    def step(batches: list[Any]) -> None:
+        for indices in batches:
+            for (batch, rows, inner, columns), count in product_shapes(work, corpus, indices):
+                x, weight = buffer("x", batch, rows, inner), buffer("weight", batch, columns, inner)
+                y, gradient = buffer("y", batch, rows, columns), buffer("dy", batch, rows, columns)
+                x_gradient = buffer("dx", batch, rows, inner)
+                weight_gradient = buffer("dw", batch, columns, inner)
+                for _ in range(count):
+                    torch.matmul(x, weight.mT, out=y)
+                    torch.matmul(gradient, weight, out=x_gradient)
+                    torch.matmul(gradient.mT, x, out=weight_gradient)
+
+    return step

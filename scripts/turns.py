@@ -1,0 +1,120 @@
+"""Systems that benchmarks compare: each is measured in a process of its own, and they take turns.
+
+A slow minute of the machine then affects all of them. A benchmark calls `measure_in_turn`, which
+starts the benchmark again with `--measure`, in a new process for each measurement.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of a table."""
+
+    name: str
+    make: str
+    precision: str
+    without: tuple[str, ...] = field(default=(), kw_only=True)
+    """The fast forms to leave out."""
+    extra: tuple[str, ...] = field(default=(), kw_only=True)
+    """The fast forms to use that are not used by default."""
+
+    def kernels(self) -> dict[str, bool]:
+        """Return the fast forms that are chosen otherwise than by default."""
+        return dict.fromkeys(self.without, False) | dict.fromkeys(self.extra, True)
+
+
+W = TypeVar("W")
+S = TypeVar("S", bound=System)
+Results = dict[S, list[dict[str, Any]]]
+"""What was measured in each round."""
+
+
+def add_round_options(parser: argparse.ArgumentParser) -> None:
+    """Add --rounds, and --only, which `select` reads."""
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems with these prefixes")
+
+
+def add_kernel_options(parser: argparse.ArgumentParser) -> None:
+    """Add --device and --kernels, and --measure, which `measure_given` reads."""
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
+    )
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+
+
+def select(
+    parser: argparse.ArgumentParser, systems: Sequence[S], prefixes: list[str] | None
+) -> list[S]:
+    """Return the systems that --only names, all without it; end the script if there are none."""
+    selected = [s for s in systems if not prefixes or s.name.startswith(tuple(prefixes))]
+    if not selected:
+        parser.error("--only names no system of this table")
+    return selected
+
+
+def measure_in_turn(
+    script: str, work: Any, systems: Sequence[S], rounds: int, show: Callable[[Results[S]], None]
+) -> None:
+    """Measure each system in each round, and show the results; at SIGTERM, those that are there.
+
+    Args:
+        script: the file of the benchmark.
+        work: a dataclass, the same for all systems.
+        systems: those to measure.
+        rounds: how often each one is measured.
+        show: prints the table.
+    """
+    signal.signal(signal.SIGTERM, _stop_early)
+    results: Results[S] = {}
+    try:
+        for _ in range(rounds):
+            for system in systems:
+                if measured := _measure_apart(script, work, system):
+                    results.setdefault(system, []).append(measured)
+    finally:
+        if results:
+            show(results)
+
+
+def _stop_early(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends two
+    sys.exit("stopped early")
+
+
+def _measure_apart(script: str, work: Any, system: System) -> dict[str, Any] | None:
+    """Measure in a new process; return None, and print the reason, if it fails."""
+    given = json.dumps({"work": asdict(work), "system": asdict(system)})
+    done = subprocess.run(
+        [sys.executable, script, "--measure", given], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
+        return None
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
+
+
+def measure_given(
+    given: str, work: type[W], system: type[S], measure: Callable[[W, S], dict[str, Any]]
+) -> None:
+    """Measure what `--measure` names, and print the result for the process that started this one.
+
+    Args:
+        given: the value of `--measure`.
+        work: the type of the work.
+        system: the type of the systems.
+        measure: measures a system.
+    """
+    words = json.loads(given)
+    choices = {k: tuple(v) if isinstance(v, list) else v for k, v in words["system"].items()}
+    print(json.dumps(measure(work(**words["work"]), system(**choices))))

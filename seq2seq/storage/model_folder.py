@@ -1,0 +1,285 @@
+"""Model folders: save and load a model that stands alone.
+
+A model folder holds weights (safetensors), `config.json`, `tokenizer.model` (or a SentencePiece
+model for each side and a table of pieces, in imported models) and a manifest with each file's
+sha256. Nothing in it is ever executed. The configuration is read first, then the tokenizer: they
+determine the names, shapes and types that the tensors must have.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
+from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage import format_1
+from seq2seq.storage.atomic import Pieces, present_name, write_folder
+from seq2seq.storage.manifest import (
+    MANIFEST,
+    check_replaceable,
+    manifest_sum,
+    read_listed_file,
+    read_manifest,
+)
+from seq2seq.storage.strict import (
+    MAX_BYTES,
+    check_schema,
+    max_bytes,
+    parse_json,
+    parse_settings,
+    parse_tensors,
+    read_regular_file,
+)
+from seq2seq.storage.tensors import safetensors_pieces
+from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
+from seq2seq.storage.tuned_search import TunedSearch
+
+FORMAT = 2
+"""The format to write; format 1, which had other names for the tensors, is still read."""
+
+WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
+MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
+PAIR_FILES = PairConfig(separate_vocabularies=True).files
+"""Those of a tokenizer with two sides, in place of `TOKENIZER_FILE`."""
+CARD_FILE = "README.md"
+"""Describes a model; it is in a model folder once its training has ended."""
+_MAX_READS = 10  # of a folder that other processes replace
+_MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
+
+T = TypeVar("T")
+
+
+class SavedConfig(NamedTuple):
+    """The content of `config.json`."""
+
+    format: int
+    source_language: str
+    target_language: str
+    model: TransformerConfig
+    pair: PairConfig | None
+    """Options of the tokenizer, if each side has one."""
+    search: TunedSearch | None
+
+
+def save_model(folder: Path, trained: TrainedModel) -> None:
+    """Write a model folder.
+
+    Raises:
+        UserError: if it can't be written, or the folder holds something other than a model.
+    """
+    check_place_of_model(folder)
+    write_folder(folder, model_files(trained))
+
+
+def save_search(
+    folder: Path,
+    search: TunedSearch,
+    manifest: str,
+    edit_card: Callable[[bytes], bytes] = lambda card: card,
+) -> None:
+    """Write a model folder anew, whole or not at all, with the search that was tuned for it.
+
+    Args:
+        folder: of a model alone.
+        search: what the model is to translate with from now on.
+        manifest: the sum of its manifest, by `manifest_sum`, when it was tuned.
+        edit_card: returns the new content of the model's card, if it has one.
+
+    Raises:
+        UserError: if it was replaced since then, can't be read or written, or holds more than a
+            model.
+    """
+    check_place_of_model(folder)
+    trained = load_model(folder)
+    if manifest_sum(folder) != manifest:
+        raise UserError(f"{folder}: replaced while it was tuned; tune it again")
+    files = model_files(replace(trained, search=search))
+    if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
+        files[CARD_FILE] = edit_card(read_regular_file(folder / CARD_FILE, MAX_BYTES))
+    write_folder(folder, files)
+
+
+def read_search(folder: Path) -> TunedSearch | None:
+    """Read the search that was tuned for a model, None if none was.
+
+    Raises:
+        UserError: if the folder's configuration is missing or damaged.
+    """
+    return read_config(folder).search
+
+
+def check_place_of_model(folder: Path) -> None:
+    """Check that a model may have this name: it is free, empty or that of a model alone.
+
+    Raises:
+        UserError: if something else is there, such as a checkpoint with the optimizer's state.
+    """
+    check_replaceable(folder)
+    listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
+    if more := sorted(listed - {*MODEL_FILES, *PAIR_FILES, CARD_FILE}):
+        raise UserError(
+            f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
+        )
+
+
+def model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
+    """Return the content of each file of a model folder, by its name."""
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "source_language": trained.source_language,
+        "target_language": trained.target_language,
+        "model": trained.model.config.settings(),
+    }
+    if isinstance(trained.tokenizer, PairTokenizer):
+        config["tokenizer"] = asdict(trained.tokenizer.config)
+    if trained.search is not None:
+        config["search"] = asdict(trained.search)
+    return {
+        WEIGHTS_FILE: safetensors_pieces(trained.model.state_dict()),
+        _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
+        **trained.tokenizer.files(),
+    }
+
+
+def holds_model(folder: Path) -> bool:
+    """Return whether there is a model in a folder, also while it is just being replaced."""
+    # It may be missed once, between its two names.
+    return any((present_name(folder) / WEIGHTS_FILE).is_file() for _ in range(_MAX_READS))
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
+
+    Raises:
+        UserError: if a file is missing or damaged, or the weights are not those of the
+            configuration.
+    """
+    for _ in range(_MAX_READS):
+        place = present_name(folder)
+        before = _identity(place)
+        try:
+            found: TrainedModel | UserError = _load(place)
+        except UserError as error:
+            found = error
+        # Otherwise another process has replaced it, and it may be of two models.
+        if before == _identity(present_name(folder)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+    raise UserError(f"{folder}: replaced again and again while it was read; try again")
+
+
+def _load(folder: Path) -> TrainedModel:
+    trained = read_description(folder)
+    trained.model.load_state_dict(read_weights(folder, trained.model), assign=True)
+    trained.model.eval()
+    return trained
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def read_description(folder: Path) -> TrainedModel:
+    """Read configuration and tokenizer; the model is on the meta device, without weights.
+
+    Raises:
+        UserError: if a file is missing or damaged, or the model is too large for this machine.
+    """
+    saved = read_config(folder)
+    tokenizer = _read_tokenizer(folder, saved)
+    try:
+        model = unloaded_transformer(saved.model, tokenizer)
+    except UserError as error:
+        raise UserError(f"{folder / _CONFIG}: {error}") from None
+    languages = (saved.source_language, saved.target_language)
+    return TrainedModel(model, tokenizer, *languages, saved.search)
+
+
+def read_config(folder: Path) -> SavedConfig:
+    """Read the configuration of a model folder.
+
+    Raises:
+        UserError: if it is missing, damaged or of another format.
+    """
+    path = folder / _CONFIG
+    saved = parse_json(path, read_listed_file(folder, _CONFIG, MAX_BYTES))
+    if isinstance(saved, dict) and saved.get("format", FORMAT) not in (1, FORMAT):
+        written = repr(saved["format"])[:100]
+        raise UserError(f"{path}: written in format {written}, this version reads 1 and {FORMAT}")
+    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
+        raise UserError(f"{path}: not a configuration of this program")
+    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
+    tokenizer, search = saved.pop("tokenizer", None), saved.pop("search", None)
+    check_schema(path, saved | {"model": {}}, example)
+    settings = TransformerConfig.unsaved() | saved["model"]
+    return SavedConfig(
+        saved["format"],
+        saved["source_language"],
+        saved["target_language"],
+        parse_settings(path, settings, TransformerConfig),
+        None if tokenizer is None else _parse_part(path, "tokenizer", tokenizer, PairConfig),
+        None if search is None else _parse_part(path, "search", search, TunedSearch),
+    )
+
+
+def _parse_part(path: Path, name: str, saved: object, schema: type[T]) -> T:
+    check_schema(path, {} if isinstance(saved, dict) else saved, {}, name)
+    assert isinstance(saved, dict)
+    return parse_settings(path, saved, schema)
+
+
+def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
+    read = partial(read_listed_file, folder, max_bytes=_MAX_TOKENIZER_BYTES)
+    if saved.pair is None:
+        return Tokenizer.from_bytes(read(TOKENIZER_FILE), str(folder / TOKENIZER_FILE))
+    files = {name: read(name) for name in saved.pair.files}
+    languages = (saved.source_language, saved.target_language)
+    return PairTokenizer.read(files, saved.pair, languages, folder)
+
+
+def read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Read the weights of a model folder by their current names.
+
+    Raises:
+        UserError: if they are missing or damaged, or those of another model.
+    """
+    expected = _expected_weights(folder, model)
+    content = _weights_content(folder, expected)
+    weights = parse_tensors(folder / WEIGHTS_FILE, content, expected)
+    if (saved := read_config(folder)).format == 1:
+        return format_1.rename_weights(weights, model.state_dict(), saved.model)
+    return weights
+
+
+def check_weights(folder: Path, model: Transformer) -> None:
+    """Check that the weights are those that were written; they are not parsed.
+
+    Raises:
+        UserError: if they are missing, damaged or larger than this model's.
+    """
+    _weights_content(folder, _expected_weights(folder, model))
+
+
+def _weights_content(folder: Path, expected: Mapping[str, Tensor]) -> bytes:
+    return read_listed_file(folder, WEIGHTS_FILE, max_bytes(expected))
+
+
+def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Names, shapes and types of the weights that a folder must hold."""
+    weights = model.state_dict()
+    if (saved := read_config(folder)).format == 1:
+        return format_1.expected_weights(weights, saved.model)
+    return weights

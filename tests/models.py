@@ -1,0 +1,31 @@
+"""Tiny models that were never trained."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.model import TransformerConfig
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
+
+SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+
+
+def perturb(model: nn.Module) -> None:
+    """Add random numbers to all parameters, since no bias and no norm of a new model does a thing.
+
+    With them, a model that was never trained translates into text that depends on the source.
+    """
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+
+
+def save_untrained(folder: Path, tokenizer: Tokenizer, **sizes: int) -> Path:
+    """Save a new model from English to German, and return its folder."""
+    torch.manual_seed(1)
+    model = new_transformer(TransformerConfig(**(SIZES | sizes)), tokenizer.vocab_size)
+    save_model(folder, TrainedModel(model, tokenizer, "en", "de"))
+    return folder
