@@ -18,12 +18,12 @@ _LEAST_SPAN = 1e-100  # of an axis; its ticks must differ
 
 def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
     """Draw curves by step, thinned out to at most 400 points each; "" if there are no points."""
-    shown = {name: _thin(points) for name, points in curves.items()}
-    shown = {name: points for name, points in shown.items() if points}
-    if not shown:
+    thinned = {name: _thin(points) for name, points in curves.items()}
+    thinned = {name: points for name, points in thinned.items() if points}
+    if not thinned:
         return ""
-    xs = [x for points in shown.values() for x, _ in points]
-    ys = [y for points in shown.values() for _, y in points]
+    xs = [x for points in thinned.values() for x, _ in points]
+    ys = [y for points in thinned.values() for _, y in points]
     right = max(xs) or 1.0
     ticks = _ticks(min(ys), max(ys))
     bottom, top = ticks[0], ticks[-1]
@@ -45,7 +45,7 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
         x = place(step, bottom).partition(",")[0]
         anchor = ("left", "middle", "middle", "right")[tick]
         parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" class="{anchor}">{step:,.0f}</text>')
-    for number, (name, points) in enumerate(shown.items()):
+    for number, (name, points) in enumerate(thinned.items()):
         line = " ".join(place(x, y) for x, y in points)
         last = f"{name}: {points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
         parts.append(
@@ -56,7 +56,8 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
             x, y = place(*points[0]).split(",")
             parts.append(f'<circle class="dot c{number % 4}" cx="{x}" cy="{y}" r="3"/>')
     legend = "".join(
-        f'<span class="key c{number % 4}">{shown(name)}</span>' for number, name in enumerate(shown)
+        f'<span class="key c{number % 4}">{shown(name)}</span>'
+        for number, name in enumerate(thinned)
     )
     return (
         f"<figure><figcaption>{shown(title)} {legend}</figcaption>"
