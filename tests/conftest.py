@@ -44,6 +44,7 @@ INTEGRATION = (
     "export",
     "faults",
     "importing",
+    "reporting/test_damaged_runs.py",
     "reporting/test_report.py",
     "reproduction",
     "run",

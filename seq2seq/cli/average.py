@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
         )
-    output = Path(arguments.output) if arguments.output else run_folder / "averaged"
+    output = run_folder / "averaged" if arguments.output is None else Path(arguments.output)
     check_place_of_model(output)
     save_model(output, average(found[-arguments.last :]))
     print(output)

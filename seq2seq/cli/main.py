@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import importlib
+import io
 import logging
 import os
 import re
@@ -93,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="surrogateescape")  # file names have any bytes
         _check_current_folder()
         code = _run(words)
         sys.stdout.flush()

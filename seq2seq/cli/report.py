@@ -57,20 +57,29 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, make_report
+    from seq2seq.storage.atomic import write_file
 
     retain_freed_memory()
     folder = Path(arguments.run_dir)
     tests = [_read(source, reference) for source, reference in arguments.test]
-    other = _other(arguments.compare, len(tests), arguments.device) if arguments.compare else None
+    other = None
+    if arguments.compare is not None:
+        other = _other(arguments.compare, len(tests), arguments.device)
     report = make_report(folder, tests, other, device=arguments.device)
     if arguments.json:
         content = json.dumps(report.record(), indent=2, ensure_ascii=False)
-        sys.stdout.buffer.write(content.encode() + b"\n")
+        # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
+        sys.stdout.buffer.write(content.encode(errors="backslashreplace") + b"\n")
         return 0
-    path = arguments.output or str(folder / PAGE_FILE)
-    with create_binary(path) as page:
-        page.write(draw_page(report).encode())
-    print(path)
+    page = draw_page(report).encode()
+    if arguments.output is None:
+        # A link that somebody left there is replaced; what it points to stays as it is.
+        write_file(folder / PAGE_FILE, page)
+        print(folder / PAGE_FILE)
+        return 0
+    with create_binary(arguments.output) as file:
+        file.write(page)
+    print(arguments.output)
     return 0
 
 

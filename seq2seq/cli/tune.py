@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
-    if bool(arguments.source) != bool(arguments.reference):
+    if (arguments.source is None) != (arguments.reference is None):
         raise UsageError("-s and -r go together")
     beam_sizes, alphas = arguments.beams or BEAM_SIZES, arguments.alphas or ALPHAS
     for values in product(beam_sizes, alphas):
@@ -131,7 +131,7 @@ def _text(arguments: argparse.Namespace) -> _Text:
     from seq2seq.errors import UserError
     from seq2seq.evaluation.scores import check_counts
 
-    if arguments.source:
+    if arguments.source is not None:
         sources = read_leniently(arguments.source)
         references = read_leniently(arguments.reference)
         check_counts({arguments.source: len(sources), arguments.reference: len(references)})

@@ -21,10 +21,12 @@ def read_pairs(config: DataConfig, name: Split) -> Iterator[SentencePair]:
     """Stream the pairs of a split, in order, blank ones included.
 
     Raises:
-        UserError: if the split is not configured or not found; while reading, if a line is
-            malformed or the two files differ in their number of lines.
+        UserError: if the split is not configured or not found, or is a pipe or a device; while
+            reading, if a line is malformed or the two files differ in their number of lines.
     """
     place = _checked_place(config, name)
+    if place.split is None:
+        _split_files(config, place)  # a device may have no end, and a pipe no writer
     if place.source and place.target:
         return read_two_files(place.source, place.target)
     languages = (config.source_language, place.target_language or config.target_language)
@@ -154,8 +156,8 @@ def _split_files(config: DataConfig, place: SplitConfig) -> list[Path]:
             raise UserError(f"{file}: can't be read: {reason}; check the path") from None
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise UserError(
-                f"{file}: not a regular file: training reads its text several times; write it to a"
-                " file first"
+                f"{file}: not a regular file: a corpus is read several times; write it to a file"
+                " first"
             )
     return files
 

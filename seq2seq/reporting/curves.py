@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from seq2seq.reporting.samples import Attention
+from seq2seq.reporting.tables import shown
 
 Points = Sequence[tuple[float, float]]
 
@@ -13,16 +13,17 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 12, 28
 _MAX_POINTS = 400
 _LEVELS = 8
 _CELL = 16
+_LEAST_SPAN = 1e-100  # of an axis; its ticks must differ
 
 
 def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
     """Draw curves by step, thinned out to at most 400 points each; "" if there are no points."""
-    shown = {name: _thin(points) for name, points in curves.items()}
-    shown = {name: points for name, points in shown.items() if points}
-    if not shown:
+    thinned = {name: _thin(points) for name, points in curves.items()}
+    thinned = {name: points for name, points in thinned.items() if points}
+    if not thinned:
         return ""
-    xs = [x for points in shown.values() for x, _ in points]
-    ys = [y for points in shown.values() for _, y in points]
+    xs = [x for points in thinned.values() for x, _ in points]
+    ys = [y for points in thinned.values() for _, y in points]
     right = max(xs) or 1.0
     ticks = _ticks(min(ys), max(ys))
     bottom, top = ticks[0], ticks[-1]
@@ -44,23 +45,23 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
         x = place(step, bottom).partition(",")[0]
         anchor = ("left", "middle", "middle", "right")[tick]
         parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" class="{anchor}">{step:,.0f}</text>')
-    for number, (name, points) in enumerate(shown.items()):
+    for number, (name, points) in enumerate(thinned.items()):
         line = " ".join(place(x, y) for x, y in points)
         last = f"{name}: {points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
         parts.append(
             f'<polyline class="curve c{number % 4}" points="{line}">'
-            f"<title>{escape(last)}</title></polyline>"
+            f"<title>{shown(last)}</title></polyline>"
         )
         if len(points) == 1:
             x, y = place(*points[0]).split(",")
             parts.append(f'<circle class="dot c{number % 4}" cx="{x}" cy="{y}" r="3"/>')
     legend = "".join(
-        f'<span class="key c{number % 4}">{escape(name)}</span>'
-        for number, name in enumerate(shown)
+        f'<span class="key c{number % 4}">{shown(name)}</span>'
+        for number, name in enumerate(thinned)
     )
     return (
-        f"<figure><figcaption>{escape(title)} {legend}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} by step">'
+        f"<figure><figcaption>{shown(title)} {legend}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{shown(title)} by step">'
         f"{''.join(parts)}</svg></figure>"
     )
 
@@ -100,7 +101,7 @@ def draw_attention(attention: Attention) -> str:
 
 
 def _label(piece: str) -> str:
-    return escape(piece if len(piece) <= 14 else piece[:13] + "…")
+    return shown(piece if len(piece) <= 14 else piece[:13] + "…")
 
 
 def _thin(points: Points) -> list[tuple[float, float]]:
@@ -112,7 +113,7 @@ def _thin(points: Points) -> list[tuple[float, float]]:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Choose round values, at most eight, that enclose the range."""
-    span = high - low or abs(high) or 1.0
+    span = max(high - low or abs(high) or 1.0, _LEAST_SPAN)
     step = 10.0 ** math.floor(math.log10(span / 3))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 5)
     first, last = math.floor(low / step), math.ceil(high / step)

@@ -2,14 +2,18 @@
 
 import json
 import platform
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from seq2seq.data.config import DataConfig, split_place
 from seq2seq.data.corpus import describe
 from seq2seq.data.preparation import PreparedData
+from seq2seq.errors import UserError
 from seq2seq.reporting.buckets import LENGTHS
+from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
@@ -17,6 +21,17 @@ FINISHED_FILE = "finished.json"
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 """Lower bounds of the histogram of target tokens per source token."""
+
+_SIDES = {"source": [int], "target": [int]}
+# What a record holds: types of values, of the items of a list, of values below any key (str).
+_SHAPE: dict[str, Any] = {
+    "counts": {str: {"read": int, "kept": int, "left_out": {str: int}}},
+    "warnings": [str],
+    "sha256": {str: str},
+    "histogram": {"bounds": [int], **_SIDES},
+    "ratios": {"bounds": [float], "pairs": [int]},
+    "lengths": {"percentiles": [int], **_SIDES},
+}
 
 
 def data_record(data: PreparedData, config: DataConfig) -> bytes:
@@ -56,6 +71,32 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
         },
     }
     return json.dumps(record, indent=2, ensure_ascii=False).encode()
+
+
+def read_data_record(run: Path) -> dict[str, Any]:
+    """Read what a training recorded of its data; empty if there is no record, or it is damaged."""
+    path = run / DATA_FILE
+    record: Any = {}
+    with suppress(UserError):
+        record = parse_json(path, read_regular_file(path, MAX_BYTES))
+    known = isinstance(record, dict) and record.keys() <= _SHAPE.keys()
+    if not known or not all(_fits(value, _SHAPE[key]) for key, value in record.items()):
+        return {}
+    for key, first in (("histogram", "bounds"), ("ratios", "bounds"), ("lengths", "percentiles")):
+        if len({len(values) for values in record.get(key, {first: []}).values()}) > 1:
+            return {}
+    return dict(record)
+
+
+def _fits(value: object, shape: Any) -> bool:
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return False
+        shapes = dict.fromkeys(value, shape[str]) if str in shape else shape
+        return value.keys() == shapes.keys() and all(_fits(value[k], shapes[k]) for k in shapes)
+    return type(value) in ((int, float) if shape is float else (shape,))
 
 
 def _sums(data: PreparedData, config: DataConfig) -> dict[str, str]:

@@ -13,7 +13,7 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.reporting.command import flat, train_command
-from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE
+from seq2seq.reporting.data import FINISHED_FILE, read_data_record
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
@@ -23,6 +23,7 @@ from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"
+_LARGEST = 1e100  # of the figures of a training; above it, differences could be infinite
 _PLACES = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
 _MACHINE = ("processes", "threads", "dtype")
@@ -108,7 +109,7 @@ def make_report(
     path = run / METRICS
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
-    config, records = read_config(run), list(read_metrics(path))
+    config, records = read_config(run), [_finite(record) for record in read_metrics(path)]
     translator, name = load_translator(run, device), run.absolute().name
     texts = tests or [validation_set(config)]
     validations = [record for record in records if "valid/bleu" in record]
@@ -127,7 +128,7 @@ def make_report(
         machine=machine,
         best=max(validations, key=lambda record: record["valid/bleu"], default={}),
         curves=_curves(records),
-        data=_json(run / DATA_FILE),
+        data=read_data_record(run),
         sets=report_sets(translator, texts, config, name, other),
         other_run=None if other is None or other.run is None else _beside(config, other.run),
         command=train_command(config),
@@ -217,6 +218,11 @@ def _progress(run: Path, finished: Mapping[str, Any]) -> tuple[float | None, str
             known += [f"{key} {settings[key]}" for key in _MACHINE if key in settings]
             return seconds / 60 if isinstance(seconds, int | float) else None, ", ".join(known)
     return None, ""
+
+
+def _finite(record: dict[str, float]) -> dict[str, float]:
+    """Keep the figures of a record that can be drawn and that JSON can hold."""
+    return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -120,11 +120,14 @@ def check_place_of_model(folder: Path) -> None:
     """Check that a model may have this name: it is free, empty or that of a model alone.
 
     Raises:
-        UserError: if something else is there, such as a checkpoint with the optimizer's state.
+        UserError: if something else is there, such as a checkpoint with the optimizer's state, or
+            a file of the user's own beside the model's.
     """
     check_replaceable(folder)
+    # Whatever the manifest lists: a user's own notes would be lost, too.
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
-    if more := sorted(listed - {*MODEL_FILES, *PAIR_FILES, CARD_FILE}):
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if more := sorted((listed | found) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )

@@ -71,16 +71,18 @@ def parse_json(path: Path, content: bytes) -> Any:
 
     Raises:
         UserError: if it is malformed or nested too deeply, has a key twice, or holds NaN, an
-            infinity or an integer of more than 19 digits.
+            infinity, an integer of more than 19 digits or half a surrogate pair.
     """
     try:
-        return json.loads(
+        found = json.loads(
             content.decode(),
             object_pairs_hook=_reject_duplicate_keys,
             parse_constant=_reject_constant,
             parse_float=_parse_float,
             parse_int=_parse_int,
         )
+        _reject_half_pairs(found)
+        return found
     except RecursionError:
         raise UserError(f"{path}: damaged, nested too deeply") from None
     except ValueError as error:
@@ -171,10 +173,16 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise ValueError(f"the key {key[:100]!r} occurs twice")
-        if isinstance(value, str):
-            value.encode()  # an error if it contains half a surrogate pair
         found[key] = value
     return found
+
+
+def _reject_half_pairs(found: object) -> None:
+    """Refuse texts that could be written nowhere: those with half a surrogate pair."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair in a text") from None
 
 
 def _reject_constant(constant: str) -> float:

@@ -81,6 +81,23 @@ def test_the_choice_is_the_default_of_the_model_and_options_override_it(
     assert report["search"] == {"beam_size": 3, "alpha": 2.0}
 
 
+def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
+    run: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(find_model(run), model)
+    (model / "notes.txt").write_text("mine")
+    (tmp_path / "text").write_text("a dog\n")
+    for command in (
+        ["tune", "--model", model, "-s", tmp_path / "text", "-r", tmp_path / "text"],
+        ["average", "--model", run, "--last", "1", "-o", model],
+    ):
+        result = seq2seq(*command)
+        assert result.code == 1
+        assert "holds more than a model (notes.txt)" in result.err
+    assert (model / "notes.txt").read_text() == "mine"
+
+
 def test_a_checkpoint_is_not_tuned(run: Path, seq2seq: Callable) -> None:
     newest = checkpoints(run)[-1]
     before = manifest_sum(newest)

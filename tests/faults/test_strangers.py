@@ -202,7 +202,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "half a surrogate pair for a language": (
         edit(CONFIG, '"target_language": "de"', '"target_language": "\\ud800"'),
-        "surrogates not allowed",
+        "half a surrogate pair",
     ),
     "thirty million pieces": (replace(TOKENIZER, b"\x0a\x00" * 30_000_000), "1,000,000 pieces"),
 }

@@ -48,31 +48,6 @@ from seq2seq.storage.manifest import read_manifest
 from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
-from tests.toy import TINY_MODEL, data_words
-
-HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
-
-
-@pytest.fixture(scope="module")
-def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train for four steps on text with markup and bidi marks in it."""
-    folder = tmp_path_factory.mktemp("report")
-    parts = {"train": [*sentences[10:], HOSTILE], "valid": [HOSTILE, *sentences[:10]]}
-    for split, lines in parts.items():
-        (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
-        (folder / f"{split}.target").write_text("\n".join(lines[::-1]) + "\n")
-    code = main(
-        [
-            "train", *data_words(folder), *TINY_MODEL,
-            "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
-            "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
-            "training.micro_batch_tokens=100", "license=cc-by-4.0",
-            "device=cpu", f"cache={folder / 'cache'}",
-            f"run_dir={folder / 'run'}",
-        ]
-    )  # fmt: skip
-    assert code == 0
-    return folder / "run"
 
 
 class Page(HTMLParser):

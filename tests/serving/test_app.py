@@ -323,7 +323,7 @@ BAD = [
         {"q": "a", "details": "perhaps", "source": "en", "target": "de"},
         "details must be true or false",
     ),
-    ({"q": "\ud800", "source": "en", "target": "de"}, "surrogates not allowed"),
+    ({"q": "\ud800", "source": "en", "target": "de"}, "half a surrogate pair"),
     ({"q": ["a", "\udfff"], "source": "en", "target": "de"}, "half a surrogate pair"),
 ]
 

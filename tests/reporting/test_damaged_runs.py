@@ -1,0 +1,121 @@
+"""The report of a run folder with damaged, hostile or oddly named files in it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.main import main
+from seq2seq.reporting.curves import draw_curves
+from seq2seq.reporting.data import DATA_FILE, read_data_record
+
+FIGURES = (
+    '{"step": 5, "valid/bleu": 1e308}',
+    '{"step": 6, "valid/bleu": -1e308}',
+    '{"step": 7, "valid/bleu": NaN, "valid/perplexity": Infinity}',
+    '{"step": 8, "valid/bleu": 5e-324}',
+    '{"step": -9, "</style><script>/bleu": 1, "valid/\\ud800\\u202e/bleu": 1}',
+)
+
+
+def test_no_figure_of_a_damaged_run_keeps_its_page_from_being_written(
+    run: Path, tmp_path: Path
+) -> None:
+    copy, precious = tmp_path / "run", tmp_path / "precious"
+    shutil.copytree(run, copy)
+    (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
+    (copy / DATA_FILE).write_text('{"counts": {"train": {"read": "many"}}}')
+    (copy / "report.html").unlink(missing_ok=True)
+    precious.write_text("years of work")
+    (copy / "report.html").symlink_to(precious)
+    assert main(["report", str(copy)]) == 0
+    assert precious.read_text() == "years of work"
+    page = (copy / "report.html").read_text()
+    HTMLParser().feed(page)
+    assert "<script" not in page
+    assert "\u202e" not in page
+    assert "The run has no record of its data." in page
+
+
+def test_json_is_strict_whatever_the_figures_and_the_names_are(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / os.fsdecode(b"run\xff")
+    shutil.copytree(run, copy)
+    (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
+    assert main(["report", str(copy), "--json"]) == 0
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    report = json.loads(capfd.readouterr().out, parse_constant=refuse)
+    assert report["run"] == copy.name
+    assert report["curves"]["valid/bleu"] == [[8, 5e-324]]
+
+
+def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Path) -> None:
+    output = os.fsencode(tmp_path) + b"/mean\xff"
+    command = [sys.executable, "-m", "seq2seq", "average", "--model", run, "--last", "1"]
+    done = subprocess.run([*command, "-o", output], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
+
+
+@pytest.mark.parametrize("values", [[5e-324], [0.0, 5e-324], [1.0, 1.0 + 2**-52], [1e100, -1e100]])
+def test_curves_of_any_range_can_be_drawn(values: list[float]) -> None:
+    drawn = draw_curves("BLEU", {"valid": list(enumerate(values))})
+    assert drawn.count("<polyline") == 1
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
+def test_a_record_of_data_is_read_as_it_was_written(run: Path) -> None:
+    assert read_data_record(run) == json.loads((run / DATA_FILE).read_bytes())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[]",
+        '{"unknown": 1}',
+        '{"counts": []}',
+        '{"counts": {"train": {"read": 1, "kept": 1}}}',
+        '{"counts": {"train": {"read": 1, "kept": true, "left_out": {}}}}',
+        '{"warnings": "abc"}',
+        '{"warnings": ["\\ud800"]}',
+        '{"sha256": {"train": 1}}',
+        '{"lengths": {"percentiles": 5, "source": [], "target": []}}',
+        '{"histogram": {"bounds": [0, 5], "source": [1], "target": [2]}}',
+    ],
+)
+def test_a_damaged_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
+    (tmp_path / DATA_FILE).write_text(record)
+    assert read_data_record(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("option", "reason"), [("-o", "names a folder"), ("--compare", "no such")])
+def test_an_empty_name_is_no_absent_option(
+    run: Path, capsys: pytest.CaptureFixture[str], option: str, reason: str
+) -> None:
+    before = (run / "report.html").stat().st_mtime_ns
+    assert main(["report", str(run), option, ""]) == 1
+    assert reason in capsys.readouterr().err
+    assert (run / "report.html").stat().st_mtime_ns == before
+
+
+def test_validation_text_that_is_a_pipe_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, pipe = tmp_path / "run", tmp_path / "pipe"
+    shutil.copytree(run, copy)
+    os.mkfifo(pipe)
+    config = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(config.replace(f"{run.parent}/valid.source", str(pipe)))
+    for command in (["report", str(copy)], ["tune", "--model", str(copy), "--dry-run"]):
+        assert main(command) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{pipe}: not a regular file" in line
