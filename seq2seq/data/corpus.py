@@ -151,6 +151,8 @@ def _split_files(config: DataConfig, place: SplitConfig) -> list[Path]:
     for file in files:
         try:
             mode = file.stat().st_mode
+        except FileNotFoundError:
+            raise UserError(f"{file}: no such file; check the path") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", error)
             raise UserError(f"{file}: can't be read: {reason}; check the path") from None

@@ -411,7 +411,7 @@ def test_an_absent_file_of_any_name_is_named(seq2seq: Callable, tmp_path: Path) 
         f"cache={tmp_path}",
     )
     assert result.code == 1
-    assert "für [1], (2)=3.en: can't be read: No such file" in result.err
+    assert "für [1], (2)=3.en: no such file" in result.err
 
 
 def test_texts_are_still_swept_over() -> None:

@@ -82,8 +82,11 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
     # The words, not their number: how well so small a model counts differs by processor.
     texts = [found.text for found in translator.translate(LINES)]
     assert [set(text.split()) for text in texts] == [set(text.split()) for text in expected]
-    scores = translator.log_probabilities(LINES[:2], expected[:2])
-    assert all(score.perplexity < 1.5 for score in scores)
+    other = [spoken(line, ("fr", "de").index(code)) for line in LINES]
+    right = translator.log_probabilities(LINES[:2], expected[:2])
+    wrong = translator.log_probabilities(LINES[:2], other[:2])
+    for one, two in zip(right, wrong, strict=True):
+        assert 3 * one.perplexity < two.perplexity
     assert translator.log_probabilities([""], [""])[0].tokens == 0
     maps = translator.attention(LINES[0], expected[0])
     assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
