@@ -19,16 +19,16 @@ _MATRIX_LEVELS = 127
 
 
 class IntegerProduct:
-    """Integers (n, K), stored with `zero` added to them, times a matrix (M, K) of integers."""
+    """Integers (..., K), stored with `zero` added to them, times a matrix (M, K) of integers."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.packed = torch.ops.onednn.qlinear_prepack(matrix, None)
         self.zeros = torch.zeros(len(matrix), dtype=torch.long)
 
     def __call__(self, x: Tensor, *, zero: int, matrix_scales: Tensor) -> Tensor:
-        """Multiply, with each row of the matrix scaled: (n, K) -> (n, M) in float32."""
+        """Multiply, with each row of the matrix scaled: (..., K) -> (..., M) in float32."""
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            x,
+            x.reshape(-1, x.size(-1)),
             1.0,
             zero,
             self.packed,
@@ -42,7 +42,7 @@ class IntegerProduct:
             [],
             "",
         )
-        return y
+        return y.view(*x.shape[:-1], -1)
 
 
 def quantized_product(

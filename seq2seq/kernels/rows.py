@@ -5,6 +5,7 @@ it, which takes about a megabyte. A server that sees batches of every size would
 """
 
 from collections.abc import Callable
+from functools import cache
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,6 +20,7 @@ def round_batch_size(sentences: int) -> int:
     return -(-sentences // multiple) * multiple
 
 
+@cache
 def round_rows(rows: int) -> int:
     """Round a number of rows up to 1, 2 or four times a `round_batch_size`."""
     return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
@@ -28,17 +30,15 @@ def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
     """Make a product of rows that computes it for rounded numbers of rows, filled up with zeros.
 
     Args:
-        product: (n, K) -> (n, M) for any n, each row from its own row alone.
-
-    Returns:
-        The same function of (..., K) -> (..., M).
+        product: (..., K) -> (..., M), each row from its own row alone.
     """
 
     def filled_up(x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.size(-1))
-        count = len(rows)
+        count = x.numel() // x.size(-1)
         missing = round_rows(count) - count
-        y = product(F.pad(rows, (0, 0, 0, missing)) if missing else rows)
-        return y[:count].view(*x.shape[:-1], y.size(-1))
+        if not missing:
+            return product(x)
+        y = product(F.pad(x.reshape(count, -1), (0, 0, 0, missing)))
+        return y[:count].view(*x.shape[:-1], -1)
 
     return filled_up
