@@ -1,11 +1,10 @@
 """Products of few numbers of rows, for translation on a CPU.
 
-oneDNN compiles a product for each new number of rows, which takes about a millisecond, and keeps
-it, which takes about a megabyte. A server that sees batches of every size would grow by hundreds.
+oneDNN compiles a product for each new number of rows, in about a millisecond, and keeps it, in about
+a megabyte. A server that sees batches of every size would grow by hundreds of megabytes.
 """
 
 from collections.abc import Callable
-from functools import cache
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,7 +19,6 @@ def round_batch_size(sentences: int) -> int:
     return -(-sentences // multiple) * multiple
 
 
-@cache
 def round_rows(rows: int) -> int:
     """Round a number of rows up to 1, 2 or four times a `round_batch_size`."""
     return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))

@@ -67,8 +67,8 @@ def model_card(report: RunReport, *, averaged: bool, license_name: str | None = 
         f"```\n{''.join(recipe)}```\n",
         "## Limits\n",
         "The model translates sentence by sentence, and text unlike its training data less well."
-        " It may leave out, repeat or invent words. If an error would do harm, let a person who"
-        " knows both languages check the translation.\n",
+        " It may leave out, repeat or invent words. Where an error would do harm, have translations"
+        " checked by someone who knows both languages.\n",
         "## Use\n",
         "```\nseq2seq translate --model FOLDER < input > output\n```\n",
     ]
