@@ -1,7 +1,7 @@
 """Products of few numbers of rows, for translation on a CPU.
 
-oneDNN compiles a product for each new number of rows, in about a millisecond, and keeps it, in about
-a megabyte. A server that sees batches of every size would grow by hundreds of megabytes.
+oneDNN compiles a product for each new number of rows, in about a millisecond, and keeps it, in
+about a megabyte. A server that sees batches of every size would grow by hundreds of megabytes.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _AT_ONCE = 4
 
 
 def round_batch_size(sentences: int) -> int:
-    """Round a number up to one of few: all to 8, then four up to each power of two."""
+    """Round a number of sentences up to one of few: all to 8, then four to each power of two."""
     multiple = 1 << max(0, (sentences - 1).bit_length() - 3)
     return -(-sentences // multiple) * multiple
 

@@ -109,7 +109,7 @@ def make_report(
     path = run / METRICS
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
-    config, records = read_config(run), [_finite(record) for record in read_metrics(path)]
+    config, records = read_config(run), _records(path)
     translator, name = load_translator(run, device), run.absolute().name
     texts = tests or [validation_set(config)]
     validations = [record for record in records if "valid/bleu" in record]
@@ -179,7 +179,7 @@ def _beside(config: Config, run: Path) -> OtherRun:
         if key not in _PLACES and mine.get(key) != theirs.get(key)
     }
     path = run / METRICS
-    curves = _curves(list(read_metrics(path))) if path.is_file() else {}
+    curves = _curves(_records(path)) if path.is_file() else {}
     return OtherRun(run.absolute().name, curves, settings)
 
 
@@ -220,9 +220,12 @@ def _progress(run: Path, finished: Mapping[str, Any]) -> tuple[float | None, str
     return None, ""
 
 
-def _finite(record: dict[str, float]) -> dict[str, float]:
-    """Keep the figures of a record that can be drawn and that JSON can hold."""
-    return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
+def _records(path: Path) -> list[dict[str, float]]:
+    """Read the figures of a training that can be drawn and that JSON can hold."""
+    return [
+        {name: value for name, value in record.items() if abs(value) <= _LARGEST}
+        for record in read_metrics(path)
+    ]
 
 
 def _json(path: Path) -> dict[str, Any]:

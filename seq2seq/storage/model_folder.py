@@ -124,8 +124,8 @@ def check_place_of_model(folder: Path) -> None:
             a file of the user's own beside the model's.
     """
     check_replaceable(folder)
-    # Whatever the manifest lists: a user's own notes would be lost, too.
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
+    # Files that no manifest lists, such as a user's notes, would be lost, too.
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if more := sorted((listed | found) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
         raise UserError(
