@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,9 @@ from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
+    average,
     checkpoints,
+    checkpoints_since,
     newest_good,
     progress_file,
     read_progress,
@@ -43,6 +45,8 @@ from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.signals import exit_on_signals
 
 logger = logging.getLogger("seq2seq")
+
+_RECENT = 0.8  # of the steps so far: a mean over more than the last fifth of them validates worse
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -132,6 +136,8 @@ class TrainingRun:
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        self.validated: Transformer = self.trainer.model
+        """What the last validation has translated with."""
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
@@ -226,7 +232,7 @@ class TrainingRun:
             with heartbeat:
                 trainer.train(
                     recorder,
-                    validate=lambda: self.validate(trainer.model).metrics(),
+                    validate=self.validate_newest,
                     save=self.save,
                     save_validation=self.save_validation,
                 )
@@ -238,6 +244,26 @@ class TrainingRun:
             raise UserError(f"{error}; {where}") from error
         finally:
             recorder.close()
+
+    def validate_newest(self) -> Mapping[str, float]:
+        """Validate the mean of as many of the newest checkpoints as is configured.
+
+        Those of the first four fifths of the training so far don't count: the model has learned
+        too much since then. A mean that can't be computed, since a checkpoint is damaged, ends no
+        training.
+
+        Raises:
+            OutOfMemoryError: if memory does not suffice.
+        """
+        self.validated = self.trainer.model
+        recent = checkpoints_since(self.folder, _RECENT * self.trainer.progress.step)
+        newest = recent[-self.config.training.validate_average :]
+        if len(newest) > 1:
+            try:
+                self.validated = average(newest).model.to(self.device)
+            except UserError as error:
+                logger.warning(f"{error}; the newest checkpoint is validated alone")
+        return self.validate(self.validated).metrics()
 
     def validate(self, model: Transformer) -> Validation:
         """Compute loss, perplexity and BLEU of a model on the validation sets.
@@ -286,7 +312,7 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
-            save_model(self.folder / "best", self._trained(self.trainer.model))
+            save_model(self.folder / "best", self._trained(self.validated))
         save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:

@@ -74,6 +74,11 @@ def checkpoints(run: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
+def checkpoints_since(run: Path, step: float) -> list[Path]:
+    """List the checkpoints of this step and later ones, oldest first."""
+    return [folder for folder in checkpoints(run) if int(folder.name[len("step_") :]) >= step]
+
+
 def save_checkpoint(
     run: Path, step: int, trained: TrainedModel, optimizer: Optimizer, progress: Mapping[str, Any]
 ) -> Path:

@@ -571,6 +571,7 @@ def test_another_learning_rate_differs(setting: dict[str, Any]) -> None:
         (recipe.steps, {"patience": 5}),
         (recipe.averaging, {"average_checkpoints": 1}),
         (recipe.averaging, {"average_alternatives": [3]}),
+        (recipe.averaging, {"validate_average": 3}),
         (recipe.averaging, {"checkpoint_minutes": 5.0}),
     ],
     ids=named,

@@ -133,6 +133,63 @@ def test_of_several_means_the_one_that_validates_best_is_kept(
     assert json.loads((tmp_path / "finished.json").read_text())["averaged"] == 3
 
 
+def test_the_mean_of_the_newest_checkpoints_is_validated_and_kept_if_wanted(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated: list[dict[str, Tensor]] = []
+    scores = iter([1.0] * 10 + [9.0, 3.0, 3.0])
+
+    def validate(_: TrainingRun, model: Transformer) -> Validation:
+        validated.append({name: value.clone() for name, value in model.state_dict().items()})
+        return Validation(1.0, next(scores))
+
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+    train(config, tmp_path, validate_average=2, max_steps=12, keep_checkpoints=12)
+    folders = checkpoints(tmp_path)
+    # Two checkpoints are in the last fifth of five steps, three in that of ten.
+    for step, found in enumerate(validated[:12], start=1):
+        assert_mean_of(found, folders[step - 1 - (step >= 5) : step])
+    assert_mean_of(weights(tmp_path / "best"), folders[9:11])
+
+
+def test_a_training_that_validates_means_is_resumed_bit_for_bit(
+    config: Config, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(config, whole, validate_average=3, max_steps=10)
+    train(config, parts, validate_average=3, max_steps=7)
+    train(config, parts, validate_average=3, max_steps=10, resume=True)
+    figures = [
+        [
+            {name: value for name, value in json.loads(line).items() if "valid" in name}
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        for folder in (whole, parts)
+    ]
+    assert figures[0] == figures[1]
+    best = [weights(folder / "best") for folder in (whole, parts)]
+    assert all(torch.equal(value, best[1][name]) for name, value in best[0].items())
+
+
+def test_a_damaged_checkpoint_ends_no_training_whose_means_are_validated(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def validate(run: TrainingRun, model: Transformer) -> Validation:
+        if run.trainer.progress.step == 4:
+            damaged.write_bytes(damaged.read_bytes()[:-1])
+        return Validation(1.0, 1.0)
+
+    damaged = tmp_path / "checkpoints" / "step_00000004" / "model.safetensors"
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+    with caplog.at_level("WARNING"):
+        train(config, tmp_path, max_steps=6, average_checkpoints=1, validate_average=2)
+    (warning,) = [r.message for r in caplog.records if "validated alone" in r.message]
+    assert str(damaged) in warning
+
+
 def test_as_many_checkpoints_are_kept_as_are_asked_for(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
