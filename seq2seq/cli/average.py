@@ -2,6 +2,10 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seq2seq.storage.trained_model import TrainedModel
 
 _EXAMPLE = """\
 example:
@@ -22,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Average checkpoints and write the model.
+    """Average checkpoints, and write the model with its card.
 
     Raises:
         UsageError: if --last is below 1.
@@ -30,8 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
             not a model.
     """
     from seq2seq.errors import UsageError, UserError
+    from seq2seq.storage.atomic import add_file
     from seq2seq.storage.checkpoint import average, checkpoints
-    from seq2seq.storage.model_folder import check_place_of_model, save_model
+    from seq2seq.storage.model_folder import CARD_FILE, check_place_of_model, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -43,6 +48,36 @@ def run(arguments: argparse.Namespace) -> int:
         )
     output = run_folder / "averaged" if arguments.output is None else Path(arguments.output)
     check_place_of_model(output)
-    save_model(output, average(found[-arguments.last :]))
+    mean = average(found[-arguments.last :])
+    card = _card(run_folder, mean, arguments.last)
+    save_model(output, mean)
+    add_file(output, CARD_FILE, card.encode())
     print(output)
     return 0
+
+
+def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
+    """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
+    from contextlib import suppress
+    from dataclasses import asdict, replace
+
+    from seq2seq.config import read_config
+    from seq2seq.errors import UserError
+    from seq2seq.reporting.card import ModelFacts, model_card
+    from seq2seq.reporting.command import flat
+    from seq2seq.reporting.data import read_data_record
+
+    name = run_folder.absolute().name
+    origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"
+    languages = (mean.source_language, mean.target_language)
+    parameters = sum(parameter.numel() for parameter in mean.model.parameters())
+    facts = ModelFacts(name, languages, parameters, origin)
+    with suppress(UserError):
+        config = read_config(run_folder)
+        facts = replace(
+            facts,
+            config={key: value for key, value in flat(asdict(config)).items() if value is not None},
+            data=read_data_record(run_folder),
+            license_name=config.license,
+        )
+    return model_card(facts)

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import a model and say what it is.
+    """Import a model with its card, or a short one in its place, and say what it is.
 
     Raises:
         UserError: if the output exists, a file is missing or damaged, or this program can't express
@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UserError
     from seq2seq.importing.marian import import_marian
     from seq2seq.model.config import Positions
-    from seq2seq.storage.model_folder import save_model
+    from seq2seq.storage.atomic import add_file
+    from seq2seq.storage.model_folder import CARD_FILE, save_model
 
     folder, output = Path(arguments.folder), Path(arguments.output)
     if output.exists():
@@ -65,10 +66,26 @@ def run(arguments: argparse.Namespace) -> int:
         punctuation=asked,
         positions=choices[arguments.positions],
     )
+    card = _card(folder, output.absolute().name, trained)
     save_model(output, trained)
+    add_file(output, CARD_FILE, card)
     print(_describe(trained))
     print(f"next: seq2seq translate --model {output} < INPUT > OUTPUT")
     return 0
+
+
+def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
+    """Read the card of the folder, which names the license, or else write one."""
+    from seq2seq.reporting.card import ModelFacts, model_card
+    from seq2seq.storage.model_folder import CARD_FILE
+    from seq2seq.storage.strict import MAX_BYTES, read_regular_file
+
+    if (folder / CARD_FILE).exists():
+        return read_regular_file(folder / CARD_FILE, MAX_BYTES)
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    languages = (trained.source_language or "source", trained.target_language or "target")
+    origin = f"imported from {folder.absolute().name}, a model of Marian"
+    return model_card(ModelFacts(name, languages, parameters, origin)).encode()
 
 
 def _describe(trained: "TrainedModel") -> str:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _RECIPE = ("model.", "training.", "search.", "seed")
+_DATA = "## Data\n"
 
 
 @dataclass(frozen=True)
@@ -34,37 +35,80 @@ class CardScores:
     """Of the translations, if it is known."""
 
 
-def model_card(report: RunReport, *, averaged: bool, license_name: str | None = None) -> str:
-    """Describe a model.
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the card of a model says; what is not known is left out."""
+
+    name: str
+    languages: tuple[str, str]
+    """Source and target."""
+    parameters: int
+    origin: str
+    """What the model is, such as "the checkpoint that validated best"."""
+    ended: str = ""
+    """Why its training ended."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its training, by their dotted names."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The record of its training data."""
+    scored: CardScores | None = None
+    license_name: str | None = None
+
+
+def facts_of_run(
+    report: RunReport, *, averaged: bool, license_name: str | None = None
+) -> ModelFacts:
+    """Collect what is known of a model of a run.
 
     Args:
-        report: of its run, on the validation set.
-        averaged: whether it is the mean of checkpoints, or the one that validated best.
+        report: of the run, on the validation set.
+        averaged: whether it is the mean of the last checkpoints, or the one that validated best.
         license_name: named in the card only if given.
     """
-    scored = _scored(report, averaged=averaged)
-    source, target = _languages(report)
     number = f"{report.averaged:,} " if report.averaged else ""
-    kind = (
-        f"the mean of the last {number}checkpoints"
-        if averaged
+    best = (
+        "the mean of checkpoints that validated best"
+        if report.config.get("training.validate_average", 1) > 1
         else "the checkpoint that validated best"
     )
+    return ModelFacts(
+        name=report.run,
+        languages=(report.config["data.source_language"], report.config["data.target_language"]),
+        parameters=report.parameters,
+        origin=f"the mean of the last {number}checkpoints" if averaged else best,
+        ended=report.ended,
+        config=report.config,
+        data=report.data,
+        scored=_scored(report, averaged=averaged),
+        license_name=license_name,
+    )
+
+
+def model_card(facts: ModelFacts) -> str:
+    """Describe a model."""
+    source, target = facts.languages
     recipe = (
         f"{key}={_on_one_line(str(value))}\n"
-        for key, value in report.config.items()
+        for key, value in facts.config.items()
         if key.startswith(_RECIPE)
     )
-    parts = [
-        f"---\n{_yaml(_metadata(report, scored, license_name))}---\n",
-        f"# {_plain(report.run)}\n",
+    description = (
         f"A Transformer (Vaswani et al. 2017) that translates {_plain(source)} to {_plain(target)}:"
-        f" {report.parameters:,} parameters, {kind}. Training ended {_plain(report.ended)}.\n",
-        _score_section(scored),
-        "## Data\n",
-        _data(report),
-        "## Recipe\n",
-        f"```\n{''.join(recipe)}```\n",
+        f" {facts.parameters:,} parameters, {_plain(facts.origin)}."
+    )
+    if facts.ended:
+        description += f" Training ended {_plain(facts.ended)}."
+    parts = [
+        f"---\n{_yaml(_metadata(facts))}---\n",
+        f"# {_plain(facts.name)}\n",
+        f"{description}\n",
+    ]
+    if facts.scored is not None:
+        parts.append(_score_section(facts.scored))
+    parts += [_DATA, _data(facts.data) if facts.data else "It is not known to this program.\n"]
+    if facts.config:
+        parts += ["## Recipe\n", f"```\n{''.join(recipe)}```\n"]
+    parts += [
         "## Limits\n",
         "The model translates sentence by sentence, and text unlike its training data less well."
         " It may leave out, repeat or invent words. Where an error would do harm, have translations"
@@ -100,30 +144,33 @@ def score_for_card(
 
 
 def replace_scores(card: bytes, scored: CardScores) -> bytes:
-    """Replace the scores in a card that `model_card` wrote; all other text stays as it is."""
+    """Put scores into a card that `model_card` wrote; all other text but earlier scores stays."""
     text = card.decode(errors="surrogateescape")
-    metadata = _yaml(_score_metadata(scored))
-    text = re.sub(r"(?m)^metrics: .*\nmodel-index: .*\n", lambda _: metadata, text, count=1)
-    section = _score_section(scored) + "\n"
-    text = re.sub(r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: section, text, count=1)
+    metadata, section = _yaml(_score_metadata(scored)), _score_section(scored) + "\n"
+    earlier_metadata = r"(?m)^metrics: .*\nmodel-index: .*\n"
+    text, found = re.subn(earlier_metadata, lambda _: metadata, text, count=1)
+    if not found:
+        text = text.replace("\n---\n", f"\n{metadata}---\n", 1)
+    text, found = re.subn(r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: section, text, count=1)
+    if not found:
+        text = text.replace(_DATA, section + _DATA, 1)
     return text.encode(errors="surrogateescape")
 
 
-def _metadata(report: RunReport, scored: CardScores, license_name: str | None) -> dict[str, Any]:
+def _metadata(facts: ModelFacts) -> dict[str, Any]:
     """Return the front matter."""
     metadata: dict[str, Any] = {
         # The hub accepts codes only; a language that was not given is called "source" or "target".
-        "language": [code for code in _languages(report) if _CODE.fullmatch(code)],
+        "language": [code for code in facts.languages if _CODE.fullmatch(code)],
         "tags": ["translation", "transformer", "seq2seq"],
         "pipeline_tag": "translation",
-        **_score_metadata(scored),
     }
-    dataset = report.config.get("data.dataset")
+    dataset = facts.config.get("data.dataset")
     if dataset and _HUB_NAME.fullmatch(dataset) and not Path(dataset).is_dir():
         metadata["datasets"] = [dataset]
-    if license_name is not None:
-        metadata["license"] = license_name
-    return metadata
+    if facts.license_name is not None:
+        metadata["license"] = facts.license_name
+    return metadata | ({} if facts.scored is None else _score_metadata(facts.scored))
 
 
 def _score_metadata(scored: CardScores) -> dict[str, Any]:
@@ -196,19 +243,14 @@ def _yaml(metadata: dict[str, Any]) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items())
 
 
-def _languages(report: RunReport) -> tuple[str, str]:
-    return report.config["data.source_language"], report.config["data.target_language"]
-
-
-def _data(report: RunReport) -> str:
+def _data(record: Mapping[str, Any]) -> str:
     rows = [
         f"| {_plain(split)} | {counts['read']:,} | {counts['kept']:,} |"
         f" {', '.join(f'{n:,} {_plain(why)}' for why, n in counts['left_out'].items() if n)} |\n"
-        for split, counts in report.data.get("counts", {}).items()
+        for split, counts in record.get("counts", {}).items()
     ]
     sums = [
-        f"| {_plain(name)} | `{digest}` |\n"
-        for name, digest in report.data.get("sha256", {}).items()
+        f"| {_plain(name)} | `{digest}` |\n" for name, digest in record.get("sha256", {}).items()
     ]
     return (
         f"| split | pairs read | kept | left out |\n|---|---|---|---|\n{''.join(rows)}\n"

@@ -9,7 +9,7 @@ from seq2seq.config import Config
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation
 from seq2seq.model import Transformer
-from seq2seq.reporting.card import model_card
+from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
 from seq2seq.storage.atomic import add_file, write_file
@@ -78,8 +78,8 @@ def write_report(folder: Path, config: Config, device: str) -> None:
             if model.exists():
                 path = model / CARD_FILE
                 averaged = model.name == AVERAGED
-                card = model_card(report, averaged=averaged, license_name=config.license)
-                add_file(model, CARD_FILE, card.encode())
+                facts = facts_of_run(report, averaged=averaged, license_name=config.license)
+                add_file(model, CARD_FILE, model_card(facts).encode())
     except Exception as error:  # whatever it is, the training is done and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

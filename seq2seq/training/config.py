@@ -58,8 +58,8 @@ class TrainingConfig:
     average_alternatives: list[int] = field(default_factory=list)
     """Other numbers of newest checkpoints; the mean that validates best is the final model."""
     validate_average: int = 1
-    """Most checkpoints, of the last fifth of the training so far, whose mean is validated and is the
-    best model if none before was as good; 1 means that the newest is validated alone."""
+    """Most checkpoints, of the last fifth of the training so far, whose mean is validated, and kept
+    as the best model if none before was as good; 1 means that the newest is validated alone."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 

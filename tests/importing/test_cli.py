@@ -36,6 +36,25 @@ def test_an_imported_model_translates_scores_and_is_described(
     assert "Post-LN" not in picture.read_text()
 
 
+def test_an_imported_model_has_its_own_card_or_else_a_short_one(
+    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
+) -> None:
+    made = make_folder()
+    assert seq2seq("import", made.path, "-o", tmp_path / "a_model")[0] == 0
+    card = (tmp_path / "a_model" / "README.md").read_text()
+    assert '\nlanguage: ["en", "pt"]\n' in card
+    assert "# a\\_model\n" in card
+    assert f"imported from {made.path.name}" in card.replace("\\", "")
+    assert "license" not in card
+    own = b"---\nlicense: apache-2.0\n---\n\xff\n"
+    (made.path / "README.md").write_bytes(own)
+    assert seq2seq("import", made.path, "-o", tmp_path / "second")[0] == 0
+    assert (tmp_path / "second" / "README.md").read_bytes() == own
+    assert seq2seq("export", "--model", tmp_path / "second", "--to", "marian", "-o",
+                   tmp_path / "back")[0] == 0  # fmt: skip
+    assert (tmp_path / "back" / "README.md").read_bytes() == own
+
+
 def test_the_fidelity_report_says_where_it_differs_from_the_paper(
     make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -37,9 +37,10 @@ from seq2seq.reporting.buckets import (
     make_buckets,
     training_frequencies,
 )
+from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
-from seq2seq.reporting.report import load_translator
+from seq2seq.reporting.report import load_translator, make_report
 from seq2seq.reporting.samples import differing_words
 from seq2seq.reporting.sets import TextSet, examine_health, report_sets
 from seq2seq.run.training_run import run_training
@@ -441,6 +442,44 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
     assert card.text.split(start)[0].strip() in edited
     assert edited.endswith(card.text.split(end)[1])
     load_model(folder)
+
+
+def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / "averaged", ignore_errors=True)
+    assert main(["average", "--model", str(copy), "--last", "2"]) == 0
+    card = ModelCard.load(copy / "averaged" / "README.md")
+    assert "the mean of the last 2 checkpoints" in card.text
+    assert card.data.license == "cc-by-4.0"
+    assert card.data.eval_results is None
+    assert "Scores" not in card.text
+    recipe, file = "training.max_steps=4", run.parent / "train.source"
+    assert recipe in card.text
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
+    tuned = ModelCard.load(copy / "averaged" / "README.md")
+    assert tuned.data.eval_results[0].metric_args == {"beam_size": 2, "alpha": 1.0}
+    before, after = tuned.text.split("## Scores on the validation set")
+    assert before + "## Data" + after.split("## Data")[1] == card.text
+
+
+def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "checkpoints", tmp_path / "checkpoints")
+    assert main(["average", "--model", str(tmp_path), "--last", "1"]) == 0
+    text = ModelCard.load(tmp_path / "averaged" / "README.md").text
+    assert f"# {tmp_path.name}\n".replace("_", "\\_") in text
+    assert "the last checkpoint" in text
+    assert "It is not known to this program." in text
+
+
+def test_a_best_model_that_is_a_mean_is_called_one(run: Path) -> None:
+    report = make_report(run, [], fidelity=False)
+    for number, origin in ((1, "the checkpoint that"), (3, "the mean of checkpoints that")):
+        config = report.config | {"training.validate_average": number}
+        facts = facts_of_run(replace(report, config=config), averaged=False)
+        assert f", {origin} validated best." in model_card(facts)
 
 
 def test_the_first_lines_of_each_kind_of_suspicious_translation_are_shown() -> None:
