@@ -69,7 +69,8 @@ class Config:
             TypeError: if a value has another type.
             UsageError: if resume is not true, false or auto, the seed is negative or needs more
                 than 63 bits, heartbeat_timeout is not positive and finite, training.select names no
-                validation set, init_from is empty, or init_sha256 stands without it.
+                validation set, init_from is empty, init_sha256 stands without it, or a compiled
+                training has dropout that rises.
         """
         check_types(self)
         if self.init_from == "":
@@ -83,6 +84,11 @@ class Config:
         if not 0 < self.heartbeat_timeout < math.inf:
             raise UsageError(
                 f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
+            )
+        if self.compile and self.training.dropout_warmup_steps is not None:
+            raise UsageError(
+                "training.dropout_warmup_steps needs a compilation for each update: set it to null,"
+                " or leave out compile=true"
             )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:

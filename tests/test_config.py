@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.config import Config, read_config
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.training.config import TrainingConfig
 
 
@@ -42,3 +42,10 @@ def test_a_seed_that_the_generators_do_not_take_is_refused(seed: int) -> None:
     assert Config(seed=2**63 - 1).seed == 2**63 - 1
     with pytest.raises(UserError, match=f"seed={seed}"):
         Config(seed=seed)
+
+
+def test_dropout_that_rises_is_not_compiled_for_each_update() -> None:
+    rising = TrainingConfig(dropout_warmup_steps=100)
+    Config(training=rising)
+    with pytest.raises(UsageError, match="leave out compile=true"):
+        Config(training=rising, compile=True)

@@ -128,7 +128,7 @@ def _ends_after(subject: Subject, steps: int) -> bool:
 
 @detail("dropout rate (5.4, 6.1)", paper="base 0.1, big 0.3, big En-Fr 0.1", tensor2tensor=None)
 def dropout_rate(subject: Subject) -> Finding:
-    """Measure the dropout rate of the model in training."""
+    """Measure the dropout rate of the model in training; read from the options if it rises."""
     french = subject.data.target_language == "fr"
     expected = 0.3 if subject.recipe == "big" and not french else 0.1
     try:
@@ -137,6 +137,8 @@ def dropout_rate(subject: Subject) -> Finding:
         return Finding.both("none that can be measured", False)
     shown = ", ".join(f"{rate:.3g}" for rate in rates)
     right = len(rates) == 1 and math.isclose(rates[0], expected, abs_tol=2e-3)
+    if steps := subject.training.dropout_warmup_steps:
+        shown, right = f"{shown} after a rise over {steps:,} updates", False
     return Finding.both(f"{shown}; the paper's {subject.recipe} model: {expected:g}", right)
 
 

@@ -42,6 +42,7 @@ def settings(
         "warmup_steps": config.training.warmup_steps,
         "learning_rate_scale": config.training.learning_rate_scale,
         "label_smoothing": config.training.label_smoothing,
+        "dropout_warmup_steps": config.training.dropout_warmup_steps or 0,
         "processes": processes,
         "threads": torch.get_num_threads(),
         "dtype": str(dtype).removeprefix("torch."),

@@ -42,6 +42,9 @@ class TrainingConfig:
     """Updates over which the learning rate rises."""
     learning_rate_scale: float = 1.0
     """Factor on the paper's learning rate."""
+    dropout_warmup_steps: int | None = None
+    """Updates over which dropout rises from 0 to the model's rates, which are constant without it:
+    a new model learns sooner with less dropout, and an old one needs it against overfitting."""
     label_smoothing: float = 0.1
     """Probability of all tokens but the reference together, in the target distribution."""
     subtract_target_entropy: bool = False

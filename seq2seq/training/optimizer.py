@@ -17,6 +17,16 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
 
+def dropout_share(step: int, warmup_steps: int | None) -> float:
+    """Compute the share of its rates that dropout has in an update: min(1, step / warmup_steps).
+
+    Args:
+        step: the number of the update, from 1.
+        warmup_steps: updates over which the rates rise; None in the paper, where they are constant.
+    """
+    return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
+
+
 def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: float) -> str:
     """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
 

@@ -90,7 +90,7 @@ class RunState:
 
 
 # Settings that earlier versions didn't save, and what they were then.
-_ADDED: dict[str, Setting] = {"compiled": False}
+_ADDED: dict[str, Setting] = {"compiled": False, "dropout_warmup_steps": 0}
 # Names of format 1, whose files have no "format" key, and their names now.
 _RENAMED = {
     "checks_without_gain": "validations_without_improvement",

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batching, Indices
@@ -21,7 +21,7 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import target_entropy
 from seq2seq.training.metrics import RunningMetrics, StepMetrics
-from seq2seq.training.optimizer import learning_rate, make_adam
+from seq2seq.training.optimizer import dropout_share, learning_rate, make_adam
 from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import Recorder
 from seq2seq.training.running_update import DivergenceError, RunningUpdate
@@ -83,6 +83,8 @@ class Trainer:
             clock=clock,
         )
         self.optimizer = make_adam(model)
+        self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
+        """The modules of dropout, and their rates once these have risen."""
         self.micro_batches = config.micro_batches_on(self.world.size)
         self.progress = Progress()
         self.running: deque[RunningUpdate] = deque()
@@ -230,6 +232,9 @@ class Trainer:
         corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
         source_tokens = int(corpus.source_lengths[pairs].sum())
         target_tokens = int(corpus.target_lengths[pairs].sum())
+        share = dropout_share(step, self.config.dropout_warmup_steps)
+        for dropout, dropout_rate in self.dropouts.items():
+            dropout.p = share * dropout_rate
         groups = self.gradient.groups(micro_batches)
         losses, waited = self.gradient.accumulate(groups, step=step, target_tokens=target_tokens)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]

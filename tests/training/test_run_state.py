@@ -119,8 +119,12 @@ def test_changed_settings_are_listed() -> None:
 
 
 def test_a_state_from_before_there_was_a_setting_is_read() -> None:
-    for compiled, changed in ((False, []), (True, ["compiled: False before, True now"])):
-        now = replace(NOW, changeable={**NOW.changeable, "compiled": compiled})
+    for added, changed in (
+        ({"compiled": False, "dropout_warmup_steps": 0}, []),
+        ({"compiled": True}, ["compiled: False before, True now"]),
+        ({"dropout_warmup_steps": 9}, ["dropout_warmup_steps: 0 before, 9 now"]),
+    ):
+        now = replace(NOW, changeable={**NOW.changeable, **added})
         changes = now.changes(now.restored(PATH, written(STATE)))
         assert [line.split(";")[0] for line in changes] == changed
 

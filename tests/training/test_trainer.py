@@ -184,7 +184,7 @@ STEPS = 12  # of five batches an epoch: the third epoch is under way
 
 @pytest.fixture(scope="module")
 def uninterrupted(corpus: EncodedCorpus) -> Trainer:
-    trainer = make_trainer(Equal(corpus, 8), dropout=0.2, max_steps=STEPS)
+    trainer = make_trainer(Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, max_steps=STEPS)
     train(trainer)
     return trainer
 
@@ -193,7 +193,7 @@ def uninterrupted(corpus: EncodedCorpus) -> Trainer:
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     corpus: EncodedCorpus, uninterrupted: Trainer, tokenizer: Tokenizer, tmp_path: Path, step: int
 ) -> None:
-    first = make_trainer(Equal(corpus, 8), dropout=0.2, max_steps=step)
+    first = make_trainer(Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, max_steps=step)
     saved: list[Path] = []
 
     def save() -> None:
@@ -208,7 +208,9 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
             saved[0], RunState(first.progress, {}, {}).to_json()
         ),
     )
-    second = make_trainer(Equal(corpus, 8), dropout=0.2, seed=99, max_steps=STEPS)
+    second = make_trainer(
+        Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, seed=99, max_steps=STEPS
+    )
     restored = restore_checkpoint(saved[0], second.model, second.optimizer)
     state = RunState(second.progress, {}, {}).restored(progress_file(saved[0]), restored)
     second.progress = state.progress
@@ -269,6 +271,20 @@ def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_s
     for i, one in enumerate(of_slices):
         for other in of_slices[:i]:
             assert 0.3 < (one != other).double().mean() < 0.7
+
+
+def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
+    trainer = make_trainer(Equal(corpus, 40), dropout=0.4, dropout_warmup_steps=4, max_steps=6)
+    dropped: list[float] = []
+    for module in (trainer.model, trainer.model.decoder.layers[0]):
+        module.dropout.register_forward_hook(
+            lambda module, inputs, output: dropped.append((output == 0).double().mean().item())
+        )
+    train(trainer)
+    # A step drops out after both embeddings, and after the three sublayers of the decoder's layer.
+    steps = np.array(dropped).reshape(6, 5)
+    for share, found in zip((0.1, 0.2, 0.3, 0.4, 0.4, 0.4), steps, strict=True):
+        np.testing.assert_allclose(found, share, atol=0.05)
 
 
 def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:

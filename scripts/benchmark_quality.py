@@ -1,0 +1,153 @@
+"""Measure the time in which Hugging Face's Marian reaches a validation BLEU in a plain loop.
+
+    python scripts/benchmark_quality.py RUN --bleu 34
+
+Data, vocabulary, sizes, batches and learning rates are those of RUN, a run of `seq2seq train`. The
+loop computes under bf16 autocast with PyTorch's own label smoothing and Adam, and freed memory is
+retained, as this project always does. The model is validated every minute of training by greedy
+search. The clock stands still while it is.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from training_systems import Marian
+
+from seq2seq.config import Config, read_config
+from seq2seq.data.batching import Batch, Batching
+from seq2seq.data.preparation import PreparedData
+from seq2seq.data.tokenizer import END_ID, PADDING_ID
+from seq2seq.device import autocast, choose_device, choose_precision
+from seq2seq.evaluation.scores import ScoreConfig, bleu
+from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.run.start import prepare_data
+from seq2seq.training.distributed import World
+from seq2seq.training.optimizer import learning_rate
+
+_SENTENCES = 64  # of the validation set at a time
+
+
+def main() -> None:
+    """Train until the BLEU or the time is reached, and print each validation."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--bleu", type=float, required=True)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of training, at most")
+    words = parser.parse_args()
+    retain_freed_memory()
+    config = read_config(words.run)
+    # A step is one micro-batch in the recipes that are compared.
+    config = replace(config, training=replace(config.training, micro_batch_tokens=10**6))
+    data = prepare_data(config, World(), None)
+    if len(data.valid) != len(data.valid_pairs):
+        parser.error(f"{words.run}: blank lines or too long ones in the validation set")
+    device = choose_device(config.device)
+    dtype = choose_precision(config.precision, device)
+    torch.manual_seed(config.seed)
+    loop = Loop(Marian(config.model, data.tokenizer.vocab_size).to(device), config, device, dtype)
+    batching = config.training.batching(data.train, seed=config.seed)
+    minutes, found, due, tokens = 0.0, 0.0, 1.0, 0
+    for batch in batches(batching):
+        started = time.perf_counter()
+        loop.update(batch.to(device))
+        minutes += (time.perf_counter() - started) / 60
+        tokens += int(
+            (batch.source != PADDING_ID).sum() + (batch.target_output != PADDING_ID).sum()
+        )
+        if minutes >= due:
+            due += 1.0
+            found = loop.validate(data)
+            print(
+                f"{minutes:.1f} min, step {loop.step}, {tokens / minutes / 60:,.0f} tokens/s:"
+                f" BLEU {found:.2f}",
+                flush=True,
+            )
+            if found >= words.bleu or minutes >= words.minutes:
+                return
+
+
+def batches(batching: Batching) -> Iterator[Batch]:
+    """Yield the batches of all epochs."""
+    epoch = 0
+    while True:
+        for indices in batching.epoch(epoch):
+            yield batching.collate(indices)
+        epoch += 1
+
+
+class Loop:
+    """A plain training loop.
+
+    Args:
+        marian: on its device.
+        config: the configuration whose schedule and smoothing it follows.
+        device: the model's device.
+        dtype: the precision under autocast.
+    """
+
+    def __init__(
+        self, marian: Marian, config: Config, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.marian, self.config, self.device, self.dtype = marian, config, device, dtype
+        self.adam = torch.optim.Adam(
+            marian.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
+        self.step = 0
+
+    def update(self, batch: Batch) -> None:
+        """Do one update."""
+        training = self.config.training
+        self.step += 1
+        for group in self.adam.param_groups:
+            group["lr"] = learning_rate(
+                self.step,
+                d_model=self.config.model.d_model,
+                warmup_steps=training.warmup_steps,
+                scale=training.learning_rate_scale,
+            )
+        self.marian.train()
+        with autocast(self.device, self.dtype):
+            logits = self.marian(batch.source, batch.target_input)
+            loss = F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.target_output.flatten(),
+                ignore_index=PADDING_ID,
+                label_smoothing=training.label_smoothing,
+            )
+        self.adam.zero_grad()
+        loss.backward()
+        self.adam.step()
+
+    @torch.inference_mode()
+    def validate(self, data: PreparedData) -> float:
+        """Translate the validation set greedily, and return its BLEU."""
+        self.marian.eval()
+        order = np.argsort(data.valid.source_lengths)
+        texts = [""] * len(order)
+        for start in range(0, len(order), _SENTENCES):
+            places = order[start : start + _SENTENCES]
+            source = torch.from_numpy(data.valid.padded_sources(places)).to(self.device)
+            with autocast(self.device, self.dtype):
+                found: Tensor = self.marian.model.generate(
+                    input_ids=source,
+                    attention_mask=source != PADDING_ID,
+                    num_beams=1,
+                    do_sample=False,
+                    max_new_tokens=source.size(1) + 50,
+                    eos_token_id=END_ID,
+                )
+            for place, text in zip(places, data.tokenizer.decode(found.tolist()), strict=True):
+                texts[place] = text
+        references = [pair.target for pair in data.valid_pairs]
+        return bleu(texts, [references], ScoreConfig(tokenize=self.config.bleu_tokenizer)).value
+
+
+if __name__ == "__main__":
+    main()
