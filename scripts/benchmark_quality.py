@@ -4,8 +4,8 @@
 
 Data, vocabulary, sizes, batches and learning rates are those of RUN, a run of `seq2seq train`. The
 loop computes under bf16 autocast with PyTorch's own label smoothing and Adam, and freed memory is
-retained, as this project always does. The model is validated every minute of training by greedy
-search. The clock stands still while it is.
+retained, as this project always does. The model is validated by greedy search. The clock stands
+still while it is.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--bleu", type=float, required=True)
     parser.add_argument("--minutes", type=float, default=30.0, help="of training, at most")
+    parser.add_argument("--every", type=float, default=1.0, help="minutes between validations")
     words = parser.parse_args()
     retain_freed_memory()
     config = read_config(words.run)
@@ -53,7 +54,7 @@ def main() -> None:
     torch.manual_seed(config.seed)
     loop = Loop(Marian(config.model, data.tokenizer.vocab_size).to(device), config, device, dtype)
     batching = config.training.batching(data.train, seed=config.seed)
-    minutes, found, due, tokens = 0.0, 0.0, 1.0, 0
+    minutes, due, tokens = 0.0, words.every, 0
     for batch in batches(batching):
         started = time.perf_counter()
         loop.update(batch.to(device))
@@ -62,7 +63,7 @@ def main() -> None:
             (batch.source != PADDING_ID).sum() + (batch.target_output != PADDING_ID).sum()
         )
         if minutes >= due:
-            due += 1.0
+            due += words.every
             found = loop.validate(data)
             print(
                 f"{minutes:.1f} min, step {loop.step}, {tokens / minutes / 60:,.0f} tokens/s:"

@@ -67,8 +67,8 @@ def facts_of_run(
     """
     number = f"{report.averaged:,} " if report.averaged else ""
     best = (
-        "the mean of checkpoints that validated best"
-        if report.config.get("training.validate_average", 1) > 1
+        "the running mean of the weights that validated best"
+        if report.config.get("training.validate_mean")
         else "the checkpoint that validated best"
     )
     return ModelFacts(

@@ -154,15 +154,13 @@ def averaging(subject: Subject) -> Finding:
     every = [f"{minutes:g} minutes"] if minutes else []
     every += [f"{by_steps:,} steps"] if by_steps else []
     numbers = [training.average_checkpoints, *training.average_alternatives]
-    right = (numbers, training.validate_average) == ([expected], 1)
-    right = right and (minutes, by_steps) == (10.0, None)
+    right = (numbers, minutes, by_steps) == ([expected], 10.0, None)
     is_mean = _average_is_mean()
-    means = training.validate_average
-    validated = f", validated as the mean of {means}" if means > 1 else ""
+    running = ", validated as a running mean" if training.validate_mean else ""
     return Finding.both(
-        f"the last {' or '.join(map(str, numbers))}, one every {' or '.join(every)}{validated};"
+        f"the last {' or '.join(map(str, numbers))}, one every {' or '.join(every)}{running};"
         f" {'the mean of their weights' if is_mean else 'another average than the mean'}",
-        right and is_mean,
+        right and is_mean and not running,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,11 +22,10 @@ from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
 from seq2seq.storage.checkpoint import (
-    average,
     checkpoints,
-    checkpoints_since,
     newest_good,
     progress_file,
+    read_mean,
     read_progress,
     remove_old,
     restore_checkpoint,
@@ -35,7 +34,7 @@ from seq2seq.storage.checkpoint import (
     set_aside_later,
 )
 from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
 from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
@@ -45,8 +44,6 @@ from seq2seq.training.running_update import DivergenceError
 from seq2seq.training.signals import exit_on_signals
 
 logger = logging.getLogger("seq2seq")
-
-_RECENT = 0.8  # of the steps so far: a mean over more than the last fifth of them validates worse
 
 
 def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
@@ -136,8 +133,6 @@ class TrainingRun:
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
-        self.validated: Transformer = self.trainer.model
-        """What the last validation has translated with."""
 
     def state(self) -> RunState:
         """Return the state to save beside weights and moments."""
@@ -167,6 +162,8 @@ class TrainingRun:
                 raise
             raise UserError(f"{error}{changes_of_data(self.folder, self.config.data)}") from None
         restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
+        if self.trainer.mean is not None:
+            self.trainer.mean.load(read_mean(self.newest, self.trainer.model))
         self.trainer.progress = before.progress
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
@@ -232,7 +229,7 @@ class TrainingRun:
             with heartbeat:
                 trainer.train(
                     recorder,
-                    validate=self.validate_newest,
+                    validate=lambda: self.validate(self.candidate()).metrics(),
                     save=self.save,
                     save_validation=self.save_validation,
                 )
@@ -245,25 +242,14 @@ class TrainingRun:
         finally:
             recorder.close()
 
-    def validate_newest(self) -> Mapping[str, float]:
-        """Validate the mean of as many of the newest checkpoints as is configured.
-
-        Those of the first four fifths of the training so far don't count: the model has learned
-        too much since then. A mean that can't be computed, since a checkpoint is damaged, ends no
-        training.
-
-        Raises:
-            OutOfMemoryError: if memory does not suffice.
-        """
-        self.validated = self.trainer.model
-        recent = checkpoints_since(self.folder, _RECENT * self.trainer.progress.step)
-        newest = recent[-self.config.training.validate_average :]
-        if len(newest) > 1:
-            try:
-                self.validated = average(newest).model.to(self.device)
-            except UserError as error:
-                logger.warning(f"{error}; the newest checkpoint is validated alone")
-        return self.validate(self.validated).metrics()
+    def candidate(self) -> Transformer:
+        """Return the model to validate, which may be the best: that of the trainer, or its mean."""
+        model, mean = self.trainer.model, self.trainer.mean
+        if mean is None:
+            return model
+        candidate = unloaded_transformer(model.config, self.data.tokenizer)
+        candidate.load_state_dict(mean.weights, assign=True)
+        return candidate.eval()
 
     def validate(self, model: Transformer) -> Validation:
         """Compute loss, perplexity and BLEU of a model on the validation sets.
@@ -293,6 +279,7 @@ class TrainingRun:
             self._trained(trainer.model),
             trainer.optimizer,
             state,
+            None if trainer.mean is None else trainer.mean.weights,
         )
         # The mean of earlier checkpoints is not that of this training's end.
         remove_folder(self.folder / AVERAGED)
@@ -312,7 +299,7 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
-            save_model(self.folder / "best", self._trained(self.validated))
+            save_model(self.folder / "best", self._trained(self.candidate()))
         save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:

@@ -43,8 +43,10 @@ from seq2seq.storage.trained_model import TrainedModel
 
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
+_MEAN = "mean.safetensors"
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _MEAN}
 
 
 def find_model(run: Path) -> Path:
@@ -74,15 +76,23 @@ def checkpoints(run: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def checkpoints_since(run: Path, step: float) -> list[Path]:
-    """List the checkpoints of this step and later ones, oldest first."""
-    return [folder for folder in checkpoints(run) if int(folder.name[len("step_") :]) >= step]
-
-
 def save_checkpoint(
-    run: Path, step: int, trained: TrainedModel, optimizer: Optimizer, progress: Mapping[str, Any]
+    run: Path,
+    step: int,
+    trained: TrainedModel,
+    optimizer: Optimizer,
+    progress: Mapping[str, Any],
+    mean: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write `checkpoints/step_<step>`: the model and what a resumed training needs.
+
+    Args:
+        run: the run folder.
+        step: the number of updates.
+        trained: the model.
+        optimizer: Adam.
+        progress: of the training.
+        mean: the running mean of the weights, if there is one.
 
     Raises:
         UserError: if it can't be written; other checkpoints are untouched.
@@ -97,6 +107,8 @@ def save_checkpoint(
     files = model_files(trained)
     files[_OPTIMIZER] = safetensors_pieces(moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
+    if mean is not None:
+        files[_MEAN] = safetensors_pieces(dict(mean))
     write_folder(folder, files)
     return folder
 
@@ -118,7 +130,7 @@ def progress_file(folder: Path) -> Path:
     """
     listed = set(read_manifest(folder))
     # A damaged name must not pass for a checkpoint that is not validated yet.
-    if unknown := listed - {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED}:
+    if unknown := listed - _KNOWN_FILES:
         raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
@@ -158,6 +170,19 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     return progress
 
 
+def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Read the running mean of a checkpoint; the weights themselves if it has none.
+
+    Raises:
+        UserError: if the file is damaged, or belongs to another model.
+    """
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    if _MEAN not in read_manifest(folder):
+        return weights
+    content = read_listed_file(folder, _MEAN, max_bytes(weights))
+    return parse_tensors(folder / _MEAN, content, weights)
+
+
 def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
     path, expected = folder / _OPTIMIZER, _expected_moments(folder, model)
     content = read_listed_file(folder, _OPTIMIZER, max_bytes(expected))
@@ -193,6 +218,7 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
             model = read_description(folder).model
             check_weights(folder, model)
             read_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
+            read_mean(folder, model)
             for name in {_PROGRESS, progress_file(folder).name}:
                 read_listed_file(folder, name, MAX_BYTES)
         except UserError as error:

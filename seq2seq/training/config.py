@@ -60,9 +60,8 @@ class TrainingConfig:
     """Number of newest checkpoints whose mean is the final model; 1 means the last one."""
     average_alternatives: list[int] = field(default_factory=list)
     """Other numbers of newest checkpoints; the mean that validates best is the final model."""
-    validate_average: int = 1
-    """Most checkpoints, of the last fifth of the training so far, whose mean is validated, and kept
-    as the best model if none before was as good; 1 means that the newest is validated alone."""
+    validate_mean: bool = False
+    """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 
@@ -179,7 +178,6 @@ class TrainingConfig:
         for name, most in (
             ("average_checkpoints", self.average_checkpoints),
             ("average_alternatives", max(self.average_alternatives, default=1)),
-            ("validate_average", self.validate_average),
         ):
             if most > self.keep_checkpoints:
                 raise UsageError(

@@ -24,6 +24,7 @@ from seq2seq.training.metrics import RunningMetrics, StepMetrics
 from seq2seq.training.optimizer import dropout_share, learning_rate, make_adam
 from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import Recorder
+from seq2seq.training.running_mean import RunningMean
 from seq2seq.training.running_update import DivergenceError, RunningUpdate
 from seq2seq.training.signals import StopSignals
 from seq2seq.training.step_gradient import StepGradient
@@ -85,6 +86,7 @@ class Trainer:
         self.optimizer = make_adam(model)
         self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
         """The modules of dropout, and their rates once these have risen."""
+        self.mean = RunningMean(model) if config.validate_mean else None
         self.micro_batches = config.micro_batches_on(self.world.size)
         self.progress = Progress()
         self.running: deque[RunningUpdate] = deque()
@@ -242,6 +244,8 @@ class Trainer:
         losses_and_norm = torch.cat((*losses, norm)).double()
         rate = self._update_weights(step, losses_and_norm)
         self.optimizer.zero_grad(set_to_none=True)
+        if self.mean is not None:
+            self.mean.update(self.model, step)
         progress.step = step
         running = RunningUpdate(
             step=step,

@@ -476,10 +476,10 @@ def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> No
 
 def test_a_best_model_that_is_a_mean_is_called_one(run: Path) -> None:
     report = make_report(run, [], fidelity=False)
-    for number, origin in ((1, "the checkpoint that"), (3, "the mean of checkpoints that")):
-        config = report.config | {"training.validate_average": number}
+    for mean, origin in ((False, "the checkpoint"), (True, "the running mean of the weights")):
+        config = report.config | {"training.validate_mean": mean}
         facts = facts_of_run(replace(report, config=config), averaged=False)
-        assert f", {origin} validated best." in model_card(facts)
+        assert f", {origin} that validated best." in model_card(facts)
 
 
 def test_the_first_lines_of_each_kind_of_suspicious_translation_are_shown() -> None:

@@ -571,7 +571,7 @@ def test_another_learning_rate_differs(setting: dict[str, Any]) -> None:
         (recipe.steps, {"patience": 5}),
         (recipe.averaging, {"average_checkpoints": 1}),
         (recipe.averaging, {"average_alternatives": [3]}),
-        (recipe.averaging, {"validate_average": 3}),
+        (recipe.averaging, {"validate_mean": True}),
         (recipe.dropout_rate, {"dropout_warmup_steps": 1000}),
         (recipe.averaging, {"checkpoint_minutes": 5.0}),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.checkpoint import checkpoints, newest_good
 from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
 from tests.toy import toy_config, train, weights
@@ -133,61 +134,65 @@ def test_of_several_means_the_one_that_validates_best_is_kept(
     assert json.loads((tmp_path / "finished.json").read_text())["averaged"] == 3
 
 
-def test_the_mean_of_the_newest_checkpoints_is_validated_and_kept_if_wanted(
+def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated: list[dict[str, Tensor]] = []
-    scores = iter([1.0] * 10 + [9.0, 3.0, 3.0])
+    scores = iter((1.0, 2.0, 9.0, 3.0, 9.0))
 
     def validate(_: TrainingRun, model: Transformer) -> Validation:
+        assert not model.training
         validated.append({name: value.clone() for name, value in model.state_dict().items()})
         return Validation(1.0, next(scores))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
-    train(config, tmp_path, validate_average=2, max_steps=12, keep_checkpoints=12)
-    folders = checkpoints(tmp_path)
-    # Two checkpoints are in the last fifth of five steps, three in that of ten.
-    for step, found in enumerate(validated[:12], start=1):
-        assert_mean_of(found, folders[step - 1 - (step >= 5) : step])
-    assert_mean_of(weights(tmp_path / "best"), folders[9:11])
+    train(config, tmp_path, validate_mean=True)
+    updates = [weights(folder) for folder in checkpoints(tmp_path)]
+    for step, found in enumerate(validated[:4], start=1):
+        # The integral of k^16 over the k-th update, of that over all of them.
+        shares = [(k**17 - (k - 1) ** 17) / step**17 for k in range(1, step + 1)]
+        for name, value in found.items():
+            exact = sum(share * updates[k][name].double() for k, share in enumerate(shares))
+            torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
+    best = weights(tmp_path / "best")
+    assert all(torch.equal(value, best[name]) for name, value in validated[2].items())
+    assert_mean_of(weights(tmp_path / "averaged"), checkpoints(tmp_path)[-2:])
 
 
-def test_a_training_that_validates_means_is_resumed_bit_for_bit(
+def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(
     config: Config, tmp_path: Path
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(config, whole, validate_average=3, max_steps=10)
-    train(config, parts, validate_average=3, max_steps=7)
-    train(config, parts, validate_average=3, max_steps=10, resume=True)
-    figures = [
-        [
-            {name: value for name, value in json.loads(line).items() if "valid" in name}
-            for line in (folder / "metrics.jsonl").read_text().splitlines()
-        ]
+    train(config, whole, validate_mean=True)
+    train(config, parts, validate_mean=True, max_steps=2)
+    train(config, parts, validate_mean=True, resume=True)
+    means = [
+        safetensors.torch.load_file(checkpoints(folder)[-1] / "mean.safetensors")
         for folder in (whole, parts)
     ]
-    assert figures[0] == figures[1]
-    best = [weights(folder / "best") for folder in (whole, parts)]
-    assert all(torch.equal(value, best[1][name]) for name, value in best[0].items())
+    assert means[0].keys() == weights(checkpoints(whole)[-1]).keys()
+    assert all(torch.equal(value, means[1][name]) for name, value in means[0].items())
 
 
-def test_a_damaged_checkpoint_ends_no_training_whose_means_are_validated(
-    config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_running_mean_begins_with_the_weights_of_a_checkpoint_that_has_none(
+    config: Config, tmp_path: Path
 ) -> None:
-    def validate(run: TrainingRun, model: Transformer) -> Validation:
-        if run.trainer.progress.step == 4:
-            damaged.write_bytes(damaged.read_bytes()[:-1])
-        return Validation(1.0, 1.0)
+    train(config, tmp_path, max_steps=2)
+    run = opened(replace(config, training=replace(config.training, validate_mean=True)), tmp_path)
+    run.restore()
+    newest = weights(checkpoints(tmp_path)[-1])
+    assert all(torch.equal(v, newest[name]) for name, v in run.candidate().state_dict().items())
 
-    damaged = tmp_path / "checkpoints" / "step_00000004" / "model.safetensors"
-    monkeypatch.setattr(TrainingRun, "validate", validate)
-    with caplog.at_level("WARNING"):
-        train(config, tmp_path, max_steps=6, average_checkpoints=1, validate_average=2)
-    (warning,) = [r.message for r in caplog.records if "validated alone" in r.message]
-    assert str(damaged) in warning
+
+def test_a_checkpoint_whose_running_mean_is_damaged_is_not_resumed_from(
+    config: Config, tmp_path: Path
+) -> None:
+    train(config, tmp_path, validate_mean=True, max_steps=3)
+    damaged = checkpoints(tmp_path)[-1] / "mean.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    messages: list[str] = []
+    assert newest_good(tmp_path, messages.append) == checkpoints(tmp_path)[-2]
+    assert str(damaged) in messages[0]
 
 
 def test_as_many_checkpoints_are_kept_as_are_asked_for(

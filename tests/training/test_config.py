@@ -84,8 +84,6 @@ def test_as_many_checkpoints_may_be_averaged_as_are_kept() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
         ({"keep_checkpoints": 4}, "average_checkpoints=5 is more"),
-        ({"validate_average": 6}, "validate_average=6 is more"),
-        ({"validate_average": 0}, "validate_average=0: must be above 0"),
         ({"average_alternatives": [2, 6]}, "average_alternatives=6 is more"),
         ({"average_alternatives": [0]}, "must be above 0"),
     ],
