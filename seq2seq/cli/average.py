@@ -59,12 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
     from contextlib import suppress
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from seq2seq.config import read_config
     from seq2seq.errors import UserError
     from seq2seq.reporting.card import ModelFacts, model_card
-    from seq2seq.reporting.command import flat
+    from seq2seq.reporting.command import known_settings
     from seq2seq.reporting.data import read_data_record
 
     name = run_folder.absolute().name
@@ -76,7 +76,7 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
         config = read_config(run_folder)
         facts = replace(
             facts,
-            config={key: value for key, value in flat(asdict(config)).items() if value is not None},
+            config=known_settings(config),
             data=read_data_record(run_folder),
             license_name=config.license,
         )

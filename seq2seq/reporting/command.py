@@ -26,6 +26,11 @@ def train_command(config: Config) -> str:
     return shlex.join(["seq2seq", "train", "data=files", *words])
 
 
+def known_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that have a value, by their dotted names."""
+    return {key: value for key, value in flat(asdict(config)).items() if value is not None}
+
+
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values of nested dictionaries by their dotted keys; enumerations by value."""
     values: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from seq2seq.data.corpus import read_pairs
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.reporting.command import flat, train_command
+from seq2seq.reporting.command import flat, known_settings, train_command
 from seq2seq.reporting.data import FINISHED_FILE, read_data_record
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.reproduction.detail import Subject
@@ -132,7 +132,7 @@ def make_report(
         sets=report_sets(translator, texts, config, name, other),
         other_run=None if other is None or other.run is None else _beside(config, other.run),
         command=train_command(config),
-        config={key: value for key, value in flat(asdict(config)).items() if value is not None},
+        config=known_settings(config),
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
         fidelity=_deviations(run, config) if fidelity else [],
     )

@@ -43,8 +43,8 @@ class TrainingConfig:
     learning_rate_scale: float = 1.0
     """Factor on the paper's learning rate."""
     dropout_warmup_steps: int | None = None
-    """Updates over which dropout rises from 0 to the model's rates, which are constant without it:
-    a new model learns sooner with less dropout, and an old one needs it against overfitting."""
+    """Updates over which dropout rises from 0 to the model's rates; None means constant rates. At
+    first, dropout slows learning; later, it prevents overfitting."""
     label_smoothing: float = 0.1
     """Probability of all tokens but the reference together, in the target distribution."""
     subtract_target_entropy: bool = False
