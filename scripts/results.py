@@ -1,8 +1,9 @@
-"""Run one of conf/experiment/results, and print its row of the table of results.
+"""Run one of conf/experiment/results, or Table 3 at a quarter of its widths, and print the outcome.
 
 python scripts/results.py NAME FOLDER [KEY=VALUE...]: FOLDER has the corpora, and further words go
 to `seq2seq train`. Each seed is trained, tuned on its validation set and scored; what is done
-already is kept, so that the same command goes on where it stopped.
+already is kept, so that the same command goes on where it stopped. With the name `table3`, all of
+conf/experiment/table3_quarter are trained with two seeds, and compared with the paper's table.
 """
 
 import argparse
@@ -55,6 +56,8 @@ RESULTS = {
     "kftt_en_ja": Result({"tune": _TUNE[::-1]}, scoring=("--tokenize", "ja-mecab")),
 }
 
+_TABLE_3 = "table3"
+
 
 @dataclass
 class Outcome:
@@ -71,11 +74,14 @@ class Outcome:
 def main() -> None:
     """Train, tune and score every seed, and print the row."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("name", choices=RESULTS)
+    parser.add_argument("name", choices=[*RESULTS, _TABLE_3])
     parser.add_argument("folder", type=Path, help="has the corpora: see scripts/README.md")
     parser.add_argument("--runs", type=Path, default=Path("runs/results"), metavar="FOLDER")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     words = parser.parse_intermixed_args()
+    if words.name == _TABLE_3:
+        print(table_3(words.runs / _TABLE_3, words.folder, words.overrides), end="")
+        return
     result = RESULTS[words.name]
     outcomes = []
     for seed in result.seeds:
@@ -90,11 +96,19 @@ def main() -> None:
     print(table(words.name, result, outcomes))
 
 
+def table_3(runs: Path, corpora: Path, overrides: list[str]) -> str:
+    """Train every row of Table 3 with two seeds, and compare them with the paper's."""
+    rows = ["+experiment/table3_quarter=glob(*)", "seed=1,2", f"hydra.sweep.dir={runs}"]
+    words = ["--multirun", *rows, "resume=auto", *overrides]
+    seq2seq("train", *words, CORPORA=str(corpora.absolute()))
+    # Hydra's multirun.yaml lies beside the runs.
+    return seq2seq("table3", *(str(run) for run in sorted(runs.iterdir()) if run.is_dir()))
+
+
 def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) -> None:
     """Train until the recipe ends it, and tune the model's search on its validation set."""
-    folders = {"CORPORA": str(corpora.absolute())}
     recipe = [f"experiment=results/{name}", f"seed={seed}", f"run_dir={run}", "resume=auto"]
-    seq2seq("train", *recipe, *overrides, **folders)
+    seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
     if read_search(find_model(run)) is None:
         print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
 

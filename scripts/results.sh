@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run one of conf/experiment/results from raw text to scores, and print its row of the table of results.
+# Run one of conf/experiment/results from raw text to scores, and print its row of the table of results; or
+# all of conf/experiment/table3_quarter, with the name table3, and print the comparison with the paper.
 # bash scripts/results.sh NAME FOLDER [KEY=VALUE...]; FOLDER has the corpora, see scripts/README.md.
 # Started again, it goes on where it stopped.
 set -euo pipefail

@@ -83,6 +83,24 @@ def test_a_multirun_finds_all_rows() -> None:
     assert set(found) == set(TABLE_3)
 
 
+def test_table_3_at_a_quarter_has_each_row_with_widths_divided_by_four() -> None:
+    files = (config_path() / "experiment" / "table3_quarter").glob("*.yaml")
+    names = {path.stem for path in files}
+    assert names == set(TABLE_3) - {"big"}  # the rows of (A) to (E)
+    base = composed("+experiment/table3_quarter=base")
+    for name in names:
+        config = composed(f"+experiment/table3_quarter={name}")
+        ours = table_settings(config.model, config.training.label_smoothing)
+        expected = {**BASE, **TABLE_3[name].settings}
+        for width in ("d_model", "d_ff", "d_k"):
+            size = expected[width]
+            expected[width] = None if size is None else cast(int, size) / 4
+        assert ours == expected, name
+        assert config.data == base.data
+        smoothing = base.training.label_smoothing
+        assert replace(config.training, label_smoothing=smoothing) == base.training
+
+
 @pytest.mark.integration
 def test_every_combination_of_groups_composes() -> None:
     """Each group holds its own keys: what one choice sets is the same beside any other."""
@@ -142,7 +160,8 @@ def test_a_schedule_for_little_data_is_small_and_patient() -> None:
         TrainingConfig(),
         source_tokens=1024,
         target_tokens=1024,
-        warmup_steps=500,
+        init_std=0.03,
+        warmup_steps=300,
         learning_rate_scale=0.5,
         dropout_warmup_steps=5000,
         max_steps=40_000,
@@ -206,6 +225,7 @@ def test_the_files_are_all_in_known_groups() -> None:
         "schedule",
         "variant",
         "table3",
+        "table3_quarter",
         "paper",
         "results",
         "experiment",

@@ -108,6 +108,7 @@ def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
 def _quote_text(override: str, *, multirun: bool) -> str:
     key, equals, text = override.partition("=")
     text_keys = [name for name, kind in _typed_keys(Config) if kind in (str, str | None)]
+    text_keys += ["hydra.sweep.dir"]
     if not equals or _general(key.lstrip("+")) not in text_keys:
         return override
     try:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 _EXAMPLE = """\
 Each run is matched with a row by the settings in which it differs from the base run, which is the
-run with the fewest differences from the others. Scores are those of the last validation.
+run with the fewest differences from the others. Runs that agree in all settings of the table are
+the seeds of one row, which shows their mean. Scores are those of the last validation.
 
 example:
   seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
@@ -30,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table.
 
     Raises:
-        UserError: if a folder is not a run, or its last validation is missing or damaged.
+        UserError: if a folder is not a run, its last validation is missing or damaged, or two runs
+            can't be seeds of one row.
     """
     from seq2seq.reproduction.table3 import as_json, as_text, compare
 
@@ -63,6 +65,7 @@ def _read_run(folder: Path) -> "TableRun":
     return TableRun(
         name=str(folder),
         settings=table_settings(config.model, config.training.label_smoothing),
+        seed=config.seed,
         step=int(last["step"]),
         perplexity=float(last["valid/perplexity"]),
         bleu=float(last["valid/bleu"]),

@@ -4,7 +4,9 @@ import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import mean
 
+from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.reproduction.report import COLUMNS, text_table
 
@@ -64,7 +66,7 @@ ROWS = (
     PaperRow("big", _BIG, 4.33, 26.4, 213),
 )
 
-_SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+_WIDTH_NAMES = ("d_model", "d_ff", "d_k", "d_v")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class TableRun:
     name: str
     settings: Mapping[str, Setting]
     """Settings with the keys of `BASE`."""
+    seed: int
     step: int
     """The step of the last validation."""
     perplexity: float
@@ -83,12 +86,20 @@ class TableRun:
 
 @dataclass(frozen=True)
 class Line:
-    """A run with its row of the paper, if there is one."""
+    """The runs of a row, one for each seed, with the row of the paper, if there is one."""
 
-    run: TableRun
+    runs: Sequence[TableRun]
     row: PaperRow | None
     change: str
-    """The settings that differ from the base run, under the paper's names."""
+    """The settings that differ from those of base, under the paper's names."""
+    perplexity: float
+    """The mean of the runs."""
+    bleu: float
+    """The mean of the runs."""
+    perplexity_spread: float
+    """The difference between the runs' highest and lowest."""
+    bleu_spread: float
+    """The difference between the runs' highest and lowest."""
     perplexity_minus_base: float
     bleu_minus_base: float
 
@@ -117,40 +128,64 @@ def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dic
 def compare(runs: Sequence[TableRun]) -> list[Line]:
     """Match runs with rows of the table, in its order.
 
-    The base run is the one from which the others differ in the fewest settings; of several, the
-    one closest to the paper's base.
+    Runs that agree in all settings of the table are the seeds of one row. The base row is the one
+    from which the others differ in the fewest settings; of several, the one closest to the paper's.
+
+    Raises:
+        UserError: if two runs of a row have the same seed, or end at different steps.
     """
+    by_settings: dict[frozenset[tuple[str, Setting]], list[TableRun]] = {}
+    for run in runs:
+        row = by_settings.setdefault(frozenset(run.settings.items()), [])
+        for other in row:
+            if run.seed == other.seed or run.step != other.step:
+                raise UserError(
+                    f"{run.name} (seed {run.seed}, step {run.step:,}) has the settings of"
+                    f" {other.name} (seed {other.seed}, step {other.step:,}): runs of a row have"
+                    " different seeds and the same number of steps"
+                )
+        row.append(run)
+    rows = list(by_settings.values())
     base = min(
-        runs,
-        key=lambda run: (
-            sum(len(changed(other.settings, run.settings)) for other in runs),
-            len(changed(run.settings, BASE)),
+        rows,
+        key=lambda row: (
+            sum(len(changed(other[0].settings, row[0].settings)) for other in rows),
+            len(changed(row[0].settings, BASE)),
         ),
     )
-    lines = [_line(run, base) for run in runs]
+    lines = [_line(row, base) for row in rows]
     order = {row.name: number for number, row in enumerate(ROWS)}
     return sorted(lines, key=lambda line: order.get(line.row.name, 99) if line.row else 99)
 
 
-def _line(run: TableRun, base: TableRun) -> Line:
-    changes = changed(run.settings, base.settings)
-    rows = [row for row in ROWS if dict(row.settings) == changes] or [
-        row for row in ROWS if _is_same_change(row, run.settings, base.settings)
-    ]
-    row = rows[0] if rows else None
+def _line(runs: Sequence[TableRun], base: Sequence[TableRun]) -> Line:
+    settings, base_settings = runs[0].settings, base[0].settings
+    changes = changed(settings, base_settings)
+    rows = [row for row in ROWS if _is_same_change(row, settings, base_settings)]
     words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
     change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
-    return Line(run, row, change or "base", run.perplexity - base.perplexity, run.bleu - base.bleu)
+    perplexities, scores = [run.perplexity for run in runs], [run.bleu for run in runs]
+    return Line(
+        runs=runs,
+        row=rows[0] if rows else None,
+        change=change or _BASE,
+        perplexity=mean(perplexities),
+        bleu=mean(scores),
+        perplexity_spread=max(perplexities) - min(perplexities),
+        bleu_spread=max(scores) - min(scores),
+        perplexity_minus_base=mean(perplexities) - mean(run.perplexity for run in base),
+        bleu_minus_base=mean(scores) - mean(run.bleu for run in base),
+    )
 
 
 def _is_same_change(
     row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]
 ) -> bool:
-    """Return whether a run changes the settings of a row, sizes by the same factor."""
+    """Return whether a run changes the settings of a row, widths by the same factor."""
     if set(row.settings) != set(changed(settings, base)):
         return False
     for name, value in row.settings.items():
-        if name in _SIZES:
+        if name in _WIDTH_NAMES:
             factor = _width(settings, name) / _width(base, name)
             if factor != _width({**BASE, name: value}, name) / _width(BASE, name):
                 return False
@@ -166,6 +201,7 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
     return float(value)
 
 
+_BASE = "base"
 _TITLES = (
     ("", "", "perplexity", "", "BLEU", "", "million", ""),
     ("row", "change", "here", "paper", "here", "paper", "here", "paper"),
@@ -175,19 +211,28 @@ _WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
 
 def as_text(lines: Sequence[Line]) -> str:
     """Format a table of at most 120 columns, with the differences from base in parentheses."""
-    return "\n".join([text_table(_TITLES, map(_cells, lines), _WIDTHS), "", *_orderings(lines)])
+    table = text_table(_TITLES, map(_cells, lines), _WIDTHS)
+    return "\n".join([table, "", *_seeds(lines), *_orderings(lines)])
+
+
+def _seeds(lines: Sequence[Line]) -> list[str]:
+    """Say of how many seeds a row is the mean."""
+    fewest, most = (bound(len(line.runs) for line in lines) for bound in (min, max))
+    if most == 1:
+        return []
+    return [f"A row is the mean of {most if fewest == most else f'{fewest} to {most}'} seeds."]
 
 
 def _cells(line: Line) -> tuple[str, ...]:
-    run, row, base = line.run, line.row, ROWS[0]
+    row, base = line.row, ROWS[0]
     return (
         row.name if row else "not in the table",
         line.change,
-        f"{run.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
+        f"{line.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
         f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
-        f"{run.bleu:.2f} ({line.bleu_minus_base:+.2f})",
+        f"{line.bleu:.2f} ({line.bleu_minus_base:+.2f})",
         f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
-        f"{run.parameters / 1e6:.1f}",
+        f"{line.runs[0].parameters / 1e6:.1f}",
         str(row.millions) if row and row.millions else "",
     )
 
@@ -195,19 +240,27 @@ def _cells(line: Line) -> tuple[str, ...]:
 def _orderings(lines: Sequence[Line]) -> list[str]:
     """Count the rows that are on the same side of base as in the paper, by each score."""
     base, sentences = ROWS[0], []
+    base_line = next(line for line in lines if line.change == _BASE)
     for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
         same: list[str] = []
         other: list[str] = []
+        unclear: list[str] = []
         for line in lines:
             paper = getattr(line.row, name) - getattr(base, name) if line.row else 0.0
             if line.row and abs(paper) > 1e-9:
-                (same if getattr(line, f"{name}_minus_base") * paper > 0 else other).append(
-                    line.row.name
-                )
+                here = getattr(line, f"{name}_minus_base")
+                (same if here * paper > 0 else other).append(line.row.name)
+                spread = max(getattr(part, f"{name}_spread") for part in (line, base_line))
+                if spread and abs(here) <= spread:
+                    unclear.append(line.row.name)
         if same or other:
             count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
             rest = f"; not {', '.join(other)}" if other else ""
             sentence = f"{count} are on the same side of base as in the paper{rest}"
+            if unclear:
+                sentence += (
+                    f". No farther from base than seeds are from one another: {', '.join(unclear)}"
+                )
             sentences.append(textwrap.fill(sentence, COLUMNS))
     return sentences
 

@@ -348,10 +348,10 @@ def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) ->
         "training.max_steps=2",
         "--multirun",
         "seed=1,2",
-        f"hydra.sweep.dir={tmp_path / 'sweep'}",
+        f"hydra.sweep.dir={tmp_path / 'a, b=c'}",
     )
     assert result.code == 0, result.err
-    runs = [path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]
+    runs = [path for path in (tmp_path / "a, b=c").iterdir() if path.is_dir()]
     assert len(runs) == 2
     assert all((run / "checkpoints" / "step_00000002").is_dir() for run in runs)
 

@@ -5,21 +5,28 @@ from typing import Any
 
 import pytest
 
+from seq2seq.errors import UserError
 from seq2seq.reproduction.table3 import BASE, ROWS, TableRun, as_json, as_text, compare
 
 SMALL_BASE = {**BASE, "num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2}
 
 
 def table_run(
-    name: str, base: Any = BASE, perplexity: float = 6.0, bleu: float = 20.0, **changes: Any
+    name: str,
+    base: Any = BASE,
+    perplexity: float = 6.0,
+    bleu: float = 20.0,
+    seed: int = 1,
+    step: int = 100,
+    **changes: Any,
 ) -> TableRun:
-    return TableRun(name, {**base, **changes}, 100, perplexity, bleu, 5_000_000)
+    return TableRun(name, {**base, **changes}, seed, step, perplexity, bleu, 5_000_000)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_is_found(row: Any) -> None:
-    runs = [table_run("x", **row.settings), table_run("base"), table_run("y", d_v=5)]
-    found = {line.run.name: line.row.name for line in compare(runs) if line.row}
+    runs = [table_run("x", **row.settings), table_run("base", seed=2), table_run("y", d_v=5)]
+    found = {run.name: line.row.name for line in compare(runs) if line.row for run in line.runs}
     assert found["x"] == row.name
     assert found["base"] == "base"
 
@@ -49,7 +56,7 @@ def test_a_row_is_found_for_a_smaller_base(changes: Any, name: str | None) -> No
         table_run("base", SMALL_BASE),
         table_run("other", SMALL_BASE, label_smoothing=0.0),
     ]
-    row = next(line.row for line in compare(runs) if line.run.name == "one")
+    row = next(line.row for line in compare(runs) if line.runs[0].name == "one")
     assert (row.name if row else None) == name
 
 
@@ -61,7 +68,7 @@ def test_differences_from_base_and_their_signs() -> None:
         table_run("d", d_ff=100, perplexity=9.0, bleu=10.0),
     ]
     lines = compare(runs)
-    assert [line.run.name for line in lines] == ["b", "a", "c", "d"]
+    assert [line.runs[0].name for line in lines] == ["b", "a", "c", "d"]
     assert [line.perplexity_minus_base for line in lines] == [0.0, 0.5, -0.5, 3.0]
     assert [line.bleu_minus_base for line in lines] == [0.0, 1.0, -1.0, -10.0]
     text = as_text(lines)
@@ -84,4 +91,62 @@ def test_base_is_the_run_from_which_the_others_differ_least() -> None:
         table_run("n", SMALL_BASE, num_layers=1),
         table_run("base", SMALL_BASE),
     ]
-    assert next(line.change for line in compare(runs) if line.run.name == "base") == "base"
+    assert next(line.change for line in compare(runs) if line.runs[0].name == "base") == "base"
+
+
+QUARTER = {**BASE, "d_model": 128, "d_ff": 512}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.name != "big"], ids=lambda row: row.name
+)
+def test_a_row_is_found_at_a_quarter_of_the_widths(row: Any) -> None:
+    widths = {n: v // 4 for n, v in row.settings.items() if n in ("d_model", "d_ff", "d_k")}
+    runs = [
+        table_run("base", QUARTER),
+        table_run("x", QUARTER, seed=2, **{**row.settings, **widths}),
+        table_run("y", QUARTER, d_v=5),
+        table_run("z", QUARTER, num_heads=64),
+    ]
+    found = {run.name: line.row and line.row.name for line in compare(runs) for run in line.runs}
+    assert found == {"base": "base", "x": row.name, "y": None, "z": None}
+
+
+def seeds() -> list[TableRun]:
+    return [
+        table_run("base-1", perplexity=6.0, bleu=20.0),
+        table_run("h1-1", num_heads=1, perplexity=6.2, bleu=21.0),
+        table_run("n2-1", num_layers=2, perplexity=7.0, bleu=19.9),
+        table_run("base-2", perplexity=6.4, bleu=20.5, seed=2),
+        table_run("h1-2", num_heads=1, perplexity=6.4, bleu=22.0, seed=2),
+        table_run("n2-2", num_layers=2, perplexity=7.3, bleu=19.5, seed=2),
+    ]
+
+
+def test_runs_with_the_same_settings_are_seeds_of_a_row() -> None:
+    base, one_head, two_layers = lines = compare(seeds())
+    assert [[run.name for run in line.runs] for line in lines] == [
+        ["base-1", "base-2"],
+        ["h1-1", "h1-2"],
+        ["n2-1", "n2-2"],
+    ]
+    assert (base.perplexity, base.bleu) == pytest.approx((6.2, 20.25))
+    assert (base.perplexity_spread, base.bleu_spread) == pytest.approx((0.4, 0.5))
+    assert one_head.perplexity_minus_base == pytest.approx(0.1)
+    assert one_head.bleu_minus_base == pytest.approx(1.25)
+    assert two_layers.perplexity_minus_base == pytest.approx(0.95)
+    assert two_layers.bleu_minus_base == pytest.approx(-0.55)
+    text = " ".join(as_text(lines).split())
+    assert "| 6.20 (+0.00) | 4.92 (+0.00) | 20.25 (+0.00)" in text
+    assert "A row is the mean of 2 seeds. perplexity: 2 of 2 rows" in text
+    near = "No farther from base than seeds are from one another"
+    assert f"on the same side of base as in the paper. {near}: A_h1 BLEU: 1 of 2 rows" in text
+    assert text.endswith("in the paper; not A_h1")  # the spread of n2, 0.4, is below 0.55
+    assert "mean of 1 to 2 seeds" in as_text(compare(seeds()[:4]))
+    assert "seeds" not in as_text(compare(seeds()[:3]))
+
+
+@pytest.mark.parametrize("facts", [{"seed": 2}, {"seed": 3, "step": 99}], ids=str)
+def test_runs_that_are_not_seeds_of_one_row_are_refused(facts: Any) -> None:
+    with pytest.raises(UserError, match=r"again \(.*\) has the settings of base-.*: runs of a row"):
+        compare([*seeds(), table_run("again", **facts)])

@@ -3,9 +3,11 @@
 import gzip
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,4 +83,29 @@ def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> 
 
 def test_every_recipe_has_its_row(tmp_path: Path) -> None:
     named = run("--help", cache=tmp_path).stdout.partition("{")[2].partition("}")[0]
-    assert {name.strip() for name in named.split(",")} == RECIPES
+    assert {name.strip() for name in named.split(",")} == RECIPES | {"table3"}
+
+
+def test_table_3_has_every_row_with_two_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: Any = runpy.run_path(str(SCRIPT))
+    calls: list[tuple[str, ...]] = []
+    folders = [str(tmp_path / name) for name in ("base,seed=1", "base,seed=2")]
+
+    def seq2seq(*words: str, **variables: str) -> str:
+        calls.append(words)
+        if words[0] == "train":
+            assert variables == {"CORPORA": "/corpora"}
+            for folder in folders:
+                Path(folder).mkdir()
+            (tmp_path / "multirun.yaml").write_text("")
+        return "the table\n"
+
+    monkeypatch.setitem(results["table_3"].__globals__, "seq2seq", seq2seq)
+    assert results["table_3"](tmp_path, Path("/corpora"), ["device=cpu"]) == "the table\n"
+    train, table_3 = calls
+    assert table_3 == ("table3", *folders)
+    assert train[:2] == ("train", "--multirun")
+    rows = ("+experiment/table3_quarter=glob(*)", "seed=1,2")
+    assert {*rows, f"hydra.sweep.dir={tmp_path}", "resume=auto", "device=cpu"} == set(train[2:])
