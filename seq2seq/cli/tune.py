@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alphas",
         type=_numbers,
         metavar="A,A,...",
-        help="exponents of the length penalty (default 0,0.2,... to 1.4)",
+        help="exponents of the length penalty (default 0,0.2,... to 1)",
     )
     parser.add_argument(
         "--tokenize", metavar="T", help="BLEU's tokenizer (default: the training's)"
