@@ -273,6 +273,7 @@ class Transformer(nn.Module):
         padding_id: the token id of padding.
         start_id: the token id before the first target token ("outputs shifted right").
         source_vocab_size: rows of the source's embedding matrix if it is not shared.
+        init_std: see `reset_parameters`.
     """
 
     def __init__(
@@ -283,6 +284,7 @@ class Transformer(nn.Module):
         padding_id: int,
         start_id: int,
         source_vocab_size: int | None = None,
+        init_std: float | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -307,7 +309,7 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        self.reset_parameters()
+        self.reset_parameters(init_std)
 
     @property
     def target_embedding(self) -> nn.Embedding:
@@ -320,18 +322,24 @@ class Transformer(nn.Module):
         own = self.own_output_matrix
         return self.target_embedding.weight if own is None else own
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self, init_std: float | None = None) -> None:
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
         biases are 0; norms are 1 and 0.
+
+        Args:
+            init_std: if given, matrices and embeddings are normal with this standard deviation.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
+                if init_std is None:
+                    nn.init.xavier_uniform_(module.weight)
+                else:
+                    nn.init.normal_(module.weight, std=init_std)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        deviation = 1.0 / math.sqrt(self.config.d_model)
+        deviation = 1.0 / math.sqrt(self.config.d_model) if init_std is None else init_std
         matrices = (self.embedding.weight, self.target_embedding.weight, self.output_matrix)
         for matrix in dict.fromkeys(matrices):  # each once, in this order
             nn.init.normal_(matrix, std=deviation)

@@ -54,7 +54,7 @@ class Subject:
         return "big" if big else "base"
 
 
-def new_model(config: TransformerConfig) -> Transformer:
+def new_model(config: TransformerConfig, init_std: float | None = None) -> Transformer:
     """Make an untrained model with a small vocabulary; every call gives the same weights.
 
     Raises:
@@ -63,7 +63,7 @@ def new_model(config: TransformerConfig) -> Transformer:
     _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return new_transformer(config, _VOCAB_SIZE)
+        return new_transformer(config, _VOCAB_SIZE, init_std=init_std)
 
 
 def _check_size(name: str, size: int, limit: int) -> None:

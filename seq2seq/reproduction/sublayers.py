@@ -127,7 +127,8 @@ def feed_forward_formula(subject: Subject) -> Finding:
 )
 def initialization(subject: Subject) -> Finding:
     """Check the bounds and moments of a new model's parameters."""
-    model, others = new_model(replace(subject.model.config, num_layers=1)), set[str]()
+    one_layer, others = replace(subject.model.config, num_layers=1), set[str]()
+    model = new_model(one_layer, subject.training.init_std)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             if not _is_glorot_uniform(module.weight.detach()):

@@ -78,7 +78,7 @@ def make_trainer(
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    model = new_transformer(config.model, *sizes).to(device)
+    model = new_transformer(config.model, *sizes, config.training.init_std).to(device)
     if parent is not None:
         model.load_state_dict(parent.model.state_dict())
     train = data.train

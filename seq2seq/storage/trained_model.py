@@ -25,9 +25,12 @@ class TrainedModel:
 
 
 def new_transformer(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+    config: TransformerConfig,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    init_std: float | None = None,
 ) -> Transformer:
-    """Make a model for this project's token ids.
+    """Make a model for this project's token ids, as `Transformer` does.
 
     Raises:
         UserError: if its weights are larger than this machine's memory.
@@ -39,6 +42,7 @@ def new_transformer(
         padding_id=PADDING_ID,
         start_id=START_ID,
         source_vocab_size=source_vocab_size,
+        init_std=init_std,
     )
 
 

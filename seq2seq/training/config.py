@@ -38,6 +38,9 @@ class TrainingConfig:
     select: str = "valid"
     """The validation set whose BLEU selects the best model: `valid`, a name in data.valid_sets, or
     `mean`, the mean over all sets."""
+    init_std: float | None = None
+    """Standard deviation of the initial matrices and embeddings; None means tensor2tensor's, since
+    the paper gives none."""
     warmup_steps: int = 4000
     """Updates over which the learning rate rises."""
     learning_rate_scale: float = 1.0

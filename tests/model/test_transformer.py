@@ -193,11 +193,12 @@ def test_nothing_follows_the_last_layers_norm(make_model: MakeModel) -> None:
     torch.testing.assert_close(model.decode(TARGET, memory, mask), 3 * states)
 
 
-def fresh(**choices: Any) -> Transformer:
+def fresh(*, init_std: float | None = None, **choices: Any) -> Transformer:
     torch.manual_seed(1)
     sizes = {"num_layers": 2, "d_model": 64, "d_ff": 160, "num_heads": 4, "d_k": 24, "d_v": 8}
     config = TransformerConfig(**(sizes | choices))
-    return Transformer(config, vocab_size=300, padding_id=PADDING, start_id=START)
+    ids = {"padding_id": PADDING, "start_id": START}
+    return Transformer(config, vocab_size=300, init_std=init_std, **ids)
 
 
 def assert_glorot(matrix: Tensor, fan_in: int, fan_out: int) -> None:
@@ -234,6 +235,19 @@ def test_embeddings_biases_and_norms_start_as_in_tensor2tensor() -> None:
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     assert len(norms) == 2 * (2 + 3)
     assert all((norm.weight == 1).all() and norm.eps == 1e-6 for norm in norms)
+
+
+def test_with_init_std_every_matrix_starts_normal_and_the_rest_as_without() -> None:
+    choices = {"attention_bias": True, "positions": Positions.learned, "output_bias": True}
+    own = {"shared_embedding": False, "tied_output": False}
+    model, usual = fresh(init_std=0.03, **choices, **own), fresh(**choices, **own)
+    for (name, weight), other in zip(model.named_parameters(), usual.parameters(), strict=True):
+        if weight.dim() == 2:
+            assert weight.std().item() == pytest.approx(0.03, rel=0.05), name
+            assert abs(weight.mean().item()) < 5 * 0.03 / math.sqrt(weight.numel()), name
+            assert weight.abs().max() > 3 * 0.03, name  # normal, not uniform
+        else:
+            assert torch.equal(weight, other), name
 
 
 T2T_ROWS = 40_960  # of tensor2tensor's shared matrix

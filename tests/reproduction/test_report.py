@@ -337,6 +337,10 @@ def test_another_setting_differs(detail: Detail, setting: dict[str, Any]) -> Non
     assert differing(subject(replace(SMALL, **setting))) == [detail]
 
 
+def test_initial_weights_of_another_deviation_differ() -> None:
+    assert differing(subject(init_std=0.02)) == [sublayers.initialization]
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_the_rate_of_dropout_is_measured(rate: float) -> None:
     examined = subject(replace(SMALL, dropout=rate))
@@ -486,8 +490,8 @@ def test_another_initialization_differs(
 ) -> None:
     reset_parameters = Transformer.reset_parameters
 
-    def reset(model: Transformer) -> None:
-        reset_parameters(model)
+    def reset(model: Transformer, init_std: float | None) -> None:
+        reset_parameters(model, init_std)
         nn.init.normal_(model.get_parameter(name), std=0.2)
 
     monkeypatch.setattr(Transformer, "reset_parameters", reset)
