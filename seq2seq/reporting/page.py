@@ -317,7 +317,7 @@ def _configuration(report: RunReport) -> str:
         ]
         parts.append(table(["#", "detail", "the paper", "here", "verdict"], rows))
     else:
-        parts.append("<p>See <code>seq2seq fidelity</code>.</p>\n")
+        parts.append("<p>None.</p>\n")
     if report.other_run is not None:
         name, settings = report.other_run.name, report.other_run.settings
         rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings.items()]

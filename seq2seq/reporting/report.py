@@ -92,7 +92,6 @@ def make_report(
     other: OtherSystem | None = None,
     *,
     device: str = "auto",
-    fidelity: bool = True,
 ) -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
@@ -101,7 +100,6 @@ def make_report(
         tests: the test sets; the run's validation set if there are none.
         other: the system to compare with, if any.
         device: to translate on.
-        fidelity: whether to compare the model with the paper, which takes some seconds.
 
     Raises:
         UserError: if the folder is not that of a training, or a text or the model can't be read.
@@ -134,7 +132,7 @@ def make_report(
         command=train_command(config),
         config=known_settings(config),
         parameters=sum(p.numel() for p in translator.models[0].parameters()),
-        fidelity=_deviations(run, config) if fidelity else [],
+        fidelity=_deviations(run, config),
     )
 
 

@@ -71,7 +71,7 @@ def write_report(folder: Path, config: Config, device: str) -> None:
     """Write the page of a run and the cards of its models; a failure is warned of."""
     path = folder / PAGE_FILE
     try:
-        report = make_report(folder, [], device=device, fidelity=False)
+        report = make_report(folder, [], device=device)
         write_file(path, draw_page(report).encode())
         logger.info(f"report: {path}")
         for model in (folder / "best", folder / AVERAGED):

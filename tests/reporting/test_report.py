@@ -98,6 +98,20 @@ def test_training_writes_a_page_that_is_whole_and_loads_nothing(run: Path) -> No
     assert "\u0007" not in content
 
 
+def test_the_page_of_a_training_has_the_details_that_differ_from_the_paper(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fidelity", "--model", str(run), "--json"]) == 0
+    entries = json.loads(capfd.readouterr().out)
+    expected = [
+        str(e["number"]) for e in entries if e["as_paper"] is False or e["verdict"] == "differs"
+    ]
+    rows = Page((run / "report.html").read_text()).rows
+    first = rows.index(["#", "detail", "the paper", "here", "verdict"]) + 1
+    found = [row[0] for row in rows[first : first + len(expected)] if len(row) == 5]
+    assert found == expected != []
+
+
 def test_the_page_and_json_agree_with_metrics_and_score(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -475,7 +489,7 @@ def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> No
 
 
 def test_a_best_model_that_is_a_mean_is_called_one(run: Path) -> None:
-    report = make_report(run, [], fidelity=False)
+    report = make_report(run, [])
     for mean, origin in ((False, "the checkpoint"), (True, "the running mean of the weights")):
         config = report.config | {"training.validate_mean": mean}
         facts = facts_of_run(replace(report, config=config), averaged=False)
