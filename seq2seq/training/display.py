@@ -31,20 +31,22 @@ class Display:
             initial=progress.step,
             unit="step",
             disable=not sys.stderr.isatty(),
-            bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} {postfix}"
+            bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt}{postfix}"
             if max_steps
-            else "step {n_fmt} {postfix}",
+            else "step {n_fmt}{postfix}",
         )
+        self.described = ""
+        """The newest metrics in words."""
 
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
         if self.bar.disable:
             return
-        metrics = progress.unrecorded.summary()
+        if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
+            self.described = f" {_describe(progress.unrecorded.summary())},"
         self.bar.n = progress.step
         self.bar.set_postfix_str(
-            f"epoch {progress.epoch + 1}, {_describe(metrics)}, {self._left(progress)}",
-            refresh=False,
+            f"epoch {progress.epoch + 1},{self.described} {self._left(progress)}", refresh=False
         )
         self.bar.update(0)
 

@@ -29,7 +29,7 @@ class Recorder(Protocol):
     """Receives the progress and the metrics of a training."""
 
     def show_progress(self, progress: Progress) -> None:
-        """Called after each update."""
+        """Called after each update, before its metrics are recorded."""
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Called every `log_steps` updates, and before each validation."""

@@ -135,11 +135,11 @@ class Trainer:
                 if not progress.validation_pending:  # a resumed training may begin with one
                     self.start_update(next(steps))
                     self._agree()
-                    recorder.show_progress(progress)
                     progress.validation_pending = self._checkpoint_is_due(checkpoint_seconds)
                     log = progress.validation_pending or progress.step % self.config.log_steps == 0
                     for metrics in self.read_updates(leave=0 if log or self.signal else self.late):
                         progress.unrecorded.add(metrics)
+                    recorder.show_progress(progress)
                     if log:
                         recorder.record_metrics(progress, progress.unrecorded.summary())
                         progress.unrecorded = RunningMetrics()

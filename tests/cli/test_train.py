@@ -2,13 +2,17 @@
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -381,6 +385,38 @@ def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
     assert b"resume=true" in err
     assert b"Traceback" not in err
     assert len(list((run_dir / "checkpoints").iterdir())) == 1
+
+
+def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
+    words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=40"]
+    words += ["training.checkpoint_steps=20", f"run_dir={tmp_path / 'run'}"]
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 200))
+    chunks: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # all writers have closed it
+            while chunk := os.read(master, 1 << 16):
+                chunks.append(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    command = [sys.executable, "-m", "seq2seq", "train", *words]
+    done = subprocess.run(command, stderr=slave, stdout=slave, cwd=tmp_path, check=False)
+    os.close(slave)
+    reader.join()
+    os.close(master)
+    shown = b"".join(chunks).decode()
+    assert done.returncode == 0, shown
+    recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}
+    found = {
+        (int(step), loss)
+        for step, loss in re.findall(r"(\d+)/40, epoch \d+, loss ([\d.]+), rate ", shown)
+    }
+    assert found
+    assert found <= recorded
+    assert shown.count("(the best so far)") >= 1
+    assert "tokens/s, waiting for data" in shown
 
 
 def test_the_configuration_is_printed(seq2seq: Callable) -> None:

@@ -3,7 +3,9 @@
 import math
 import os
 import random
+import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +30,10 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.display import Display
 from seq2seq.training.loss import Loss
 from seq2seq.training.progress import Progress
+from seq2seq.training.recorder import NullRecorder
 from seq2seq.training.run_state import RunState
 from seq2seq.training.trainer import Trainer
 from tests.training.records import train
@@ -177,6 +181,36 @@ def test_the_metrics_are_those_of_the_steps(corpus: EncodedCorpus) -> None:
         assert records.of(f"train/{side}_tokens") == [lengths[b].sum() for b in batches]
     rates = [16**-0.5 * step * 10**-1.5 for step in range(1, 6)]
     assert records.of("train/learning_rate") == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_bar_shows_the_newest_metrics_that_were_read(
+    corpus: EncodedCorpus, late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = train(make_trainer(Equal(corpus, 8), max_steps=3)).of("train/loss")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    trainer = make_trainer(Equal(corpus, 8), max_steps=3, log_steps=1 if late == 0 else 100)
+    trainer.late = late
+    display = Display(trainer.progress, max_steps=3, max_minutes=None)
+    shown = []
+
+    class Shown(NullRecorder):
+        def show_progress(self, progress: Progress) -> None:
+            display.show_progress(progress)
+            shown.append((display.bar.n, re.findall(r"loss ([\d.]+)", display.bar.postfix)))
+
+    trainer.train(
+        Shown(),
+        validate=lambda: {"valid/bleu": 0.0},
+        save=lambda: None,
+        save_validation=lambda is_best: None,
+    )
+    display.close()
+    assert [step for step, _ in shown] == [1, 2, 3]
+    if late:
+        assert [found for _, found in shown[:2]] == [[], [f"{losses[0]:.3f}"]]
+    else:
+        assert [found for _, found in shown] == [[f"{loss:.3f}"] for loss in losses]
 
 
 STEPS = 12  # of five batches an epoch: the third epoch is under way
