@@ -13,9 +13,9 @@ SAMPLES = 1000
 _SEED = 12345
 
 
-def words(line: str) -> list[str]:
-    """Split a line into the tokens that BLEU counts, by sacreBLEU's tokenizer 13a."""
-    tokens: str = _metric().tokenizer(line.rstrip())
+def words(line: str, tokenize: str | None = None) -> list[str]:
+    """Split a line into the tokens that BLEU counts, by a tokenizer of sacreBLEU (default 13a)."""
+    tokens: str = _metric(tokenize).tokenizer(line.rstrip())
     return tokens.split()
 
 
@@ -50,7 +50,9 @@ class LineBleu:
         config: ScoreConfig | None = None,
     ) -> None:
         check_lines(hypotheses, [references])
-        self._metric = bleu_metric(config or ScoreConfig())
+        config = config or ScoreConfig()
+        self.tokenize = config.tokenize
+        self._metric = bleu_metric(config)
         lines = zip(hypotheses, references, strict=True)
         results = [self._metric.corpus_score([h], [[r]]) for h, r in lines]
         self._counts = np.array([[r.sys_len, r.ref_len, *r.counts, *r.totals] for r in results])
@@ -107,5 +109,5 @@ def percentiles(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 @lru_cache
-def _metric() -> BLEU:
-    return bleu_metric(ScoreConfig(tokenize="13a"))
+def _metric(tokenize: str | None) -> BLEU:
+    return bleu_metric(ScoreConfig(tokenize=tokenize))

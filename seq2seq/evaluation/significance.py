@@ -46,7 +46,8 @@ class Comparison:
     difference: float
     """The system's value minus the baseline's."""
     p_value: float
-    """The probability of such a difference if both systems are equally good; 1 for equal texts."""
+    """The probability of such a difference if both systems are equally good; 1 for equal scores,
+    and for a single line, which can't be resampled."""
     interval: tuple[float, float] | None
     """The system's 95 % confidence interval; bootstrap only."""
     differing_lines: int
@@ -106,13 +107,14 @@ def compare(
         differing = sum(map(ne, lines, baseline_lines))
         for metric in signatures:
             of_baseline, of_system = _result(results[metric][0]), _result(results[metric][i])
+            testable = len(lines) > 1 and of_system.score != of_baseline.score
             comparison = Comparison(
                 system=system,
                 baseline=baseline,
                 metric=metric,
                 value=float(of_system.score),
                 difference=float(of_system.score - of_baseline.score),
-                p_value=float(of_system.p_value or 0.0) if differing else 1.0,
+                p_value=float(of_system.p_value or 0.0) if testable else 1.0,
                 interval=_interval(of_system),
                 differing_lines=differing,
                 signature=signature(signatures[metric], config),

@@ -33,6 +33,18 @@ SYSTEMS = {
 }
 
 
+@pytest.mark.parametrize("resampling", Resampling)
+def test_equal_scores_and_single_lines_prove_nothing(resampling: Resampling) -> None:
+    one = {"a": ["The dog runs ."], "b": ["A cat sits ."]}
+    spaced = {"a": ["The dog runs ."] * 20, "b": ["The dog runs."] * 20}  # 13a splits both alike
+    for systems, metrics in ((one, {"BLEU", "chrF2", "TER"}), (spaced, {"BLEU"})):
+        references = [["The dog sleeps ."] * len(systems["a"])]
+        for found in compare(systems, references, resampling=resampling, samples=50):
+            assert found.differing_lines > 0
+            if found.metric in metrics:
+                assert found.p_value == 1.0
+
+
 def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
     return {(c.system, c.metric): c for c in comparisons}
 
