@@ -111,21 +111,13 @@ def _configured(config: "Config") -> "Subject":
 
 
 def _trained(run: Path) -> "Subject":
-    from seq2seq.config import Config, read_config
-    from seq2seq.reproduction.detail import Subject
-    from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import load_model
+    from dataclasses import replace
 
-    folder = find_model(run)
-    model = load_model(folder).model
+    from seq2seq.config import Config, read_config
+    from seq2seq.reporting.report import trained_subject
+    from seq2seq.storage.checkpoint import find_model
+
+    if find_model(run) != run or (run / "config.yaml").exists():
+        return trained_subject(run, read_config(run))
     # A model folder by itself, such as an imported one, has no configuration of a training.
-    known = folder != run or (run / "config.yaml").exists()
-    config = read_config(run) if known else Config()
-    return Subject(
-        model=model,
-        vocab_size=model.vocab_size,
-        training=config.training,
-        search=config.search,
-        data=config.data,
-        run=run if known else None,
-    )
+    return replace(trained_subject(run, Config()), run=None)

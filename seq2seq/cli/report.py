@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,20 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
     other = None
     if arguments.compare is not None:
         other = _other(arguments.compare, len(tests), arguments.device)
-    report = make_report(folder, tests, other, device=arguments.device)
+    make = partial(make_report, folder, tests, other, device=arguments.device)
     if arguments.json:
-        content = json.dumps(report.record(), indent=2, ensure_ascii=False)
+        content = json.dumps(make().record(), indent=2, ensure_ascii=False)
         # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
         sys.stdout.buffer.write(content.encode(errors="backslashreplace") + b"\n")
         return 0
-    page = draw_page(report).encode()
     if arguments.output is None:
         # A link that somebody left there is replaced; what it points to stays as it is.
-        write_file(folder / PAGE_FILE, page)
+        write_file(folder / PAGE_FILE, draw_page(make()).encode())
         print(folder / PAGE_FILE)
         return 0
-    with create_binary(arguments.output) as file:
-        file.write(page)
+    with create_binary(arguments.output) as file:  # before the work, which may take long
+        file.write(draw_page(make()).encode())
     print(arguments.output)
     return 0
 

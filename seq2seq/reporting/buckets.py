@@ -44,18 +44,23 @@ class Bucket:
 
 
 def training_frequencies(
-    lines: Iterable[str], train: Iterable[SentencePair]
+    lines: Iterable[str], train: Iterable[SentencePair], tokenize: str | None = None
 ) -> tuple[Counter[str], int]:
     """Count the words of outputs and references in the target sides of the training pairs.
+
+    Args:
+        lines: outputs and references.
+        train: the training pairs.
+        tokenize: BLEU's tokenizer, which makes words of lines.
 
     Returns:
         The counts, and the number of pairs read, at most `MAX_TRAINING_PAIRS`.
     """
-    wanted = {word for line in lines for word in words(line)}
+    wanted = {word for line in lines for word in words(line, tokenize)}
     counts: Counter[str] = Counter()
     read = 0
     for pair in islice(train, MAX_TRAINING_PAIRS):
-        counts.update(word for word in words(pair.target) if word in wanted)
+        counts.update(word for word in words(pair.target, tokenize) if word in wanted)
         read += 1
     return counts, read
 
@@ -74,30 +79,41 @@ def make_buckets(
         counts: how often words occur in training, if that is known.
         hypotheses: lines.
         references: lines.
-        bleu: of the hypotheses.
+        bleu: of the hypotheses; its tokenizer makes words of lines.
     """
+    outputs = [words(line, bleu.tokenize) for line in hypotheses]
+    expected = [words(line, bleu.tokenize) for line in references]
     buckets = by_length(lengths, bleu)
     if counts is not None:
-        buckets += by_rarest_word(counts, references, bleu)
-        buckets += by_word_frequency(counts, hypotheses, references)
-    return buckets + by_word_kind(hypotheses, references)
+        buckets += by_rarest_word(counts, expected, bleu)
+        buckets += by_word_frequency(counts, outputs, expected)
+    return buckets + by_word_kind(outputs, expected)
 
 
 def by_length(lengths: Sequence[int], bleu: LineBleu) -> list[Bucket]:
     """Score the lines by the length of their sources."""
-    return _lines("source_length", LENGTHS, lengths, bleu)
+    return _lines("source_length", LENGTHS, dict(enumerate(lengths)), bleu)
 
 
 def by_rarest_word(
-    counts: Mapping[str, int], references: Sequence[str], bleu: LineBleu
+    counts: Mapping[str, int], references: Sequence[Sequence[str]], bleu: LineBleu
 ) -> list[Bucket]:
-    """Score the lines by the training frequency of the rarest word of their references."""
-    rarest = [min((counts.get(word, 0) for word in words(line)), default=0) for line in references]
+    """Score the lines by the training frequency of the rarest word of their references.
+
+    Lines whose reference has no word are left out.
+    """
+    rarest = {
+        line: min(counts.get(word, 0) for word in reference)
+        for line, reference in enumerate(references)
+        if reference
+    }
     return _lines("rarest_word", FREQUENCIES, rarest, bleu)
 
 
 def by_word_frequency(
-    counts: Mapping[str, int], hypotheses: Sequence[str], references: Sequence[str]
+    counts: Mapping[str, int],
+    hypotheses: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
 ) -> list[Bucket]:
     """Compute the F1 of the words by their frequency in training, as compare-mt's word accuracy.
 
@@ -113,7 +129,9 @@ def by_word_frequency(
     ]
 
 
-def by_word_kind(hypotheses: Sequence[str], references: Sequence[str]) -> list[Bucket]:
+def by_word_kind(
+    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+) -> list[Bucket]:
     """Compute the F1 of words with digits, with capitals, repeated in the reference, and others."""
 
     def place(word: str, in_reference: int) -> int:
@@ -130,16 +148,16 @@ def by_word_kind(hypotheses: Sequence[str], references: Sequence[str]) -> list[B
 def _word_f1(
     place: Callable[[str, int], int],
     places: int,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
 ) -> Iterator[tuple[int, Bucket]]:
     """Compute F1 of groups of words.
 
     Args:
         place: returns the group of a word, given how often the line's reference has it.
         places: the number of groups.
-        hypotheses: lines.
-        references: lines.
+        hypotheses: the words of each line.
+        references: the words of each line.
 
     Yields:
         Each group with a word in a reference, and its bucket, to be completed.
@@ -147,7 +165,7 @@ def _word_f1(
     # For each line and group: correct words, words of the output, words of the reference.
     table = np.zeros((len(references), places, 3), dtype=np.int64)
     for line, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
-        output, expected = Counter(words(hypothesis)), Counter(words(reference))
+        output, expected = Counter(hypothesis), Counter(reference)
         for column, found in enumerate((output & expected, output, expected)):
             for word, number in found.items():
                 table[line, place(word, expected[word]), column] += number
@@ -166,9 +184,11 @@ def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return f1
 
 
-def _lines(by: str, bounds: Sequence[int], values: Sequence[int], bleu: LineBleu) -> list[Bucket]:
+def _lines(
+    by: str, bounds: Sequence[int], values: Mapping[int, int], bleu: LineBleu
+) -> list[Bucket]:
     members: list[list[int]] = [[] for _ in bounds]
-    for line, size in enumerate(values):
+    for line, size in values.items():
         members[_place(bounds, size)].append(line)
     buckets = []
     for place, lines in enumerate(members):

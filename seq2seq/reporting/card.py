@@ -56,16 +56,15 @@ class ModelFacts:
 
 
 def facts_of_run(
-    report: RunReport, *, averaged: bool, license_name: str | None = None
+    report: RunReport, *, averaged: int, license_name: str | None = None
 ) -> ModelFacts:
     """Collect what is known of a model of a run.
 
     Args:
         report: of the run, on the validation set.
-        averaged: whether it is the mean of the last checkpoints, or the one that validated best.
+        averaged: the number of checkpoints whose mean it is; 0 for the one that validated best.
         license_name: named in the card only if given.
     """
-    number = f"{report.averaged:,} " if report.averaged else ""
     best = (
         "the running mean of the weights that validated best"
         if report.config.get("training.validate_mean")
@@ -75,11 +74,11 @@ def facts_of_run(
         name=report.run,
         languages=(report.config["data.source_language"], report.config["data.target_language"]),
         parameters=report.parameters,
-        origin=f"the mean of the last {number}checkpoints" if averaged else best,
+        origin=f"the mean of the last {averaged:,} checkpoints" if averaged else best,
         ended=report.ended,
         config=report.config,
         data=report.data,
-        scored=_scored(report, averaged=averaged),
+        scored=_scored(report, averaged=averaged > 0),
         license_name=license_name,
     )
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from seq2seq.config import Config
 
+PLACES = ("run_dir", "cache", "resume")
+"""Settings that say where a run is, and not what it is."""
 # What `data=files` sets to other values than the package's defaults.
 _OF_FILES = (
     "data.name",
@@ -16,12 +18,15 @@ _OF_FILES = (
 
 
 def train_command(config: Config) -> str:
-    """Write a configuration as a command: every value that is not the default of its key."""
+    """Write a configuration as a command: every value that is not the default of its key.
+
+    The command makes a new run: `PLACES` are left out.
+    """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
     words = [
         f"{key}={_value(value)}"
         for key, value in values.items()
-        if key in _OF_FILES or value != defaults.get(key)
+        if key not in PLACES and (key in _OF_FILES or value != defaults.get(key))
     ]
     return shlex.join(["seq2seq", "train", "data=files", *words])
 

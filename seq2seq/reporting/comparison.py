@@ -76,7 +76,7 @@ def compare_set(
     """
     run, other = outputs
     first, second = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
-    won, lost = ngram_changes(run, other, references)
+    won, lost = ngram_changes(run, other, references, scoring.tokenize)
     lines = line_changes(sources, references, run, other)
     return SetComparison(
         other=second,
@@ -90,9 +90,18 @@ def compare_set(
 
 
 def ngram_changes(
-    run: Sequence[str], other: Sequence[str], references: Sequence[str]
+    run: Sequence[str],
+    other: Sequence[str],
+    references: Sequence[str],
+    tokenize: str | None = None,
 ) -> tuple[list[NgramChange], list[NgramChange]]:
     """Find the n-grams that one system gets right more often, by compare-mt's smoothed ratio.
+
+    Args:
+        run: lines.
+        other: lines.
+        references: lines.
+        tokenize: BLEU's tokenizer, which makes words of lines.
 
     Returns:
         At most `NGRAMS` that the run gets right more often, and as many for the other system.
@@ -100,7 +109,8 @@ def ngram_changes(
     matched = [Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()]
     for number, outputs in enumerate((run, other)):
         for output, reference in zip(outputs, references, strict=True):
-            for found, expected in zip(_ngrams(output), _ngrams(reference), strict=True):
+            sides = (_ngrams(words(line, tokenize)) for line in (output, reference))
+            for found, expected in zip(*sides, strict=True):
                 matched[number].update(found & expected)
     mine, theirs = matched
 
@@ -130,6 +140,5 @@ def line_changes(
     return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)
 
 
-def _ngrams(line: str) -> Iterator[Counter[tuple[str, ...]]]:
-    tokens = words(line)
+def _ngrams(tokens: list[str]) -> Iterator[Counter[tuple[str, ...]]]:
     return (ngrams(tokens, order) for order in range(1, MAX_ORDER + 1))

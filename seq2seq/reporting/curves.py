@@ -40,10 +40,9 @@ def draw_curves(title: str, curves: Mapping[str, Points]) -> str:
         parts.append(
             f'<text x="{_LEFT - 6}" y="{y}" dy=".35em" class="right">{_number(value)}</text>'
         )
-    for tick in range(4):
-        step = right * tick / 3
+    for step in sorted({round(right * tick / 3) for tick in range(4)}):
         x = place(step, bottom).partition(",")[0]
-        anchor = ("left", "middle", "middle", "right")[tick]
+        anchor = "left" if step == 0 else "right" if step >= right else "middle"
         parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" class="{anchor}">{step:,.0f}</text>')
     for number, (name, points) in enumerate(thinned.items()):
         line = " ".join(place(x, y) for x, y in points)

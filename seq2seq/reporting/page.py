@@ -9,12 +9,13 @@ from importlib import resources
 from seq2seq.reporting.comparison import LineChange, SetComparison
 from seq2seq.reporting.curves import draw_attention, draw_curves
 from seq2seq.reporting.report import RunReport
-from seq2seq.reporting.samples import Sample, differing_words
-from seq2seq.reporting.sets import SetReport
+from seq2seq.reporting.samples import Sample, differing_parts
+from seq2seq.reporting.sets import HEALTH, SetReport
 from seq2seq.reporting.tables import (
     MAX_TEXT,
     bucket_table,
     histogram,
+    interval,
     rows_table,
     shown,
     spans,
@@ -23,6 +24,8 @@ from seq2seq.reporting.tables import (
 
 _MAX_ROWS = 100
 _MAX_HEALTH_TEXT = 200
+_MAX_BYTES = 1_000_000
+_FEW = 10
 
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
@@ -30,15 +33,6 @@ _CHARTS = {
     "Learning rate": {"rate": "train/learning_rate"},
     "Gradient norm": {"norm": "train/gradient_norm"},
     "Tokens per second": {"source and target": "train/tokens_per_second"},
-}
-_HEALTH = {
-    "empty": "empty outputs",
-    "copied": "outputs equal to their sources",
-    "repeating": "outputs that repeat themselves",
-    "output_truncated": "outputs cut off at the maximum length",
-    "source_split": "sources split at sentence ends",
-    "source_truncated": "sources too long, their ends left out",
-    "unknown": "source pieces unknown to the tokenizer",
 }
 _BUCKETS = {
     "source_length": ("Lines by source length", "source tokens"),
@@ -55,13 +49,20 @@ _BUCKETS = {
 
 
 def draw_page(report: RunReport) -> str:
-    """Draw the page of a run."""
+    """Draw the page of a run; without the samples' attention if it would have more than 1 MB."""
+    page = _page(report, with_attention=True)
+    if len(page.encode()) <= _MAX_BYTES:
+        return page
+    return _page(report, with_attention=False)
+
+
+def _page(report: RunReport, *, with_attention: bool) -> str:
     style = resources.files(__package__).joinpath("style.css").read_text()
     sections = [
         _verdict(report),
         _curves(report),
         _data(report),
-        *(_set(one) for one in report.sets),
+        *(_set(one, with_attention=with_attention) for one in report.sets),
         _configuration(report),
     ]
     return (
@@ -91,10 +92,14 @@ def _verdict(report: RunReport) -> str:
     beam, alpha = report.search["beam_size"], report.search["alpha"]
     facts.append(f"Scored here: the model in {report.model}, with beam {beam} and alpha {alpha:g}.")
     if report.best:
+        select = report.config["training.select"]
+        by = "" if select == "valid" else f" by training.select={select}"
         facts.append(
-            f"Best validation while training: BLEU {report.best['valid/bleu']:.2f} at step"
+            f"Best validation while training{by}: BLEU {report.best['valid/bleu']:.2f} at step"
             f" {report.best['step']:,}."
         )
+    if report.changes:
+        facts.append(f"Resumed with other settings: {'; '.join(report.changes)}.")
     rows = [
         [one.name, f"{one.lines:,}", score.name, f"{score.value:.2f}", _interval(one, score.name)]
         for one in report.sets
@@ -106,16 +111,20 @@ def _verdict(report: RunReport) -> str:
         f"<dt>{shown(name)}</dt><dd><code>{shown(text)}</code></dd>"
         for name, text in signatures.items()
     )
+    notes = "".join(
+        f"<p>{shown(f'{one.name}: {one.without_ter}')}.</p>\n"
+        for one in report.sets
+        if one.without_ter
+    )
     return (
         f"<h1>{shown(report.run)}</h1>\n<p>{shown(' '.join(facts))}</p>\n"
-        f'<div class="tiles">{drawn}</div>\n{table(titles, rows, numbers=(1, 3, 4))}'
+        f'<div class="tiles">{drawn}</div>\n{table(titles, rows, numbers=(1, 3, 4))}{notes}'
         f"<details open><summary>Signatures</summary><dl>{listed}</dl></details>\n"
     )
 
 
 def _interval(one: SetReport, metric: str) -> str:
-    low, high = one.bleu_interval
-    return f"{low:.2f} to {high:.2f}" if metric == "BLEU" else ""
+    return interval(*one.bleu_interval) if metric == "BLEU" else ""
 
 
 def _curves(report: RunReport) -> str:
@@ -179,13 +188,13 @@ def _data(report: RunReport) -> str:
     return "".join(parts)
 
 
-def _set(one: SetReport) -> str:
-    rows = [[label, f"{getattr(one.health, kind):,}"] for kind, label in _HEALTH.items()]
+def _set(one: SetReport, *, with_attention: bool) -> str:
+    rows = [[label, f"{getattr(one.health, kind):,}"] for kind, label in HEALTH.items()]
     health = table(["health", "count"], rows, numbers=(1,))
     if one.health_lines:
         cells = [
             [
-                _HEALTH[found.kind],
+                HEALTH[found.kind],
                 f"{found.line:,}",
                 shown(found.source, _MAX_HEALTH_TEXT),
                 shown(found.output, _MAX_HEALTH_TEXT),
@@ -209,9 +218,11 @@ def _set(one: SetReport) -> str:
     for sample in one.samples:
         kinds.setdefault(sample.kind, []).append(sample)
     samples = [
-        f"<h3>{kind.capitalize()} lines by chrF</h3>\n{''.join(map(_sample, group))}"
+        f"<h3>{kind.capitalize()} lines by chrF</h3>\n"
+        + "".join(_sample(sample, with_attention=with_attention) for sample in group)
         for kind, group in kinds.items()
     ]
+    without = "" if with_attention else " Attention is left out, to keep the page below 1 MB."
     parts = [health, compared, *buckets]
     return (
         f"<h2>{shown(one.name)}: {one.lines:,} lines</h2>\n{''.join(parts)}"
@@ -219,7 +230,7 @@ def _set(one: SetReport) -> str:
         f" frequencies: {shown(one.frequency_note)}.</p>\n"
         '<h3>Samples</h3>\n<p class="soft">Words of the reference that the output lacks are'
         ' <mark class="missing">marked so</mark>, words of the output that the reference lacks'
-        f' <mark class="extra">so</mark>.</p>\n{"".join(samples)}'
+        f' <mark class="extra">so</mark>.{without}</p>\n{"".join(samples)}'
     )
 
 
@@ -232,14 +243,15 @@ def _comparison(comparison: SetComparison) -> str:
             f"{test.value:.2f}",
             f"{test.difference:+.2f}",
             f"{test.p_value:.4f}",
-            f"{test.interval[0]:.2f} to {test.interval[1]:.2f}" if test.interval else "",
+            interval(*test.interval) if test.interval else "",
         ]
         for test in comparison.tests
     ]
     differing = comparison.tests[0].differing_lines
+    few = " Where so few lines differ, p is too small." if 0 < differing < _FEW else ""
     parts = [
-        f"<h3>Compared with {shown(other)}</h3>\n<p>{differing:,} lines differ. The test is paired"
-        f" bootstrap; the interval is that of {shown(other)}.</p>\n",
+        f"<h3>Compared with {shown(other)}</h3>\n<p>{differing:,} lines differ.{few} The test is"
+        f" paired bootstrap; the interval is that of {shown(other)}.</p>\n",
         table(
             ["metric", "this run", other, "difference", "p", "95 % interval"],
             tests,
@@ -276,9 +288,9 @@ def _line_change(change: LineChange, other: str) -> str:
     )
 
 
-def _sample(sample: Sample) -> str:
+def _sample(sample: Sample, *, with_attention: bool) -> str:
     attention = ""
-    if sample.attention is not None:
+    if with_attention and sample.attention is not None:
         drawn = draw_attention(sample.attention)
         attention = (
             f'<details><summary>attention</summary><div class="wide">{drawn}</div></details>'
@@ -295,11 +307,11 @@ def _sample(sample: Sample) -> str:
 
 
 def _marked(text: str, other: str, kind: str) -> str:
-    words = [
-        f'<mark class="{kind}">{shown(word)}</mark>' if differs else shown(word)
-        for word, differs in differing_words(text[:MAX_TEXT], other[:MAX_TEXT])
+    parts = [
+        f'<mark class="{kind}">{shown(part)}</mark>' if differs else shown(part)
+        for part, differs in differing_parts(text[:MAX_TEXT], other[:MAX_TEXT])
     ]
-    return " ".join(words) or '<span class="soft">empty</span>'
+    return "".join(parts) or '<span class="soft">empty</span>'
 
 
 def _configuration(report: RunReport) -> str:
@@ -320,8 +332,13 @@ def _configuration(report: RunReport) -> str:
         parts.append("<p>None.</p>\n")
     if report.other_run is not None:
         name, settings = report.other_run.name, report.other_run.settings
+        search = report.other_run.search
         rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings.items()]
-        parts.append(f"<h2>Settings that differ from {shown(name)}</h2>\n")
+        parts.append(
+            f"<h2>Settings that differ from {shown(name)}</h2>\n<p>{shown(name)} is the model in"
+            f" {shown(report.other_run.model)}, with beam {search['beam_size']} and alpha"
+            f" {search['alpha']:g}.</p>\n"
+        )
         parts.append(table(["key", "this run", name], rows) if rows else "<p>None.</p>\n")
     rows = [[key, str(value)] for key, value in report.config.items()]
     command = shown(report.command, most=len(report.command))

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks
 from seq2seq.data.corpus import read_pairs
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.reporting.command import flat, known_settings, train_command
+from seq2seq.reporting.command import PLACES, flat, known_settings, train_command
 from seq2seq.reporting.data import FINISHED_FILE, read_data_record
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.reproduction.detail import Subject
@@ -20,12 +20,11 @@ from seq2seq.reproduction.report import Row, examine
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"
 _LARGEST = 1e100  # of the figures of a training; above it, differences could be infinite
-_PLACES = ("run_dir", "cache", "resume")
-"""Settings that say where a run is, and not what it is."""
 _MACHINE = ("processes", "threads", "dtype")
 
 
@@ -34,6 +33,10 @@ class OtherRun:
     """Another run beside this one."""
 
     name: str
+    model: str
+    """The folder of the model that translated."""
+    search: dict[str, float]
+    """Beam size and alpha of its translations."""
     curves: dict[str, list[tuple[float, float]]]
     """(step, value) of each metric, by name."""
     settings: dict[str, tuple[Any, Any]]
@@ -46,15 +49,15 @@ class RunReport:
 
     run: str
     model: str
-    averaged: int | None
-    """The number of checkpoints whose mean the model in averaged is, as far as it is known."""
     search: dict[str, float]
     """Beam size and alpha of the translations."""
     ended: str
     minutes: float | None
     machine: str
+    changes: list[str]
+    """Settings that were others when the training was resumed, one line each."""
     best: dict[str, float]
-    """The record of the best validation, by BLEU."""
+    """The record of the best validation, by `training.select`."""
     curves: dict[str, list[tuple[float, float]]]
     """(step, value) of each metric, by name."""
     data: dict[str, Any]
@@ -110,21 +113,16 @@ def make_report(
     config, records = read_config(run), _records(path)
     translator, name = load_translator(run, device), run.absolute().name
     texts = tests or [validation_set(config)]
-    validations = [record for record in records if "valid/bleu" in record]
-    finished = _json(run / FINISHED_FILE)
-    minutes, machine = _progress(run, finished)
-    averaged = finished.get("averaged")
-    search = translator.search
-    assert isinstance(search, SearchConfig)
+    finished, state = _json(run / FINISHED_FILE), _state(run)
     return RunReport(
         run=name,
         model=find_model(run).name,
-        averaged=averaged if isinstance(averaged, int) else None,
-        search={"beam_size": search.beam_size, "alpha": search.alpha},
+        search=_search(translator.search),
         ended=str(finished.get("ended", "not finished")),
-        minutes=minutes,
-        machine=machine,
-        best=max(validations, key=lambda record: record["valid/bleu"], default={}),
+        minutes=_minutes(state),
+        machine=_machine(state, finished),
+        changes=_changes(state),
+        best=_best(records, config.training),
         curves=_curves(records),
         data=read_data_record(run),
         sets=report_sets(translator, texts, config, name, other),
@@ -144,10 +142,28 @@ def load_translator(run: Path, device: str) -> Translator:
     """
     config = read_config(run)
     language, _ = control_marks(config.data, "valid")
-    tuned = read_search(find_model(run))
-    search = None if tuned else config.search
-    options = TranslationOptions(device=device, search=search, to=language)
+    options = TranslationOptions(device=device, search=_chosen_search(run, config), to=language)
     return Translator.load(run, options)
+
+
+def _chosen_search(run: Path, config: Config) -> SearchConfig:
+    tuned = read_search(find_model(run))
+    if tuned is None:
+        return config.search
+    return replace(config.search, beam_size=tuned.beam_size, alpha=tuned.alpha)
+
+
+def _search(search: SearchConfig | SamplingConfig) -> dict[str, float]:
+    assert isinstance(search, SearchConfig)
+    return {"beam_size": search.beam_size, "alpha": search.alpha}
+
+
+def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict[str, float]:
+    """Return the record of the validation whose model was kept, the first of the best ones."""
+    validations = [record for record in records if "valid/bleu" in record]
+    with suppress(KeyError):  # a set that was chosen later
+        return max(validations, key=training.selecting_bleu, default={})
+    return {}
 
 
 def validation_set(config: Config) -> TextSet:
@@ -169,20 +185,22 @@ def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[floa
 
 
 def _beside(config: Config, run: Path) -> OtherRun:
-    """Collect the curves of another run, and the settings in which it differs."""
-    mine, theirs = flat(asdict(config)), flat(asdict(read_config(run)))
+    """Collect the curves of another run, its model, and the settings in which it differs."""
+    other = read_config(run)
+    mine, theirs = flat(asdict(config)), flat(asdict(other))
     settings = {
         key: (mine.get(key), theirs.get(key))
         for key in {**mine, **theirs}
-        if key not in _PLACES and mine.get(key) != theirs.get(key)
+        if key not in PLACES and mine.get(key) != theirs.get(key)
     }
     path = run / METRICS
     curves = _curves(_records(path)) if path.is_file() else {}
-    return OtherRun(run.absolute().name, curves, settings)
+    search = _search(_chosen_search(run, other))
+    return OtherRun(run.absolute().name, find_model(run).name, search, curves, settings)
 
 
 def trained_subject(run: Path, config: Config) -> Subject:
-    """Make the subject of a comparison with the paper from a trained run.
+    """Make the subject of a comparison with the paper from a trained run, with its tuned search.
 
     Raises:
         UserError: if the model is missing or damaged.
@@ -192,7 +210,7 @@ def trained_subject(run: Path, config: Config) -> Subject:
         model=model,
         vocab_size=model.vocab_size,
         training=config.training,
-        search=config.search,
+        search=_chosen_search(run, config),
         data=config.data,
         run=run,
     )
@@ -203,19 +221,33 @@ def _deviations(run: Path, config: Config) -> list[Row]:
     return [row for row in rows if row.finding.differs or row.finding.paper is False]
 
 
-def _progress(run: Path, finished: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Return minutes and machine of a training, from its newest checkpoint and from its end."""
+def _state(run: Path) -> dict[str, Any]:
+    """Read what the newest checkpoint knows of the training; empty if there is none."""
     for folder in checkpoints(run)[-1:]:
-        state: dict[str, Any] = {}
         with suppress(UserError):
-            state = _json(progress_file(folder))
-        progress, settings = state.get("progress"), state.get("changeable")
-        if isinstance(progress, dict) and isinstance(settings, dict):
-            seconds = progress.get("seconds")
-            known = [str(finished["machine"])] if "machine" in finished else []
-            known += [f"{key} {settings[key]}" for key in _MACHINE if key in settings]
-            return seconds / 60 if isinstance(seconds, int | float) else None, ", ".join(known)
-    return None, ""
+            return _json(progress_file(folder))
+    return {}
+
+
+def _minutes(state: Mapping[str, Any]) -> float | None:
+    seconds = _part(state, "progress").get("seconds")
+    return seconds / 60 if isinstance(seconds, int | float) else None
+
+
+def _machine(state: Mapping[str, Any], finished: Mapping[str, Any]) -> str:
+    settings = _part(state, "changeable")
+    known = [str(finished["machine"])] if "machine" in finished else []
+    return ", ".join([*known, *(f"{key} {settings[key]}" for key in _MACHINE if key in settings)])
+
+
+def _changes(state: Mapping[str, Any]) -> list[str]:
+    changes = _part(state, "progress").get("changes")
+    return list(map(str, changes)) if isinstance(changes, list) else []
+
+
+def _part(state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = state.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _records(path: Path) -> list[dict[str, float]]:

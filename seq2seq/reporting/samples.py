@@ -1,8 +1,11 @@
 """Sample translations: the worst, the median and the best lines, and what differs in them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
+from operator import itemgetter
 
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -13,6 +16,9 @@ MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
+# Thai and Lao, Burmese, Khmer, kana, Chinese characters
+_NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_PARTS = re.compile(rf"\s+|[{_NO_SPACES}]|[^\s{_NO_SPACES}]+")
 
 
 @dataclass(frozen=True)
@@ -94,12 +100,19 @@ def attention_of(translator: Translator, source: str, output: str) -> Attention 
     return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
 
 
-def differing_words(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into words, each with whether it is missing in the other text."""
-    mine, theirs = text.split(), other.split()
-    same = {
-        block.a + offset
-        for block in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
-        for offset in range(block.size)
-    }
-    return [(word, place not in same) for place, word in enumerate(mine)]
+def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
+    """Divide a text into parts, each with whether it is missing in the other text.
+
+    Words are compared, and characters of scripts that put no spaces between words.
+    """
+    mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
+    places = [place for place, part in enumerate(mine) if part.strip()]
+    words = [mine[place] for place in places]
+    missing = set(places)
+    for block in SequenceMatcher(None, words, theirs, autojunk=False).get_matching_blocks():
+        missing -= set(places[block.a : block.a + block.size])
+    marked = ((part, place in missing) for place, part in enumerate(mine))
+    return [
+        ("".join(part for part, _ in group), differs)
+        for differs, group in groupby(marked, key=itemgetter(1))
+    ]

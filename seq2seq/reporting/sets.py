@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,21 +14,22 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import LineBleu
-from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
+from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import SetComparison, compare_set
 from seq2seq.reporting.samples import MAX_CHARACTERS, Sample, choose_samples
 
 _EXAMPLES = 5
-_HEALTH = (
-    "empty",
-    "copied",
-    "repeating",
-    "output_truncated",
-    "source_split",
-    "source_truncated",
-    "unknown",
-)
+HEALTH = {
+    "empty": "empty outputs",
+    "copied": "outputs equal to their sources",
+    "repeating": "outputs that repeat themselves",
+    "output_truncated": "outputs cut off at the maximum length",
+    "source_split": "sources split at sentence ends",
+    "source_truncated": "sources too long, their ends left out",
+    "unknown": "source pieces unknown to the tokenizer",
+}
+"""The counts of `Health`, in words."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class SetReport:
     name: str
     lines: int
     scores: list[Score]
+    without_ter: str
+    """Why TER is not among them; empty if it is."""
     bleu_interval: tuple[float, float]
     """The 95 % bootstrap interval of BLEU."""
     health: Health
@@ -126,19 +129,16 @@ def report_sets(
     Raises:
         UserError: if a text can't be translated or scored.
     """
+    others = [[] if other is None else other.translate(text) for text in texts]
     translated = [
-        _Outputs(text, list(translator.translate_stream(text.sources)), _translate(text, other))
-        for text in texts
+        _Outputs(text, list(translator.translate_stream(text.sources)), theirs)
+        for text, theirs in zip(texts, others, strict=True)
     ]
     words_in = [[*one.lines, *one.others, *one.text.references] for one in translated]
     counts, note = _count_training_words(config, list(chain.from_iterable(words_in)))
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     names = (name, "" if other is None else other.name)
     return [_report_set(translator, one, counts, note, scoring, names) for one in translated]
-
-
-def _translate(text: TextSet, other: OtherSystem | None) -> list[str]:
-    return [] if other is None else other.translate(text)
 
 
 def _count_training_words(config: Config, lines: Sequence[str]) -> tuple[Counter[str] | None, str]:
@@ -151,7 +151,7 @@ def _count_training_words(config: Config, lines: Sequence[str]) -> tuple[Counter
         train = chain.from_iterable(
             read_pairs(config.data, split) for split in training_splits(config.data)
         )
-        counts, read = training_frequencies(lines, train)
+        counts, read = training_frequencies(lines, train, config.bleu_tokenizer)
     except UserError as error:
         return None, f"not known, because the training text can't be read: {error}"
     return counts, f"counted in the first {read:,} training pairs"
@@ -180,6 +180,7 @@ def _report_set(
         name=text.name,
         lines=len(outputs),
         scores=score_all(outputs, [text.references], scoring),
+        without_ter=too_long_for_ter([outputs, text.references]),
         bleu_interval=bleu.interval(),
         health=health,
         health_lines=lines,
@@ -195,13 +196,12 @@ def examine_health(
 ) -> tuple[Health, list[HealthLine]]:
     """Count the suspicious translations, and collect the first of each kind."""
     total = Health()
-    found: dict[str, list[HealthLine]] = {kind: [] for kind in _HEALTH}
+    found: dict[str, list[HealthLine]] = {kind: [] for kind in HEALTH}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
+        before = replace(total)
         total.count(source, translation)
-        one = Health()
-        one.count(source, translation)
         texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
         for kind, lines in found.items():
-            if getattr(one, kind) and len(lines) < _EXAMPLES:
+            if getattr(total, kind) > getattr(before, kind) and len(lines) < _EXAMPLES:
                 lines.append(HealthLine(kind, number, *texts))
     return total, [line for lines in found.values() for line in lines]

@@ -32,7 +32,7 @@ def bucket_table(
     for place, bucket in enumerate(buckets):
         cells = [shown(_span(bucket)), f"{bucket.count:,}"]
         for one in (bucket, *theirs[place : place + 1]):
-            cells += [f"{one.value:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
+            cells += [f"{one.value:.2f}", interval(one.low, one.high)]
             cells.append(bar(one.value / top, one.low / top, one.high / top))
         rows.append(cells)
     return rows_table(map(shown, titles), rows, numbers=(1, 2, 3, 5, 6))
@@ -62,10 +62,15 @@ def spans(bounds: Sequence[int]) -> list[str]:
     return [_range(start, end) for start, end in zip(bounds, [*bounds[1:], None], strict=True)]
 
 
+def interval(low: float, high: float) -> str:
+    """Write an interval; nothing for one without width, as that of a single line is."""
+    return f"{low:.2f} to {high:.2f}" if low < high else ""
+
+
 def bar(share: float, low: float | None = None, high: float | None = None) -> str:
     """Draw a share from 0 to 1 and, if there is one, its interval."""
     kind, whisker = "bars", ""
-    if low is not None and high is not None:
+    if low is not None and high is not None and low < high:
         kind = "bars interval"
         whisker = f'<path class="whisker" d="M{_BAR * low:.1f} 8H{_BAR * high:.1f}"/>'
     return (

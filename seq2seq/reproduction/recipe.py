@@ -17,7 +17,7 @@ from seq2seq.storage.checkpoint import average
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import read_metrics
+from seq2seq.training.recorder import METRICS, read_metrics
 
 STEPS = {"base": 100_000, "big": 300_000}
 _AVERAGED = {"base": 5, "big": 20}
@@ -89,7 +89,7 @@ def _recorded(subject: Subject, name: str) -> list[float]:
     Raises:
         UserError: if one is not finite.
     """
-    path = subject.run / "metrics.jsonl" if subject.run else None
+    path = subject.run / METRICS if subject.run else None
     if path is None or not path.is_file():
         return []
     values = [record[name] for record in read_metrics(path) if name in record]

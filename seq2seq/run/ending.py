@@ -67,18 +67,24 @@ def best_mean(
     return best
 
 
-def write_report(folder: Path, config: Config, device: str) -> None:
-    """Write the page of a run and the cards of its models; a failure is warned of."""
+def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:
+    """Write the page of a run and the cards of its models; a failure is warned of.
+
+    Args:
+        folder: the run folder.
+        config: of the run.
+        device: to translate on.
+        averaged: the number of checkpoints whose mean was kept, or 0.
+    """
     path = folder / PAGE_FILE
     try:
         report = make_report(folder, [], device=device)
         write_file(path, draw_page(report).encode())
         logger.info(f"report: {path}")
-        for model in (folder / "best", folder / AVERAGED):
+        for model, number in ((folder / "best", 0), (folder / AVERAGED, averaged)):
             if model.exists():
                 path = model / CARD_FILE
-                averaged = model.name == AVERAGED
-                facts = facts_of_run(report, averaged=averaged, license_name=config.license)
+                facts = facts_of_run(report, averaged=number, license_name=config.license)
                 add_file(model, CARD_FILE, model_card(facts).encode())
     except Exception as error:  # whatever it is, the training is done and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]

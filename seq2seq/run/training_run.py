@@ -183,7 +183,10 @@ class TrainingRun:
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
         for change in self.state().changes(before):
-            logger.warning(change)
+            logger.warning(
+                f"{change}; the result will not be bit for bit that of an uninterrupted training"
+            )
+            self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
 
     def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
         """Start to write.
@@ -306,6 +309,7 @@ class TrainingRun:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress = self.trainer.progress
         finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
+        averaged = 0
         mean = best_mean(
             checkpoints(self.folder),
             self.config.training,
@@ -316,7 +320,7 @@ class TrainingRun:
             # While a model still learns fast, its mean with earlier ones is worse.
             if mean.bleu >= progress.best_bleu:
                 save_model(self.folder / AVERAGED, mean.trained)
-                finished["averaged"] = mean.checkpoints
+                finished["averaged"] = averaged = mean.checkpoints
                 logger.info(f"kept the mean of {mean.checkpoints} as {self.folder / AVERAGED}")
             else:
                 remove_folder(self.folder / AVERAGED)  # of an earlier end, if any
@@ -324,7 +328,7 @@ class TrainingRun:
         if self.parent is not None:
             self._log_gain()
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
-        write_report(self.folder, self.config, str(self.device))
+        write_report(self.folder, self.config, str(self.device), averaged)
         logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
 
     def _check_name(self) -> None:

@@ -25,6 +25,8 @@ class Progress:
     """Whether this step is still to be validated, because a signal came first."""
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
+    changes: list[str] = field(default_factory=list)
+    """Settings that were others when the training was resumed, one line each."""
     ended: str = ""
     """The reason for the end; empty until then."""
 

@@ -62,6 +62,8 @@ class RunState:
         if isinstance(changeable := saved.get("changeable"), dict):
             added = {name: _ADDED[name] for name in _ADDED if name in self.changeable}
             saved = {**saved, "changeable": added | changeable}
+        if isinstance(progress := saved.get("progress"), dict):  # earlier versions had no changes
+            saved = {**saved, "progress": {"changes": [], **progress}}
         # The values in `fixed` are compared, so their types need no check.
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]
@@ -82,15 +84,20 @@ class RunState:
     def changes(self, before: "RunState") -> list[str]:
         """Describe each changed setting in one line."""
         return [
-            f"{name}: {before.changeable[name]} before, {now} now; the result will not be bit for"
-            " bit that of an uninterrupted training"
+            f"{name}: {before.changeable[name]} before, {now} now"
             for name, now in self.changeable.items()
             if before.changeable[name] != now
         ]
 
 
 # Settings that earlier versions didn't save, and what they were then.
-_ADDED: dict[str, Setting] = {"compiled": False, "dropout_warmup_steps": 0}
+_ADDED: dict[str, Setting] = {
+    "compiled": False,
+    "dropout_warmup_steps": 0,
+    "validate_mean": False,
+    "beam_size": 4,
+    "alpha": 0.6,
+}
 # Names of format 1, whose files have no "format" key, and their names now.
 _RENAMED = {
     "checks_without_gain": "validations_without_improvement",

@@ -27,8 +27,9 @@ from seq2seq.data.config import CorpusConfig, DataConfig
 from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.intervals import LineBleu, words
-from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.reporting.buckets import (
     by_length,
     by_rarest_word,
@@ -40,9 +41,12 @@ from seq2seq.reporting.buckets import (
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
+from seq2seq.reporting.curves import draw_curves
+from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import load_translator, make_report
-from seq2seq.reporting.samples import differing_words
+from seq2seq.reporting.samples import Attention, differing_parts
 from seq2seq.reporting.sets import TextSet, examine_health, report_sets
+from seq2seq.reporting.tables import bucket_table
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.manifest import read_manifest
@@ -160,6 +164,8 @@ def test_a_long_line_counts_in_full_and_is_not_shown(
     assert main(["score", "--model", str(run), "-s", places[0], "-r", places[1], "--json"]) == 0
     assert one["scores"] == json.loads(capfd.readouterr().out)["scores"]
     assert {sample["line"] for sample in one["samples"]} == {1, 3}
+    assert "TER is left out: line 2 has 20,000 words" in one["without_ter"]
+    assert one["without_ter"] in content
 
 
 def test_a_folder_without_metrics_is_refused(
@@ -176,6 +182,10 @@ def test_texts_that_are_not_parallel_are_refused(
     (tmp_path / "b").write_text("eins\n")
     assert main(["report", str(run), "--test", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert re.search("a has 2 lines, .*b has 1", capsys.readouterr().err)
+
+
+def split(lines: Sequence[str]) -> list[list[str]]:
+    return [line.split() for line in lines]
 
 
 REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
@@ -224,24 +234,28 @@ def test_bleu_looks_at_a_long_line_once_for_all_buckets_and_intervals(
 
 def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
     counts = {word: 20 for line in REFERENCES for word in line.split()} | {"nobody": 1, "b": 0}
-    buckets = by_rarest_word(counts, REFERENCES, LineBleu(OUTPUTS, REFERENCES))
+    bleu = LineBleu([*OUTPUTS, "a b"], [*REFERENCES, ""])
+    buckets = by_rarest_word(counts, split([*REFERENCES, ""]), bleu)
     assert {bucket.start: bucket.count for bucket in buckets} == {0: 1, 1: 1, 10: 2}
     assert buckets[-1].value == bleu_of([0, 1])
+    assert buckets[0].value == bleu_of([3])
 
 
 def test_word_f1_is_that_of_counting_each_word_by_hand() -> None:
     counts = Counter({"a": 100, "b": 1})
-    (rare,) = [b for b in by_word_frequency(counts, ["a b b x"], ["a a a a b"]) if b.start == 1]
+    found = by_word_frequency(counts, split(["a b b x"]), split(["a a a a b"]))
+    (rare,) = [bucket for bucket in found if bucket.start == 1]
     # One of the two b is right: precision 1/2, recall 1.
     assert rare.value == pytest.approx(100 * 2 * 0.5 * 1 / 1.5)
     assert rare.count == 1
-    buckets = by_word_frequency(counts, OUTPUTS, REFERENCES)
-    assert sum(b.count for b in buckets) == sum(len(words(line)) for line in REFERENCES)
+    buckets = by_word_frequency(counts, split(OUTPUTS), split(REFERENCES))
+    assert sum(b.count for b in buckets) == sum(map(len, split(REFERENCES)))
 
 
 def test_words_are_of_the_first_kind_that_fits() -> None:
     reference = "Im Jahr 1900 war der Mann der Chef 1900"
-    buckets = {b.kind: b for b in by_word_kind(["Im Jahr 1900 war die Frau"], [reference])}
+    output = "Im Jahr 1900 war die Frau"
+    buckets = {b.kind: b for b in by_word_kind(split([output]), split([reference]))}
     assert {kind: bucket.count for kind, bucket in buckets.items()} == {
         "with digits": 2, "with a capital": 4, "repeated in the line": 2, "other": 1,
     }  # fmt: skip
@@ -259,12 +273,14 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     config.training.patience = 3
     config.training.average_alternatives = [2, 3]
     config.compile = True
+    config.resume = "auto"
     name, command, *overrides = shlex.split(train_command(config))
     assert (name, command) == ("seq2seq", "train")
     quoted = quote_texts(overrides)
     register(quoted)
     with initialize_config_dir(str(config_path()), version_base="1.3"):
-        assert OmegaConf.to_object(compose("train", quoted)) == config
+        again = replace(config, run_dir=None, cache=None, resume=False)
+        assert OmegaConf.to_object(compose("train", quoted)) == again
 
 
 def test_the_histogram_counts_every_training_sentence(run: Path) -> None:
@@ -310,12 +326,111 @@ def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
     assert high == pytest.approx(center + half, abs=1)
 
 
-def test_words_that_the_other_text_lacks_are_marked() -> None:
-    assert differing_words("the red house", "that is the house") == [
-        ("the", False),
-        ("red", True),
-        ("house", False),
+@pytest.mark.parametrize(
+    ("text", "other", "marked"),
+    [
+        ("the  red house", "that is the house", ["red"]),
+        ("the red big house ", " the house", ["red", "big"]),
+        ("私は学生です。", "私は先生です。", ["学"]),
+        ("a b", "", ["a", "b"]),
+        ("", "a", []),
+    ],
+)
+def test_words_that_the_other_text_lacks_are_marked(
+    text: str, other: str, marked: list[str]
+) -> None:
+    parts = differing_parts(text, other)
+    assert "".join(part for part, _ in parts) == text
+    assert [part for part, differs in parts if differs] == marked
+
+
+def test_words_are_those_of_the_tokenizer_of_bleu() -> None:
+    outputs, references = ["私は学生"], ["私は先生"]
+    bleu = LineBleu(outputs, references, ScoreConfig(tokenize="char"))
+    pairs = [SentencePair("", "先生と先生")]
+    counts, _ = training_frequencies(references, pairs, "char")
+    assert counts == {"先": 2, "生": 2}
+    buckets = make_buckets([3], counts, outputs, references, bleu)
+    (kind,) = [bucket for bucket in buckets if bucket.by == "word_kind"]
+    assert (kind.count, kind.value) == (4, 75.0)
+    _, lost = ngram_changes(["私は学生"], ["私は先生"], references, "char")
+    assert "先 生" in {change.ngram for change in lost}
+
+
+def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    config = OmegaConf.load(copy / "config.yaml")
+    OmegaConf.update(config, "data.valid_sets", {"more": config.data.valid}, force_add=True)
+    OmegaConf.update(config, "training.select", "mean")
+    OmegaConf.save(config, copy / "config.yaml")
+    validations = [
+        {"step": 2, "valid/bleu": 30.0, "valid/more/bleu": 10.0, "valid/mean/bleu": 20.0},
+        {"step": 4, "valid/bleu": 28.0, "valid/more/bleu": 20.0, "valid/mean/bleu": 24.0},
     ]
+    lines = "".join(f"{json.dumps(record)}\n" for record in validations)
+    (copy / "metrics.jsonl").write_text(lines)
+    report = make_report(copy, [])
+    assert report.best == validations[1]
+    assert "training.select=mean: BLEU 28.00 at step 4." in draw_page(report)
+
+
+def test_settings_that_changed_while_training_are_named(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    config = read_config(copy)
+    config.run_dir, config.resume = str(copy), True
+    config.training.max_steps, config.training.warmup_steps = 6, 7
+    config.search.beam_size = 1
+    yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
+    assert run_training(config, copy, yaml, World()) == 0
+    capfd.readouterr()
+    assert main(["report", str(copy), "--json"]) == 0
+    changes = [
+        "warmup_steps: 4 before, 7 now, from step 4",
+        "beam_size: 4 before, 1 now, from step 4",
+    ]
+    assert json.loads(capfd.readouterr().out)["changes"] == changes
+    content = (copy / "report.html").read_text()
+    assert f"Resumed with other settings: {'; '.join(changes)}." in content
+
+
+def test_a_run_without_checkpoints_has_its_machine(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    before = make_report(copy, [])
+    shutil.rmtree(copy / "checkpoints")
+    after = make_report(copy, [])
+    assert after.minutes is None
+    assert after.machine
+    assert before.machine.startswith(f"{after.machine}, ")
+
+
+def test_a_page_that_would_be_too_large_is_drawn_without_attention(run: Path) -> None:
+    report = make_report(run, [])
+    sample = replace(report.sets[0].samples[0], attention=Attention(["a"], ["b"], [[1.0]]))
+    report = replace(report, sets=[replace(report.sets[0], samples=[sample])])
+    small = draw_page(report)
+    assert 'class="map"' in small
+    assert "Attention is left out" not in small
+    of_a_set = len(draw_page(replace(report, sets=report.sets * 2))) - len(small)
+    large = draw_page(replace(report, sets=report.sets * (1 + 1_000_000 // of_a_set)))
+    assert 'class="map"' not in large
+    assert "Attention is left out" in large
+
+
+def test_an_interval_without_width_is_not_shown() -> None:
+    bleu = LineBleu(OUTPUTS, REFERENCES)
+    rows = Page(bucket_table(by_length([4, 9, 9, 9], bleu), "tokens")).rows
+    assert [row[3] == "" for row in rows[1:]] == [True, False]
+
+
+@pytest.mark.parametrize(("steps", "labels"), [(1, ["0", "1"]), (4, ["0", "1", "3", "4"])])
+def test_steps_stand_where_they_are(steps: int, labels: list[str]) -> None:
+    drawn = draw_curves("loss", {"a": [(step, 1.0) for step in range(1, steps + 1)]})
+    found = re.findall(r'<text x="([\d.]+)" y="212" class="\w+">(\d+)</text>', drawn)
+    assert [label for _, label in found] == labels
+    places = re.findall(r"([\d.]+),[\d.]+", re.findall('points="([^"]*)"', drawn)[0])
+    assert {found[i][0] for i in range(1, len(found))} <= set(places)
 
 
 def test_ngrams_are_won_and_lost_as_counted_by_hand() -> None:
@@ -380,6 +495,8 @@ def test_two_runs_stand_beside_one_another(
     other = json.loads(capfd.readouterr().out)["other_run"]
     assert other["name"] == "second"
     assert other["settings"] == {"training.warmup_steps": [4, 7]}
+    assert other["model"] == find_model(run).name
+    assert other["search"] == {"beam_size": 4, "alpha": 0.6}
     assert other["curves"]["valid/bleu"] == [
         [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
     ]
@@ -387,14 +504,21 @@ def test_two_runs_stand_beside_one_another(
     content = (tmp_path / "page.html").read_text()
     assert ["training.warmup_steps", "4", "7"] in Page(content).rows
     assert "valid, second" in content
+    assert f"second is the model in {find_model(run).name}, with beam 4 and alpha 0.6." in content
 
 
 def test_translations_of_another_text_are_not_compared(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(Translator, "translate_stream", None)  # refused before the work
     (tmp_path / "other").write_text("one line\n")
     assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
     assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
+    assert main(["report", str(run), "-o", str(tmp_path / "no" / "page.html")]) == 1
+    assert "no/page.html" in capsys.readouterr().err
 
 
 def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: Path) -> None:
@@ -456,6 +580,9 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
     assert card.text.split(start)[0].strip() in edited
     assert edited.endswith(card.text.split(end)[1])
     load_model(folder)
+    # The comparison with the paper is that of the search with which the model translates.
+    (row,) = [row for row in make_report(copy, []).fidelity if row.detail.name == "beam (6.1)"]
+    assert row.finding.here.startswith("beam 2, alpha 3")
 
 
 def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
@@ -492,7 +619,7 @@ def test_a_best_model_that_is_a_mean_is_called_one(run: Path) -> None:
     report = make_report(run, [])
     for mean, origin in ((False, "the checkpoint"), (True, "the running mean of the weights")):
         config = report.config | {"training.validate_mean": mean}
-        facts = facts_of_run(replace(report, config=config), averaged=False)
+        facts = facts_of_run(replace(report, config=config), averaged=0)
         assert f", {origin} that validated best." in model_card(facts)
 
 
