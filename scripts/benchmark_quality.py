@@ -5,7 +5,7 @@
 Data, vocabulary, sizes, batches and learning rates are those of RUN, a run of `seq2seq train`. The
 loop computes under bf16 autocast with PyTorch's own label smoothing and Adam, and freed memory is
 retained, as this project always does. The model is validated by greedy search. The clock stands
-still while it is.
+still meanwhile, and while a batch is made.
 """
 
 import argparse
@@ -47,6 +47,8 @@ def main() -> None:
     # A step is one micro-batch in the recipes that are compared.
     config = replace(config, training=replace(config.training, micro_batch_tokens=10**6))
     data = prepare_data(config, World(), None)
+    if data.mixture is not None or config.data.tokenizer.sampling:
+        parser.error(f"{words.run}: several corpora, or BPE-dropout, are not possible here")
     if len(data.valid) != len(data.valid_pairs):
         parser.error(f"{words.run}: blank lines or too long ones in the validation set")
     device = choose_device(config.device)

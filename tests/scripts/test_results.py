@@ -56,17 +56,21 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     words = [name, corpora, "--runs", tmp_path / "runs", *SMALL]
     done = run(*words, cache=tmp_path / "cache")
     assert done.returncode == 0, done.stderr
-    head, _, row, _, machine, *signatures = done.stdout.splitlines()
-    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    head, _, *rows, _, machine, bleu, chrf, ter = done.stdout.splitlines()
+    titles = head.strip("| ").split(" | ")
+    found = [dict(zip(titles, row.strip("| ").split(" | "), strict=True)) for row in rows]
+    cells = {row["test set"]: row for row in found}
+    assert list(cells) == ["tatoeba", "test_2016_flickr"]
     folder = tmp_path / "runs" / name / "seed_1"
     texts = [corpora / "multi30k" / f"test_2016_flickr.{side}.gz" for side in ("en", "de")]
     capsys.readouterr()
     score = ["score", "--model", str(folder), "-s", str(texts[0]), "-r", str(texts[1]), "--json"]
     assert main(score) == 0
     scores = {s["name"]: s for s in json.loads(capsys.readouterr().out)["scores"]}
-    assert cells["test_2016_flickr BLEU"] == f"{scores['BLEU']['value']:.2f}"
-    assert cells["seeds"] == "1"
-    assert f"- BLEU: `{scores['BLEU']['signature']}`" in signatures
+    for line, metric in ((bleu, "BLEU"), (chrf, "chrF2"), (ter, "TER")):
+        assert cells["test_2016_flickr"][metric] == f"{scores[metric]['value']:.2f}"
+        assert line == f"- {metric}: `{scores[metric]['signature']}`"
+    assert {row["seeds"] for row in found} == {"1"}
     assert machine.startswith("Machine: ")
     before = (folder / "metrics.jsonl").read_bytes()
     again = run(*words, cache=tmp_path / "cache")
