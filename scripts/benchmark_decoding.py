@@ -5,7 +5,7 @@ of its own, and the systems take turns:
 
     python scripts/benchmark_decoding.py --model runs/mine --source test.en --reference test.de
 
-The peers get the exported weights (`pip install 'seq2seq[export]'`). Their length penalty is
+The peers get the exported weights (`pip install '.[export]'`). Their length penalty is
 length^alpha instead of ((5 + length) / 6)^alpha; BLEU shows whether the outputs are as good.
 CTranslate2 runs with several settings, since the best one depends on the machine.
 `--kernels` measures the gain of each fast form.

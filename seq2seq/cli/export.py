@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         choices=("marian", "ctranslate2"),
-        help="Hugging Face's MarianMTModel, or CTranslate2 (pip install 'seq2seq[export]')",
+        help="Hugging Face's MarianMTModel, or CTranslate2 (pip install ctranslate2)",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder")
 

@@ -24,6 +24,7 @@ examples:
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
 """
 _DEFAULT_HOST = "127.0.0.1"
+_PACKAGES = "py3langid python-multipart starlette uvicorn"  # the extra `serve`
 _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         default="auto",
-        help="ours, ctranslate2 (pip install 'seq2seq[export]'), or auto (default): whichever"
+        help="ours, ctranslate2 (pip install ctranslate2), or auto (default): whichever"
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
@@ -128,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         from seq2seq.serving.server import run as serve
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        raise UserError(f"the server needs {package}: pip install 'seq2seq[serve]'") from None
+        raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.serving.guard import is_loopback
     from seq2seq.serving.languages import list_pairs

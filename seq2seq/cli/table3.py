@@ -14,8 +14,7 @@ run with the fewest differences from the others. Runs that agree in all settings
 the seeds of one row, which shows their mean. Scores are those of the last validation.
 
 example:
-  seq2seq train --multirun '+experiment/table3=glob(*)' data=multi30k \\
-                model=small schedule=small_data
+  seq2seq train --multirun '+experiment/table3=glob(*)' data=wmt14_en_de
   seq2seq table3 runs/multirun-*/*/
 """
 
@@ -46,10 +45,10 @@ def _read_run(folder: Path) -> "TableRun":
     from seq2seq.errors import UserError
     from seq2seq.model.size import count_parameters
     from seq2seq.reproduction.table3 import TableRun, table_settings
-    from seq2seq.training.recorder import read_metrics
+    from seq2seq.training.recorder import METRICS, read_metrics
 
     config = read_config(folder)
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS
     last: dict[str, float] = {}
     for record in read_metrics(path) if path.is_file() else ():
         if {"valid/perplexity", "valid/bleu"} <= record.keys():

@@ -48,8 +48,8 @@ class CTranslate2Engine:
             import ctranslate2
         except ImportError:
             raise UserError(
-                "engine ctranslate2 is not installed: pip install 'seq2seq[export]', or choose the"
-                " engine ours"
+                "engine ctranslate2 is not installed: pip install ctranslate2, or choose the engine"
+                " ours"
             ) from None
         if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
             raise UserError(f"engine ctranslate2 can't use {device} here: choose device cpu")

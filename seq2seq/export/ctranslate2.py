@@ -40,7 +40,7 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
         from ctranslate2.specs import TransformerSpec
         from ctranslate2.specs.common_spec import Activation as Written
     except ImportError:
-        raise UserError("this export needs CTranslate2: pip install 'seq2seq[export]'") from None
+        raise UserError("this export needs CTranslate2: pip install ctranslate2") from None
     model, config = trained.model, trained.model.config
     check_expressible(config, "CTranslate2")
     written = {
