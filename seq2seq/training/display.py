@@ -43,10 +43,11 @@ class Display:
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
-            self.described = f" {_describe(progress.unrecorded.summary())},"
+            self.described = f", {_describe(progress.unrecorded.summary())}"
         self.bar.n = progress.step
+        # What matters least stands last, where a narrow terminal cuts the line.
         self.bar.set_postfix_str(
-            f"epoch {progress.epoch + 1},{self.described} {self._left(progress)}", refresh=False
+            f"{self._left(progress)}, epoch {progress.epoch + 1}{self.described}", refresh=False
         )
         self.bar.update(0)
 

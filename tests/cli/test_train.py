@@ -411,7 +411,7 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}
     found = {
         (int(step), loss)
-        for step, loss in re.findall(r"(\d+)/40, epoch \d+, loss ([\d.]+), rate ", shown)
+        for step, loss in re.findall(r"(\d+)/40, \S+ left, epoch \d+, loss ([\d.]+), rate ", shown)
     }
     assert found
     assert found <= recorded
