@@ -5,11 +5,7 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment
 
 run=${1:-runs/quickstart}
-if [ -d "$run/checkpoints" ]; then
-    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=true
-else
-    .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run"
-fi
+.venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=auto
 
 for split in test test_unseen; do
     echo

@@ -3,11 +3,13 @@
 import difflib
 import io
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+from unittest.mock import patch
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
@@ -123,6 +125,16 @@ def _quote_text(override: str, *, multirun: bool) -> str:
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 
 
+@contextmanager
+def any_help() -> Iterator[None]:
+    """Let Hydra's parser be made by Python 3.14, which refuses help that is not a string.
+
+    Hydra 1.3 has such help, which it makes when it is shown (facebookresearch/hydra#3121).
+    """
+    with patch.object(ArgumentParser, "_check_help", lambda *_: None, create=True):
+        yield
+
+
 def check_command_line(words: list[str]) -> None:
     """Check the command line before Hydra does, which would print its usage and exit.
 
@@ -131,7 +143,8 @@ def check_command_line(words: list[str]) -> None:
             other, a word is not an override, a section has no valid name or is set to one value, a
             key is to be removed, or a group has no choice.
     """
-    parser = get_args_parser()
+    with any_help():
+        parser = get_args_parser()
     usage = io.StringIO()
     try:
         with redirect_stderr(usage):

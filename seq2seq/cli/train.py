@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.inheritance import inherit
 from seq2seq.cli.overrides import (
+    any_help,
     check_command_line,
     config_path,
     explain,
@@ -99,7 +100,8 @@ def _run_application(world: World) -> list[int]:
                 logger.error(f"seq2seq: {errors[-1]}")
             errors.append(error)
 
-    application()
+    with any_help():
+        application()
     if errors:
         raise errors[-1]
     return exit_codes

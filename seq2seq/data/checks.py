@@ -95,7 +95,7 @@ class AlignmentCheck:
             found.append(
                 f"source and target lengths hardly correlate in {self.uncorrelated:,} of"
                 f" {self.windows:,} windows of the training pairs, first at"
-                f" {locate(self.config, 'train', first)} to {last} (correlation"
+                f" {locate(self.config, self.split, first)} to {last} (correlation"
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
         return found

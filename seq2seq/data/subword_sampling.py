@@ -13,14 +13,15 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 
 _CHUNK_PAIRS = 10_000
+_EPOCHS = 3
 
 
 class SampledCorpus(EncodedCorpus):
     """The pairs of a corpus, encoded anew for each epoch as a function of (seed, epoch).
 
-    A step may end one epoch and begin the next, so the ids of two epochs are kept: row i of an even
-    epoch is pair i, and row len(self) + i of an odd one. They are memory-mapped, from files in the
-    folder for temporary files.
+    A step may end one epoch and begin the next, while the one after that is encoded beside it, so
+    the ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They
+    are memory-mapped, from files in the folder for temporary files.
 
     Args:
         corpus: the pairs as they are encoded without sampling. A pair keeps that encoding where a
@@ -42,9 +43,9 @@ class SampledCorpus(EncodedCorpus):
         self.seed = seed
         self.longest_source = int(corpus.source_lengths.max())
         self.longest_target = int(corpus.target_lengths.max())
-        self.encoded = [corpus, corpus]
-        """The newest even and the newest odd epoch."""
-        self.epochs: list[int | None] = [None, None]
+        self.encoded = [corpus] * _EPOCHS
+        """The newest epochs, by their numbers modulo `_EPOCHS`."""
+        self.epochs: list[int | None] = [None] * _EPOCHS
         """Their numbers."""
         self.source_lengths, self.target_lengths = self._lengths()
 
@@ -52,8 +53,8 @@ class SampledCorpus(EncodedCorpus):
         return len(self.corpus)
 
     def rows(self, epoch: int) -> NDArray[np.int64]:
-        """Encode an epoch, unless it is one of the newest two, and return the rows of its pairs."""
-        place = epoch % 2
+        """Encode an epoch, unless it is one of the newest, and return the rows of its pairs."""
+        place = epoch % _EPOCHS
         if self.epochs[place] != epoch:
             self.encoded[place] = self._encode(epoch)
             self.epochs[place] = epoch

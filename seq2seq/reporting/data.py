@@ -70,7 +70,8 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
             },
         },
     }
-    return json.dumps(record, indent=2, ensure_ascii=False).encode()
+    # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
+    return json.dumps(record, indent=2, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def read_data_record(run: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def draw_page(report: RunReport) -> str:
 
 
 def _page(report: RunReport, *, with_attention: bool) -> str:
-    style = resources.files(__package__).joinpath("style.css").read_text()
+    style = resources.files(__package__).joinpath("style.css").read_text("utf-8")
     sections = [
         _verdict(report),
         _curves(report),

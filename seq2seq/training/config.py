@@ -174,6 +174,12 @@ class TrainingConfig:
                 "nothing ends the training: give training.max_steps, training.max_minutes or"
                 " training.patience"
             )
+        limits = (self.max_steps, self.max_minutes, self.checkpoint_steps, self.checkpoint_minutes)
+        if limits == (None,) * len(limits):
+            raise UsageError(
+                "training.patience counts validations, and there are none: give"
+                " training.checkpoint_steps or training.checkpoint_minutes"
+            )
         if min(self.average_alternatives, default=1) < 1:
             raise UsageError(
                 f"training.average_alternatives={self.average_alternatives}: must be above 0"

@@ -151,6 +151,18 @@ def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
     assert sorted(seen) == sorted([*range(len(texts))] * 2)
 
 
+def test_an_epoch_stays_while_the_one_after_the_next_is_encoded(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
+) -> None:
+    # A step that ends epoch 4 and begins 5 is collated while 6 is encoded in another thread.
+    found = sampled(corpus, text_file, tokenizer)
+    rows = {epoch: found.rows(epoch) for epoch in (4, 5)}
+    before = {epoch: found.padded_sources(rows[epoch]).tolist() for epoch in rows}
+    found.rows(6)
+    for epoch in rows:
+        assert found.padded_sources(rows[epoch]).tolist() == before[epoch]
+
+
 def test_the_budget_of_a_batch_holds_for_the_sampled_lengths(
     corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
 ) -> None:

@@ -173,6 +173,23 @@ def test_a_write_that_fails_leaves_what_was_there(
     assert names(tmp_path) == ["model"]
 
 
+@pytest.mark.parametrize("reason", [errno.EINVAL, errno.EIO])
+def test_a_folder_that_cannot_be_flushed_is_written_and_a_failing_disk_is_not_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def flush(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    if reason == errno.EINVAL:
+        write_folder(tmp_path / "model", FILES)
+        assert read_folder(tmp_path / "model", NAMES) == FILES
+    else:
+        with pytest.raises(UserError):
+            write_folder(tmp_path / "model", FILES)
+
+
 def test_everything_is_flushed_before_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

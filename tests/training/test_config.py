@@ -83,6 +83,10 @@ def test_as_many_checkpoints_may_be_averaged_as_are_kept() -> None:
         ({"max_minutes": -1.0}, "max_minutes=-1"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
+        (
+            {"max_steps": None, "patience": 3, "checkpoint_minutes": None},
+            "patience counts validations, and there are none",
+        ),
         ({"keep_checkpoints": 4}, "average_checkpoints=5 is more"),
         ({"average_alternatives": [2, 6]}, "average_alternatives=6 is more"),
         ({"average_alternatives": [0]}, "must be above 0"),
