@@ -12,7 +12,8 @@ from seq2seq.errors import UserError
 from seq2seq.export.limits import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Start
-from seq2seq.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions
+from seq2seq.model.positions import LearnedPositions
+from seq2seq.model.transformer import DecoderLayer, EncoderLayer
 from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.trained_model import TrainedModel
 

@@ -9,7 +9,7 @@ from typing import Any
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks
 from seq2seq.data.corpus import read_pairs
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.reporting.command import PLACES, flat, known_settings, train_command
@@ -117,7 +117,7 @@ def make_report(
     return RunReport(
         run=name,
         model=find_model(run).name,
-        search=_search(translator.search),
+        search=_search(run, config),
         ended=str(finished.get("ended", "not finished")),
         minutes=_minutes(state),
         machine=_machine(state, finished),
@@ -153,15 +153,15 @@ def _chosen_search(run: Path, config: Config) -> SearchConfig:
     return replace(config.search, beam_size=tuned.beam_size, alpha=tuned.alpha)
 
 
-def _search(search: SearchConfig | SamplingConfig) -> dict[str, float]:
-    assert isinstance(search, SearchConfig)
+def _search(run: Path, config: Config) -> dict[str, float]:
+    search = _chosen_search(run, config)
     return {"beam_size": search.beam_size, "alpha": search.alpha}
 
 
 def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict[str, float]:
     """Return the record of the validation whose model was kept, the first of the best ones."""
     validations = [record for record in records if "valid/bleu" in record]
-    with suppress(KeyError):  # a set that was chosen later
+    with suppress(KeyError):  # config.yaml names a set that was not validated
         return max(validations, key=training.selecting_bleu, default={})
     return {}
 
@@ -195,8 +195,8 @@ def _beside(config: Config, run: Path) -> OtherRun:
     }
     path = run / METRICS
     curves = _curves(_records(path)) if path.is_file() else {}
-    search = _search(_chosen_search(run, other))
-    return OtherRun(run.absolute().name, find_model(run).name, search, curves, settings)
+    name, model = run.absolute().name, find_model(run).name
+    return OtherRun(name, model, _search(run, other), curves, settings)
 
 
 def trained_subject(run: Path, config: Config) -> Subject:

@@ -8,8 +8,8 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
+from seq2seq.model.positions import PositionalEncoding, sinusoids
 from seq2seq.model.tensor2tensor import concatenated_sinusoids
-from seq2seq.model.transformer import sinusoids
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -108,3 +108,14 @@ def test_positions_are_those_of_any_length_in_the_precision_of_the_model() -> No
             embedded = model.embed(torch.full((1, length), 5))[0]
             torch.testing.assert_close(embedded, table[:length].float(), rtol=0, atol=1e-6)
         assert torch.equal(model.double().embed(torch.full((1, 513), 5))[0], table[:513])
+
+
+def test_a_table_that_another_thread_shortens_is_not_used() -> None:
+    class Shared(PositionalEncoding):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "table" and isinstance(value, torch.Tensor):
+                super().__setattr__(name, value[:1])  # what the other thread needs
+
+    positions = Shared(TransformerConfig(d_model=16))
+    torch.testing.assert_close(positions(torch.zeros(1, 300, 16)), sinusoids(300, 16).float())
