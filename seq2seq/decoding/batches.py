@@ -30,7 +30,10 @@ def make_batches(
             batches.append([])
         batches[-1].append(i)
         room -= 1
-    if len(batches) < workers:  # a few items: some of each length for every worker
-        workers = min(workers, len(order))
-        batches = [order[worker::workers] for worker in range(workers)]
-    return batches
+    # Of a few items, batches are divided until every worker has one: that with most tokens first.
+    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
+    parts = [1] * len(batches)
+    while sum(parts) < min(workers, len(order)):
+        divisible = (place for place, batch in enumerate(batches) if parts[place] < len(batch))
+        parts[max(divisible, key=lambda place: tokens[place] / parts[place])] += 1
+    return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]

@@ -58,7 +58,8 @@ class Batcher(Generic[K, T, R]):
     Args:
         run: runs a batch: (key, items) -> their results, in order.
         workers: the most batches that run at the same time.
-        batch_size: the largest sum of sizes of a batch; one larger item is a batch of its own.
+        batch_size: the most of a batch, padding counted: its items times the largest of their
+            sizes. One larger item is a batch of its own.
         queue_size: the largest sum of sizes of all that waits or runs.
     """
 
@@ -133,7 +134,7 @@ class Batcher(Generic[K, T, R]):
     def _take(self, share: float) -> dict[_Job[K, T, R], list[int]]:
         """Take the next batch from the waiting jobs: the places of the items that each gives."""
         key = self._jobs[0].key
-        total = 0
+        total = count = longest = 0
         taken: dict[_Job[K, T, R], list[int]] = {}
         others: list[_Job[K, T, R]] = []
         while self._jobs:
@@ -142,12 +143,15 @@ class Batcher(Generic[K, T, R]):
                 others.append(job)
                 continue
             size = job.sizes[job.begun]
-            if taken and (total + size / 2 > share or total + size > self._batch_size):
+            padded = (count + 1) * max(longest, size)
+            if taken and (total + size / 2 > share or padded > self._batch_size):
                 self._jobs.appendleft(job)
                 break
             taken.setdefault(job, []).append(job.begun)
             job.begun += 1
             total += size
+            count += 1
+            longest = max(longest, size)
             job.waiting -= size
             self.waiting -= size
             self.running += size
