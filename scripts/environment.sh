@@ -1,7 +1,16 @@
 # Sourced by the other scripts: makes .venv in the checkout and installs the package into it.
 # Usage: prepare_environment [EXTRA]
 
+started_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# PATH: print it as an absolute one; relative paths begin where the script was started.
+absolute() {
+    case $1 in
+        /*) echo "$1" ;;
+        *) echo "$started_in/$1" ;;
+    esac
+}
 
 find_python() {
     local candidate

@@ -19,7 +19,8 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-folder=${1:-runs/gpu_day}
+folder=runs/gpu_day
+[ $# -eq 0 ] || folder=$(absolute "$1")
 mkdir -p "$folder"
 : >"$folder/lines" >"$folder/details"
 export PYTHONPATH=$PWD

@@ -4,7 +4,8 @@ set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment
 
-run=${1:-runs/quickstart}
+run=runs/quickstart
+[ $# -eq 0 ] || run=$(absolute "$1")
 .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=auto
 
 for split in test test_unseen; do

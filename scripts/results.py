@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -118,14 +119,20 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
 
 
 def seq2seq(*words: str, **variables: str) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command, and return what it prints; a signal ends the command, which saves its work."""
     command = [sys.executable, "-m", "seq2seq", *words]
-    done = subprocess.run(
-        command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(done.returncode)  # the command has said why
-    return done.stdout
+    environment = os.environ | variables
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        # A terminal sends Ctrl-C to the command, too.
+        handlers = {signal.SIGINT: lambda *_: None}
+        handlers[signal.SIGTERM] = lambda number, _: process.send_signal(number)
+        before = {number: signal.signal(number, handlers[number]) for number in handlers}
+        printed = process.communicate()[0]
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if process.returncode:
+        sys.exit(process.returncode)  # the command has said why
+    return printed
 
 
 def measure(run: Path, target_bleu: float | None) -> Outcome:

@@ -6,4 +6,6 @@
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment
-exec .venv/bin/python scripts/results.py "$@"
+checkout=$PWD
+cd "$started_in"
+exec "$checkout/.venv/bin/python" "$checkout/scripts/results.py" "$@"

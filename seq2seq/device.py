@@ -1,5 +1,6 @@
 """Device, precision and memory of this machine."""
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -10,22 +11,28 @@ from torch import Tensor
 
 from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reached
 
+logger = logging.getLogger("seq2seq")
+
 # Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
 
 
 def choose_device(name: str) -> torch.device:
-    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
+    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if one can be used.
 
     Raises:
         UserError: if this machine has no such device.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "auto" and not torch.cuda.is_available():
+        return torch.device("cpu")
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except Exception:  # each backend that is missing fails in its own way
+        device = torch.device("cuda" if name == "auto" else name)
+        torch.zeros(1, device=device).add(1).item()  # PyTorch may lack kernels for an old GPU
+    except Exception as error:  # each backend that is missing fails in its own way
+        if name == "auto":
+            reason = str(UserError(error))
+            logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")
+            return torch.device("cpu")
         raise UserError(f"device {name!r} can't be used here: choose auto, cpu or cuda") from None
     return device
 

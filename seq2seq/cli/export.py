@@ -33,16 +33,16 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.export.marian import write_marian
     from seq2seq.storage.atomic import add_file
     from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import CARD_FILE, load_model
-    from seq2seq.storage.strict import MAX_BYTES, read_regular_file
+    from seq2seq.storage.model_folder import CARD_FILE, load_model, read_card
 
     folder = Path(arguments.output)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     model = find_model(Path(arguments.model))
     trained = load_model(model)
+    card = read_card(model) if (model / CARD_FILE).is_file() else None
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
-    if (model / CARD_FILE).is_file():
-        add_file(folder, CARD_FILE, read_regular_file(model / CARD_FILE, MAX_BYTES))
+    if card is not None:
+        add_file(folder, CARD_FILE, card)
     print(folder)
     return 0

@@ -77,11 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
     """Read the card of the folder, which names the license, or else write one."""
     from seq2seq.reporting.card import ModelFacts, model_card
-    from seq2seq.storage.model_folder import CARD_FILE
-    from seq2seq.storage.strict import MAX_BYTES, read_regular_file
+    from seq2seq.storage.model_folder import CARD_FILE, read_card
 
     if (folder / CARD_FILE).exists():
-        return read_regular_file(folder / CARD_FILE, MAX_BYTES)
+        return read_card(folder)
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     languages = (trained.source_language or "source", trained.target_language or "target")
     origin = f"imported from {folder.absolute().name}, a model of Marian"

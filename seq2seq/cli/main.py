@@ -1,6 +1,7 @@
 """`seq2seq`: runs the command, and turns errors into one line and an exit code."""
 
 import argparse
+import codecs
 import difflib
 import importlib
 import io
@@ -95,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="surrogateescape")  # file names have any bytes
+            codecs.register_error("seq2seq.any", _encode_any)
+            sys.stdout.reconfigure(errors="seq2seq.any")
         _check_current_folder()
         code = _run(words)
         sys.stdout.flush()
@@ -114,6 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def _encode_any(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Encode the bytes of file names as they are, and escape what the output can't show."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
 
 
 def _check_current_folder() -> None:

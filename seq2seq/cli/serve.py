@@ -251,10 +251,11 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
     has_several = len(known) > 1
     if pair is None:
         source, targets = trained.source_language, [trained.target_language]
-        targets = known if has_several else targets
-        if source == DataConfig.source_language or targets == [DataConfig.target_language]:
+        targets = known or targets
+        unnamed = {DataConfig.source_language, DataConfig.target_language, ""}
+        if unnamed & {source, *targets}:
             print(
-                f"seq2seq: {run}: its training did not name its languages: name them here, such as"
+                f"seq2seq: {run}: the model does not name its languages: name them here, such as"
                 " --languages en-de",
                 file=sys.stderr,
             )

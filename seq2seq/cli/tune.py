@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the model or a text can't be read, texts aren't parallel, or the folder can't
             be written or holds more than a model.
     """
-    from seq2seq.errors import UsageError
+    from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.storage.checkpoint import find_model
@@ -82,6 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_model(Path(arguments.model))
     if not arguments.dry_run:
         check_place_of_model(folder)
+        if not os.access(folder.parent, os.W_OK):
+            raise UserError(f"{folder.parent}: can't be written: change its mode, or add --dry-run")
     text, options = _text(arguments), translation_options(arguments)
     options = replace(options, to=options.to or text.language)
     scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)
@@ -99,14 +102,18 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     best = best_trial(trials)
-    if not arguments.dry_run:
-        _write(folder, TunedSearch(best.beam_size, best.alpha), manifest, text, options, scoring)
-    written = None if arguments.dry_run else str(folder)
-    if arguments.json:
-        record = {"trials": [asdict(t) for t in trials], "best": asdict(best), "written": written}
-        print(json.dumps(record, indent=2, ensure_ascii=False))
-    else:
-        _print(trials, best, len(text.sources), written)
+    chosen, written = TunedSearch(best.beam_size, best.alpha), None
+    try:
+        if not arguments.dry_run:
+            _write(folder, chosen, manifest, text, options, scoring)
+            written = str(folder)
+    finally:  # the search has taken long
+        if arguments.json:
+            tried = [asdict(trial) for trial in trials]
+            record = {"trials": tried, "best": asdict(best), "written": written}
+            print(json.dumps(record, indent=2, ensure_ascii=False))
+        else:
+            _print(trials, best, len(text.sources), written)
     return 0
 
 

@@ -48,7 +48,7 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
 
     Args:
         controls: the control symbols of a tokenizer.
-        to: code of the target language, if the model has several.
+        to: code of the target language; of a model of one, that by default.
         tag: a piece in `controls`.
 
     Raises:
@@ -56,7 +56,9 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
     """
     languages = target_languages(controls)
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
-    if to is None and len(languages) > 1:
+    if to is None and len(languages) == 1:
+        to = languages[0]  # every source that the model was trained on had it
+    if to is None and languages:
         raise UserError(
             f"the model translates into several languages ({_list(languages)}): choose one with"
             " --to or target_language"

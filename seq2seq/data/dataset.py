@@ -68,10 +68,8 @@ def _load_split(config: DataConfig, split: str) -> Any:
                 split=split,
                 revision=config.revision,
             )
-        if (folder / "dataset_dict.json").exists():
-            return datasets.load_from_disk(folder)[split]
-        if (folder / "state.json").exists():
-            return datasets.load_from_disk(folder)
+        if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
+            return _saved_split(folder, split)
         return datasets.load_dataset(
             str(folder),
             config.dataset_config,
@@ -86,6 +84,20 @@ def _load_split(config: DataConfig, split: str) -> Any:
             f"dataset {config.dataset}, split {split}: can't be loaded: {reason}; check the name,"
             " the split and the network, or give files instead (data=files)"
         ) from error
+
+
+def _saved_split(folder: Path, split: str) -> Any:
+    """Open what `save_to_disk` wrote; a split may be a slice or a sum, as `train[:1000]+test`."""
+    import datasets
+
+    saved = datasets.load_from_disk(folder)
+    if isinstance(saved, datasets.Dataset):
+        saved = {str(saved.split or "train"): saved}
+    lengths = {name: len(rows) for name, rows in saved.items()}
+    parts = datasets.ReadInstruction.from_spec(split).to_absolute(lengths)
+    return datasets.concatenate_datasets(
+        [saved[part.splitname].select(range(part.from_, part.to)) for part in parts]
+    )
 
 
 def _csv_options(folder: Path) -> dict[str, Any]:

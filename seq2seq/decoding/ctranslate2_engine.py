@@ -6,7 +6,8 @@ then ordered by the paper's length penalty, as this package's own are.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
-from seq2seq.errors import UserError
+from seq2seq.errors import UserError, limit_reached
 from seq2seq.export.cache import cached_ctranslate2
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -38,7 +39,7 @@ class CTranslate2Engine:
 
     Raises:
         UserError: if CTranslate2 is not installed, can't express the model, or can't run on the
-            device or in the precision.
+            device or in the precision. It loads a GPU's libraries when it searches first.
     """
 
     def __init__(
@@ -55,15 +56,17 @@ class CTranslate2Engine:
             raise UserError(f"engine ctranslate2 can't use {device} here: choose device cpu")
         kind = "cuda" if device.type == "cuda" else "cpu"
         compute_type = _compute_type(precision, ctranslate2.get_supported_compute_types(kind))
-        self._translator = ctranslate2.Translator(
-            "model.ctranslate2",
-            files=dict(cached_ctranslate2(trained)),
-            device=kind,
-            device_index=device.index or 0,
-            compute_type=compute_type,
-            inter_threads=workers,
-            intra_threads=1,
-        )
+        files = dict(cached_ctranslate2(trained))
+        with _errors_as_user_errors():
+            self._translator = ctranslate2.Translator(
+                "model.ctranslate2",
+                files=files,
+                device=kind,
+                device_index=device.index or 0,
+                compute_type=compute_type,
+                inter_threads=workers,
+                intra_threads=1,
+            )
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
         self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}
@@ -77,7 +80,7 @@ class CTranslate2Engine:
             contain the log-probability of a prefix.
 
         Raises:
-            UserError: if the model predicts NaN.
+            UserError: if the model predicts NaN, or a library of the device is missing.
         """
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
@@ -95,18 +98,19 @@ class CTranslate2Engine:
     ) -> list[Any]:
         sources = [self._tokenizer.source_pieces(s.source_ids[:-1]) for s in segments]
         prefixes = [self._tokenizer.pieces(list(s.prefix_ids)) or None for s in segments]
-        results: list[Any] = self._translator.translate_batch(
-            sources,
-            prefixes if any(prefixes) else None,
-            beam_size=config.beam_size,
-            num_hypotheses=config.beam_size,
-            length_penalty=config.alpha,
-            max_decoding_length=max_length,
-            min_decoding_length=0,
-            max_input_length=0,
-            suppress_sequences=self._suppressed,
-            return_scores=True,
-        )
+        with _errors_as_user_errors():
+            results: list[Any] = self._translator.translate_batch(
+                sources,
+                prefixes if any(prefixes) else None,
+                beam_size=config.beam_size,
+                num_hypotheses=config.beam_size,
+                length_penalty=config.alpha,
+                max_decoding_length=max_length,
+                min_decoding_length=0,
+                max_input_length=0,
+                suppress_sequences=self._suppressed,
+                return_scores=True,
+            )
         return results
 
     def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
@@ -123,6 +127,20 @@ class CTranslate2Engine:
             found.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
         ordered = sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
         return ordered[: config.nbest]
+
+
+@contextmanager
+def _errors_as_user_errors() -> Iterator[None]:
+    """Turn what this machine lacks, such as a library of CUDA, into a user error."""
+    try:
+        yield
+    except RuntimeError as error:
+        if reached := limit_reached(error):
+            raise reached from error
+        message = UserError(error)  # on one line
+        raise UserError(
+            f"engine ctranslate2 can't be used here: {message}; choose the engine ours"
+        ) from error
 
 
 def _compute_type(precision: str, supported: set[str]) -> str:

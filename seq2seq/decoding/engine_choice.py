@@ -36,11 +36,12 @@ def fastest_translator(
         UserError: if even the engine `ours` can't run the model with these options.
     """
     ours = Translator(trained, replace(options, engine="ours"))
+    sentence = _example(trained.tokenizer) if sentence is None else sentence
     try:
         other = Translator(trained, replace(options, engine="ctranslate2"))
+        other.translate([sentence])
     except UserError as error:
         return ours, f"engine ours; the other can't be used: {error}"
-    sentence = _example(trained.tokenizer) if sentence is None else sentence
     seconds = {ours: float("inf"), other: float("inf")}
     for _ in range(_ROUNDS):
         for translator in seconds:

@@ -90,4 +90,4 @@ def _model_folder(config: Config, run: Path) -> Path:
         except UserError:  # damaged; the training, too, goes back to the one before
             continue
         return folder
-    return find_model(Path(config.init_from))
+    return find_model(Path(config.init_from).expanduser())

@@ -94,8 +94,15 @@ class _Parser(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         self._add_mark(f"<!{decl}>")
 
-    def unknown_decl(self, data: str) -> None:
-        self._add_mark(f"<![{data}]>")
+    def parse_html_declaration(self, i: int) -> int:
+        if not self.rawdata.startswith("<![", i):
+            return super().parse_html_declaration(i)
+        # Python's versions differ here, and some raise an error.
+        close = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
+        found = self.rawdata.find(close, i)
+        end = found + len(close) if found >= 0 else len(self.rawdata)
+        self._add_mark(self.rawdata[i:end])
+        return end
 
     def handle_pi(self, data: str) -> None:
         self._add_mark(f"<?{data}>")

@@ -21,7 +21,7 @@ from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage import format_1
-from seq2seq.storage.atomic import Pieces, present_name, write_folder
+from seq2seq.storage.atomic import Pieces, present_name, remove_leftovers, write_folder
 from seq2seq.storage.manifest import (
     MANIFEST,
     check_replaceable,
@@ -52,6 +52,7 @@ PAIR_FILES = PairConfig(separate_vocabularies=True).files
 CARD_FILE = "README.md"
 """Describes a model; it is in a model folder once its training has ended."""
 _MAX_READS = 10  # of a folder that other processes replace
+_MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 
 T = TypeVar("T")
@@ -103,8 +104,17 @@ def save_search(
         raise UserError(f"{folder}: replaced while it was tuned; tune it again")
     files = model_files(replace(trained, search=search))
     if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
-        files[CARD_FILE] = edit_card(read_regular_file(folder / CARD_FILE, MAX_BYTES))
+        files[CARD_FILE] = edit_card(read_card(folder))
     write_folder(folder, files)
+
+
+def read_card(folder: Path) -> bytes:
+    """Read the card of a model.
+
+    Raises:
+        UserError: if it can't be read.
+    """
+    return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
 
 
 def read_search(folder: Path) -> TunedSearch | None:
@@ -123,6 +133,7 @@ def check_place_of_model(folder: Path) -> None:
         UserError: if something else is there, such as a checkpoint with the optimizer's state, or
             a file of the user's own beside the model's.
     """
+    remove_leftovers(folder)
     check_replaceable(folder)
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
     # Files that no manifest lists, such as a user's notes, would be lost, too.

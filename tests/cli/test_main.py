@@ -1,5 +1,6 @@
 """The command itself: help, version, exit codes."""
 
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import seq2seq as seq2seq_package
 from seq2seq import __version__
+from seq2seq.cli.main import main
 
 
 def test_help_names_every_command_and_shows_an_example(seq2seq: Callable) -> None:
@@ -103,3 +105,17 @@ def test_a_fault_of_the_program_is_one_line(
     assert "a fault of this program: ZeroDivisionError: two lines; please report it" in result.err
     with pytest.raises(ZeroDivisionError):
         seq2seq("average", "--model", "x", "--debug")
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("Ä", b"\xc4"), ("\udcff", b"\xff"), ("→ \udcff", b"\\u2192 \xff"), ("\ud800", b"\\ud800")],
+)
+def test_an_output_of_another_encoding_shows_any_text(
+    text: str, written: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="latin-1"))
+    main(["score", "-i", "nowhere", "-r", "nowhere"])
+    print(text, end="", flush=True)
+    assert content.getvalue() == written

@@ -162,7 +162,7 @@ def test_a_model_whose_languages_nobody_named_says_how_to_name_them(
     save_model(tmp_path / "unnamed", unnamed)
     words = ("--model", tmp_path / "unnamed", "--model", model, "--port", "0", "--engine", "ours")
     languages = ("--languages", "en-de", "--languages", "en-de")  # the same, so that it ends
-    hint = "unnamed: its training did not name its languages"
+    hint = "unnamed: the model does not name its languages"
     assert hint not in seq2seq("serve", *words, *languages).err
     twice = ("--model", tmp_path / "unnamed", *words)
     assert seq2seq("serve", *twice).err.count(hint) == 2

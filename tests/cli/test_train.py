@@ -362,6 +362,19 @@ def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) ->
     assert all((run / "checkpoints" / "step_00000002").is_dir() for run in runs)
 
 
+def test_runs_of_one_command_in_a_given_folder(
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = [*corpus.overrides(), "training.max_steps=1", "seed=1,2", "run_dir=~/a b"]
+    result = seq2seq("train", *words, "--multirun", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in (tmp_path / "a b").iterdir()) == ["seed=1", "seed=2"]
+    words[-1] = f"run_dir={tmp_path}/s${{seed}}"
+    assert seq2seq("train", *words, "--multirun").code == 0
+    assert all((tmp_path / name / "best").is_dir() for name in ("s1", "s2"))
+
+
 def test_one_bad_run_of_several_does_not_stop_the_others(
     corpus, seq2seq: Callable, tmp_path: Path
 ) -> None:

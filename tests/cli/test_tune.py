@@ -1,6 +1,7 @@
 """`seq2seq tune`: its table against `score`, and what it leaves in the model folder."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,39 @@ def test_a_model_that_is_replaced_meanwhile_is_left_as_it_is(run: Path) -> None:
     with pytest.raises(UserError, match="replaced while it was tuned"):
         save_search(folder, TunedSearch(2, 1.0), before)
     assert load_model(folder).search is None
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_scores_are_shown_even_if_the_model_can_t_be_written(
+    run: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr("seq2seq.cli.tune._write", fail)
+    words = ["tune", "--model", run, "--beams", "1", "--alphas", "0,1", *form]
+    result = seq2seq(*words)
+    assert result.code == 1
+    assert "the disk is full" in result.err
+    if form:
+        assert len(json.loads(result.out)["trials"]) == 2
+        assert json.loads(result.out)["written"] is None
+    else:
+        assert "best: beam 1" in result.out
+        assert "nothing written" in result.out
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    result = seq2seq(*words)
+    assert (result.code, result.out) == (1, "")
+    assert "can't be written: change its mode, or add --dry-run" in result.err
+
+
+def test_what_a_killed_process_left_beside_a_model_does_not_matter(
+    run: Path, seq2seq: Callable
+) -> None:
+    left = find_model(run) / ".README.md.0123456789abcdef.lock"
+    left.touch()
+    assert seq2seq("tune", "--model", run, "--beams", "1", "--alphas", "1").code == 0
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,17 @@ def test_a_gpu_is_taken_where_there_is_one() -> None:
     assert choose_precision("auto", CUDA) is torch.bfloat16
     with pytest.raises(UserError, match="int8 is for the CPU"):
         choose_precision("int8", CUDA, for_translation=True)
+
+
+def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
+
+    monkeypatch.setattr(torch, "zeros", fail)
+    assert choose_device("auto") == torch.device("cpu")
+    message = "running on the CPU, because the GPU can't be used: CUDA error: no kernel image"
+    assert message in caplog.messages[0]
+    with pytest.raises(UserError, match="device 'cuda' can't be used here"):
+        choose_device("cuda")

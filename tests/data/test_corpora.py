@@ -12,6 +12,7 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.config import CorpusConfig, DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.controls import control_ids
 from seq2seq.data.corpus import fingerprint
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
@@ -259,3 +260,9 @@ def test_an_empty_corpus_is_refused(
     long = corpus("back", ["a man sees the sea. " * 20])
     with pytest.raises(UserError, match=r"data\.corpora\.back: no pair is left after the filters"):
         prepared(replace(plain, corpora={"back": long}), tmp_path)
+
+
+def test_a_model_of_one_target_language_needs_no_choice() -> None:
+    assert control_ids({">>de<<": 5, "<bt>": 6}, None, None) == [5]
+    assert control_ids({">>de<<": 5, "<bt>": 6}, "de", "<bt>") == [5, 6]
+    assert control_ids({"<bt>": 6}, None, None) == []

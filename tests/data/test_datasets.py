@@ -117,6 +117,16 @@ def test_a_folder_inside_the_dataset(tmp_path: Path) -> None:
     assert list(read_pairs(config, "train")) == PAIRS
 
 
+@pytest.mark.parametrize("kind", ["saved dataset", "saved splits"])
+def test_a_slice_of_a_saved_split(tmp_path: Path, kind: str) -> None:
+    save(tmp_path / "data", kind)
+    config = of_folder(tmp_path / "data", "train[1:3]+train[-1:]")
+    assert list(read_pairs(config, "train")) == [*PAIRS[1:3], PAIRS[-1]]
+    assert fingerprint(config, "train") != fingerprint(of_folder(tmp_path / "data"), "train")
+    with pytest.raises(UserError, match="split valid: can't be loaded: Unknown split"):
+        list(read_pairs(of_folder(tmp_path / "data", "valid"), "train"))
+
+
 def test_refusals_name_the_dataset(tmp_path: Path) -> None:
     save(tmp_path / "data", "json")
     with pytest.raises(UserError, match="split other: can't be loaded"):

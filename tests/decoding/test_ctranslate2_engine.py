@@ -197,12 +197,12 @@ def test_a_target_language_stands_before_the_source(
     make_model: Callable[..., Transformer], sentences: list[str]
 ) -> None:
     config = TokenizerConfig(vocab_size=60)
-    tokenizer = Tokenizer.train(sentences, config, controls=["<bt>", ">>de<<"])
+    tokenizer = Tokenizer.train(sentences, config, controls=["<bt>", ">>de<<", ">>fr<<"])
     model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
     trained = TrainedModel(model, tokenizer, "en", "de")
     texts = [
         [found.text for found in translator.translate(sentences[::9])]
-        for to in (None, "de")
+        for to in ("de", "fr")
         for translator in both(trained, SearchConfig(beam_size=1, max_extra_tokens=5), to=to)
     ]
     assert texts[0] == texts[1] != texts[2] == texts[3]
@@ -231,3 +231,28 @@ def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel
     translator, reason = fastest_translator(trained, options, sentence="a")
     assert translator.options.engine == "ours"
     assert "engine ours; the other can't be used: engine ctranslate2 can't draw" in reason
+
+
+def test_a_library_that_is_missing_is_one_line_and_the_other_engine_is_chosen(
+    trained: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ctranslate2
+
+    class Lacking(ctranslate2.Translator):  # type: ignore[misc]
+        def translate_batch(self, *_: object, **__: object) -> None:
+            raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+    options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
+    monkeypatch.setattr(ctranslate2, "Translator", Lacking)
+    with pytest.raises(UserError, match=r"can't be used here: Library libcublas.* choose the"):
+        Translator(trained, replace(options, engine="ctranslate2")).translate(["a"])
+    translator, reason = fastest_translator(trained, options)
+    assert translator.options.engine == "ours"
+    assert "libcublas" in reason
+    monkeypatch.setattr(ctranslate2, "Translator", _fail)
+    with pytest.raises(UserError, match="can't be used here: CUDA driver"):
+        Translator(trained, replace(options, engine="ctranslate2"))
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise RuntimeError("CUDA driver version is insufficient")

@@ -46,7 +46,7 @@ def test_an_imported_model_has_its_own_card_or_else_a_short_one(
     assert "# a\\_model\n" in card
     assert f"imported from {made.path.name}" in card.replace("\\", "")
     assert "license" not in card
-    own = b"---\nlicense: apache-2.0\n---\n\xff\n"
+    own = b"---\nlicense: apache-2.0\n---\n\xff\n" + 100_000 * b"| score | 1.0 |\n"
     (made.path / "README.md").write_bytes(own)
     assert seq2seq("import", made.path, "-o", tmp_path / "second")[0] == 0
     assert (tmp_path / "second" / "README.md").read_bytes() == own

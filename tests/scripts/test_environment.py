@@ -62,3 +62,12 @@ def test_an_interrupted_installation_is_repaired(checkout: Path) -> None:
     (checkout / ".venv" / "bin" / "python").unlink()
     assert prepare(checkout).returncode == 0
     assert (checkout / ".venv" / "bin" / "python").exists()
+
+
+def test_relative_paths_begin_where_the_script_was_started(checkout: Path) -> None:
+    (checkout / "below").mkdir()
+    script = "source ../scripts/environment.sh; pwd; absolute 'a run'; absolute /run"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=checkout / "below", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{checkout}\n{checkout}/below/a run\n/run\n"

@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,32 @@ def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> 
     done = run("multi30k_raw", tmp_path / "nowhere", "--runs", tmp_path, cache=tmp_path)
     assert done.returncode == 1
     assert "nowhere/multi30k/train.en.gz" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_training_save(
+    corpora: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "runs" / "multi30k_raw" / "seed_1"
+    words = ["multi30k_raw", corpora, "--runs", tmp_path / "runs", *SMALL]
+    words += ["training.max_steps=100000", f"cache={tmp_path}", "training.max_minutes=null"]
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, *map(str, words)],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        start_new_session=True,
+    ) as process:
+        for _ in range(600):
+            if (folder / "best").exists():
+                break
+            time.sleep(0.1)
+        if number == signal.SIGINT:  # as a terminal does
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert b"stopped and saved" in err.splitlines()[-1]
 
 
 def test_every_recipe_has_its_row(tmp_path: Path) -> None:

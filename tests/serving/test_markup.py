@@ -30,6 +30,12 @@ def translate(content: str, function: Callable[[str], str]) -> str:
         ("a &amp; b &lt;i&gt; &eacute;", "A &amp; B &lt;I&gt; É"),
         ("a\u00a0b", "A\u00a0B"),
         ("<!-- a --><!doctype html><?php a ?>b", "<!-- a --><!doctype html><?php a ?>B"),
+        (
+            "a<![CDATA[b > c]]>d<![if !IE]>e<![endif]><![f]>",
+            "A<![CDATA[b > c]]>D<![if !IE]>E<![endif]><![f]>",
+        ),
+        ("a<![ b", "A<![ b"),
+        ("a<![CDATA[b> c", "A<![CDATA[b> c"),
         ("<script>if (a < b && c) d</script>e", "<script>if (a < b && c) d</script>E"),
         ("<style>a > b {}</style>e", "<style>a > b {}</style>E"),
         ("<pre>a\n &lt;b <i>c</i></pre>d", "<pre>a\n &lt;b <i>c</i></pre>D"),
