@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 folder=runs/gpu_day
-[ $# -eq 0 ] || folder=$(absolute "$1")
+[ -z "${1:-}" ] || folder=$(absolute "$1")
 mkdir -p "$folder"
 : >"$folder/lines" >"$folder/details"
 export PYTHONPATH=$PWD

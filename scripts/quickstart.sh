@@ -5,7 +5,7 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment
 
 run=runs/quickstart
-[ $# -eq 0 ] || run=$(absolute "$1")
+[ -z "${1:-}" ] || run=$(absolute "$1")
 .venv/bin/seq2seq train model=tiny schedule=demo run_dir="$run" resume=auto
 
 for split in test test_unseen; do

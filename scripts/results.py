@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from types import FrameType
 from typing import Any
 
 from seq2seq.reporting.data import FINISHED_FILE
@@ -61,6 +62,8 @@ RESULTS = {
 
 _TABLE_3 = "table3"
 _METRICS = ("BLEU", "chrF2", "TER")
+# At which a training saves and ends.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass
@@ -119,19 +122,28 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
 
 
 def seq2seq(*words: str, **variables: str) -> str:
-    """Run a command, and return what it prints; a signal ends the command, which saves its work."""
-    command = [sys.executable, "-m", "seq2seq", *words]
-    environment = os.environ | variables
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        # A terminal sends Ctrl-C to the command, too.
-        handlers = {signal.SIGINT: lambda *_: None}
-        handlers[signal.SIGTERM] = lambda number, _: process.send_signal(number)
-        before = {number: signal.signal(number, handlers[number]) for number in handlers}
+    """Run a command, which receives the signals to end, and return what it prints."""
+    received: list[int] = []
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "seq2seq", *words],
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # else a terminal's Ctrl-C would come twice
+    ) as process:
+        handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, pass_on) for number in handled}
         printed = process.communicate()[0]
     for number, handler in before.items():
         signal.signal(number, handler)
-    if process.returncode:
-        sys.exit(process.returncode)  # the command has said why
+    if process.returncode or received:  # the command has said why
+        code = process.returncode or 128 + received[0]
+        sys.exit(code if code > 0 else 128 - code)
     return printed
 
 

@@ -13,27 +13,35 @@ from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reache
 
 logger = logging.getLogger("seq2seq")
 
+_NO_KERNELS = "no kernel image is available"  # CUDA's words for a GPU that is too old
+
 # Below this gain of bfloat16 products over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
 
 
-def choose_device(name: str) -> torch.device:
-    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if one can be used.
+def choose_device(name: str, *, processes: int = 1) -> torch.device:
+    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
+
+    A GPU for which this PyTorch has no kernels is left for the CPU, unless one of several processes
+    has it.
 
     Raises:
-        UserError: if this machine has no such device.
+        UserError: if this machine has no such device, or its GPU can't be used.
     """
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")
     try:
         device = torch.device("cuda" if name == "auto" else name)
-        torch.zeros(1, device=device).add(1).item()  # PyTorch may lack kernels for an old GPU
+        torch.zeros(1, device=device).add(1).item()
     except Exception as error:  # each backend that is missing fails in its own way
-        if name == "auto":
-            reason = str(UserError(error))
+        if name != "auto":
+            message = f"device {name!r} can't be used here: choose auto, cpu or cuda"
+            raise UserError(message) from None
+        reason = limit_reached(error) or UserError(error)
+        if _NO_KERNELS in str(error) and processes == 1:
             logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")
             return torch.device("cpu")
-        raise UserError(f"device {name!r} can't be used here: choose auto, cpu or cuda") from None
+        raise UserError(f"the GPU can't be used: {reason}; or choose device cpu") from error
     return device
 
 

@@ -5,6 +5,7 @@ import codecs
 import difflib
 import importlib
 import io
+import json
 import logging
 import os
 import re
@@ -119,11 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _encode_any(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Encode the bytes of file names as they are, and escape what the output can't show."""
+    """Encode the bytes of file names as they are, and escape, as JSON does, what can't be shown."""
+    assert isinstance(error, UnicodeEncodeError)
+    error.end = error.start + 1  # bytes and others may stand next to one another
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
-        return codecs.backslashreplace_errors(error)
+        return json.dumps(error.object[error.start])[1:-1], error.end
 
 
 def _check_current_folder() -> None:

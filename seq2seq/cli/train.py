@@ -118,15 +118,13 @@ def _run_folder(config: Config) -> Path:
     if application.runtime.choices["experiment"] == "finetune" and config.init_from is None:
         raise UsageError("experiment=finetune goes on from a model: give init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
-        # Overrides that differ between runs were typed as a list, a glob or with `${`, not as here.
-        swept = [item for item in application.overrides.task if item not in sys.argv]
-        name = ",".join(item.lstrip("+").replace("/", "-") for item in swept)
+        # Overrides that differ between runs were typed as a list or a glob, not as they are here.
+        differing = [item for item in application.overrides.task if item not in sys.argv]
+        items = [item.lstrip("+") for item in differing]
+        name = ",".join(i.replace("/", "-") for i in items if not i.startswith("run_dir="))
         if config.run_dir is None:
             return Path(application.sweep.dir) / (name or "run")
-        folder = Path(config.run_dir).expanduser()
-        if any(item.startswith("run_dir=") for item in swept):
-            return Path(application.sweep.dir) / folder
-        return folder / name
+        return Path(config.run_dir).expanduser() / name
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
     if config.resume:

@@ -83,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_model(Path(arguments.model))
     if not arguments.dry_run:
         check_place_of_model(folder)
-        if not os.access(folder.parent, os.W_OK):
-            raise UserError(f"{folder.parent}: can't be written: change its mode, or add --dry-run")
+        parent = folder.absolute().parent
+        if not os.access(parent, os.W_OK):
+            raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
     text, options = _text(arguments), translation_options(arguments)
     options = replace(options, to=options.to or text.language)
     scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)

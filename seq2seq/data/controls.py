@@ -57,7 +57,7 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
     languages = target_languages(controls)
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) == 1:
-        to = languages[0]  # every source that the model was trained on had it
+        to = languages[0]  # which stands before each source that the model has seen
     if to is None and languages:
         raise UserError(
             f"the model translates into several languages ({_list(languages)}): choose one with"

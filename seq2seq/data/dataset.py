@@ -92,7 +92,10 @@ def _saved_split(folder: Path, split: str) -> Any:
 
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.Dataset):
-        saved = {str(saved.split or "train"): saved}
+        name = str(saved.split)
+        saved = {name if saved.split and name.isidentifier() else "train": saved}
+    if split in saved:  # whatever its name
+        return saved[split]
     lengths = {name: len(rows) for name, rows in saved.items()}
     parts = datasets.ReadInstruction.from_spec(split).to_absolute(lengths)
     return datasets.concatenate_datasets(

@@ -165,7 +165,11 @@ def _digest(config: DataConfig, tokenizer: Tokenizer | None, digests: Mapping[Sp
     if tokenizer is not None:
         sums = {name: hashlib.sha256(file) for name, file in tokenizer.files().items()}
         content["tokenizer"] = {name: digest.hexdigest() for name, digest in sums.items()}
-    if controls := {split: marks for split in splits if any(marks := control_marks(config, split))}:
+    controls: dict[str, Any] = {split: control_marks(config, split) for split in splits}
+    if tokenizer is not None and not any(map(any, controls.values())):
+        # Those of a model of one target language stand there without being named.
+        controls = {split: control_ids(config, split, tokenizer) for split in splits}
+    if controls := {split: marks for split, marks in controls.items() if any(marks)}:
         content["controls"] = controls
     if sampling:  # at any rate: it only makes the text be kept
         content["training text"] = True

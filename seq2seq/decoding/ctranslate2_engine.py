@@ -55,7 +55,9 @@ class CTranslate2Engine:
         if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
             raise UserError(f"engine ctranslate2 can't use {device} here: choose device cpu")
         kind = "cuda" if device.type == "cuda" else "cpu"
-        compute_type = _compute_type(precision, ctranslate2.get_supported_compute_types(kind))
+        with _errors_as_user_errors():
+            supported = ctranslate2.get_supported_compute_types(kind)
+        compute_type = _compute_type(precision, supported)
         files = dict(cached_ctranslate2(trained))
         with _errors_as_user_errors():
             self._translator = ctranslate2.Translator(

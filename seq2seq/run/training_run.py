@@ -124,7 +124,7 @@ class TrainingRun:
         self.folder = folder
         self.has_its_name = has_its_name
         self.world = world
-        self.device = world.own_device(choose_device(config.device))
+        self.device = world.own_device(choose_device(config.device, processes=world.size))
         self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
         self.parent = None if config.init_from is None else load_parent(config, folder)
         self.data = prepare_data(config, world, self.parent)

@@ -20,7 +20,7 @@ class Limits:
     queue_tokens: int = 100_000
     """Most source tokens that wait or run, of all clients together."""
     batch_tokens: int = 2048
-    """Most source tokens of a batch."""
+    """Most source tokens of a batch, padding counted."""
     timeout: int = 60
     """Seconds for a request from its last byte to its answer."""
     grace: int = 30

@@ -109,7 +109,12 @@ def test_a_fault_of_the_program_is_one_line(
 
 @pytest.mark.parametrize(
     ("text", "written"),
-    [("Ä", b"\xc4"), ("\udcff", b"\xff"), ("→ \udcff", b"\\u2192 \xff"), ("\ud800", b"\\ud800")],
+    [
+        ("Ä", b"\xc4"),
+        ("\udcff", b"\xff"),
+        ("→\udcff→", b"\\u2192\xff\\u2192"),
+        ("\ud800😀", b"\\ud800\\ud83d\\ude00"),
+    ],
 )
 def test_an_output_of_another_encoding_shows_any_text(
     text: str, written: bytes, monkeypatch: pytest.MonkeyPatch

@@ -366,13 +366,20 @@ def test_runs_of_one_command_in_a_given_folder(
     corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    words = [*corpus.overrides(), "training.max_steps=1", "seed=1,2", "run_dir=~/a b"]
-    result = seq2seq("train", *words, "--multirun", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    for run_dir, runs in (
+        (f"{tmp_path}/a b", ["a b/seed=1", "a b/seed=2"]),
+        (f"{tmp_path}/s${{seed}}", ["s1/seed=1", "s2/seed=2"]),
+        (f"{tmp_path}/x,{tmp_path}/y", ["x/seed=1", "x/seed=2", "y/seed=1", "y/seed=2"]),
+    ):
+        result = seq2seq("train", *words, "--multirun", "seed=1,2", f"run_dir={run_dir}")
+        assert result.code == 0, result.err
+        assert all((tmp_path / run / "best").is_dir() for run in runs)
+    own = [word for word in words if not word.startswith(("model.", "data.tokenizer."))]
+    own += ["experiment=finetune", f"init_from=~/{runs[0]}", "run_dir=~/one"]
+    result = seq2seq("train", *own)
     assert result.code == 0, result.err
-    assert sorted(path.name for path in (tmp_path / "a b").iterdir()) == ["seed=1", "seed=2"]
-    words[-1] = f"run_dir={tmp_path}/s${{seed}}"
-    assert seq2seq("train", *words, "--multirun").code == 0
-    assert all((tmp_path / name / "best").is_dir() for name in ("s1", "s2"))
+    assert (tmp_path / "one" / "best").is_dir()
 
 
 def test_one_bad_run_of_several_does_not_stop_the_others(

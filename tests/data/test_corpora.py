@@ -199,6 +199,19 @@ def test_a_given_vocabulary_of_several_languages_needs_one(
         prepared(plain, tmp_path, several)
 
 
+def test_a_given_vocabulary_of_one_language_marks_every_source(
+    plain: DataConfig, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=[">>de<<"])
+    with monkeypatch.context() as earlier:  # that of a cache from before they were marked
+        for module in ("encoding", "preparation"):
+            earlier.setattr(f"seq2seq.data.{module}.control_ids", lambda *_: [])
+        assert prepared(plain, tmp_path, one).train.source(0)[0] != one.controls[">>de<<"]
+    data = prepared(plain, tmp_path, one)
+    assert {data.train.source(row)[0] for row in range(5)} == {one.controls[">>de<<"]}
+    assert data.valid.source(0)[0] == one.controls[">>de<<"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

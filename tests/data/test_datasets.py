@@ -127,6 +127,14 @@ def test_a_slice_of_a_saved_split(tmp_path: Path, kind: str) -> None:
         list(read_pairs(of_folder(tmp_path / "data", "valid"), "train"))
 
 
+def test_saved_splits_of_any_name(tmp_path: Path) -> None:
+    part = datasets.Dataset.from_dict({"en": ["a"], "de": ["b"]}, split="train[:1]")
+    part.save_to_disk(tmp_path / "part")
+    datasets.DatasetDict({"test-unseen": part}).save_to_disk(tmp_path / "parts")
+    for folder, split in (("part", "train"), ("parts", "test-unseen")):
+        assert list(read_pairs(of_folder(tmp_path / folder, split), "train")) == [("a", "b")]
+
+
 def test_refusals_name_the_dataset(tmp_path: Path) -> None:
     save(tmp_path / "data", "json")
     with pytest.raises(UserError, match="split other: can't be loaded"):
