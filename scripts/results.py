@@ -93,7 +93,7 @@ def main() -> None:
     result = RESULTS[words.name]
     outcomes = []
     for seed in result.seeds:
-        run = words.runs / words.name / f"seed_{seed}"
+        run = words.runs / words.name / f"{words.name}_{seed}"
         train(words.name, run, seed, words.folder, words.overrides)
         outcome = measure(run, result.target_bleu)
         for name, (source, reference) in result.tests.items():
@@ -119,6 +119,7 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
     if read_search(find_model(run)) is None:
         print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
+        seq2seq("report", str(run))  # with that search
 
 
 def seq2seq(*words: str, **variables: str) -> str:

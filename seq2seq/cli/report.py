@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("SOURCE", "REFERENCE"),
-        help="files to translate and score, instead of the validation set; may be repeated",
+        help="files to translate and score, instead of the validation sets; may be repeated",
     )
     parser.add_argument(
         "--compare",
@@ -57,12 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.data.lines import create_binary
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.reporting.page import draw_page
-    from seq2seq.reporting.report import PAGE_FILE, make_report
+    from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
     from seq2seq.storage.atomic import write_file
 
     retain_freed_memory()
     folder = Path(arguments.run_dir)
-    tests = [_read(source, reference) for source, reference in arguments.test]
+    names = distinct_names([Path(source).absolute() for source, _ in arguments.test])
+    tests = [_read(name, *paths) for name, paths in zip(names, arguments.test, strict=True)]
     other = None
     if arguments.compare is not None:
         other = _other(arguments.compare, len(tests), arguments.device)
@@ -83,27 +84,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(source: str, reference: str) -> "TextSet":
+def _read(name: str, source: str, reference: str) -> "TextSet":
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.evaluation.scores import check_counts
     from seq2seq.reporting.sets import TextSet
 
     sources, references = read_leniently(source), read_leniently(reference)
     check_counts({source: len(sources), reference: len(references)})
-    return TextSet(Path(source).name, sources, references)
+    return TextSet(name, sources, references)
 
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import load_translator
-    from seq2seq.reporting.sets import OtherSystem, TextSet
+    from seq2seq.reporting.sets import OtherSystem, TextSet, into
 
     if Path(path).is_dir():
         translator = load_translator(Path(path), device)
 
         def translate(text: TextSet) -> list[str]:
-            return [found.text for found in translator.translate_stream(text.sources)]
+            found = into(translator, text).translate_stream(text.sources)
+            return [translation.text for translation in found]
 
         return OtherSystem(Path(path).absolute().name, translate, Path(path))
     if sets > 1:

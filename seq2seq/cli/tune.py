@@ -19,6 +19,7 @@ from seq2seq.cli.translation_options import (
 if TYPE_CHECKING:
     from seq2seq.decoding.config import TranslationOptions
     from seq2seq.evaluation.scores import ScoreConfig
+    from seq2seq.reporting.sets import TextSet
     from seq2seq.storage.tuned_search import TunedSearch
     from seq2seq.tuning import Trial
 
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.reporting.report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.manifest import manifest_sum
     from seq2seq.storage.model_folder import check_place_of_model, load_model
@@ -115,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(record, indent=2, ensure_ascii=False))
         else:
             _print(trials, best, len(text.sources), written)
+    if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
+        print(f"next: seq2seq report {arguments.model}, for a page with this search")
     return 0
 
 
@@ -126,6 +130,8 @@ class _Text:
     """The name of the run whose validation set it is; None if other text was given."""
     data: str = ""
     """The name of its data."""
+    sets: "Sequence[TextSet]" = ()
+    """All of the run's validation sets."""
     language: str | None = None
     """The target language, if the model has several."""
     bleu_tokenizer: str | None = None
@@ -135,9 +141,9 @@ def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.config import read_config
-    from seq2seq.data.corpus import read_pairs
     from seq2seq.errors import UserError
     from seq2seq.evaluation.scores import check_counts
+    from seq2seq.reporting.report import validation_sets
 
     if arguments.source is not None:
         sources = read_leniently(arguments.source)
@@ -147,14 +153,15 @@ def _text(arguments: argparse.Namespace) -> _Text:
     run = Path(arguments.model)
     try:
         config = read_config(run)
-        pairs = list(read_pairs(config.data, "valid"))
+        sets = validation_sets(config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     return _Text(
-        [pair.source for pair in pairs],
-        [pair.target for pair in pairs],
+        sets[0].sources,
+        sets[0].references,
         run.absolute().name,
         config.data.name,
+        sets,
         config.data.valid.target_language,
         config.bleu_tokenizer,
     )
@@ -168,7 +175,7 @@ def _write(
     options: "TranslationOptions",
     scoring: "ScoreConfig",
 ) -> None:
-    """Write the choice and, into the model's card, the scores on the validation set with it."""
+    """Write the choice and, into the model's card, the scores on the validation sets with it."""
     from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.translator import Translator
     from seq2seq.reporting.card import replace_scores, score_for_card
@@ -179,9 +186,7 @@ def _write(
         return
     options = replace(options, search=SearchConfig(**asdict(search)))
     translator = Translator.load(folder, options)
-    scored = score_for_card(
-        translator, text.sources, text.references, scoring, run=text.run, data=text.data
-    )
+    scored = score_for_card(translator, text.sets, scoring, run=text.run, data=text.data)
     save_search(folder, search, manifest, partial(replace_scores, scored=scored))
 
 

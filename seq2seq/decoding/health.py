@@ -1,6 +1,6 @@
 """Counts of suspicious translations."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from seq2seq.decoding.translation import Translation
 
@@ -40,6 +40,11 @@ class Health:
         if translation.candidates:
             self.repeating += repeats(translation.candidates[0].pieces)
             self.output_truncated += translation.candidates[0].truncated
+
+    def __add__(self, other: "Health") -> "Health":
+        """Return the counts of two texts together."""
+        theirs = asdict(other)
+        return Health(**{name: count + theirs[name] for name, count in asdict(self).items()})
 
     def __str__(self) -> str:
         """Return all counts, on one line."""

@@ -12,23 +12,25 @@ from seq2seq.decoding.health import Health
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.report import RunReport
+from seq2seq.reporting.sets import TextSet, into
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_RECIPE = ("model.", "training.", "search.", "seed")
+_RECIPE = ("data.tokenizer.", "data.filter.", "model.", "training.", "search.", "bleu", "seed")
 _DATA = "## Data\n"
 
 
 @dataclass(frozen=True)
 class CardScores:
-    """What a model scored on the validation set, and by which search."""
+    """What a model scored on the validation sets, and by which search."""
 
     run: str
     """The name of the run."""
     data: str
     """The name of the data."""
-    scores: list[Score]
+    sets: Mapping[str, Sequence[Score]]
+    """The scores on each validation set, by its name."""
     beam_size: int
     alpha: float
     health: Health | None
@@ -61,7 +63,7 @@ def facts_of_run(
     """Collect what is known of a model of a run.
 
     Args:
-        report: of the run, on the validation set.
+        report: of the run, on its validation sets.
         averaged: the number of checkpoints whose mean it is; 0 for the one that validated best.
         license_name: named in the card only if given.
     """
@@ -96,7 +98,7 @@ def model_card(facts: ModelFacts) -> str:
         f" {facts.parameters:,} parameters, {_plain(facts.origin)}."
     )
     if facts.ended:
-        description += f" Training ended {_plain(facts.ended)}."
+        description += f" Training ended: {_plain(facts.ended)}."
     parts = [
         f"---\n{_yaml(_metadata(facts))}---\n",
         f"# {_plain(facts.name)}\n",
@@ -119,27 +121,24 @@ def model_card(facts: ModelFacts) -> str:
 
 
 def score_for_card(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    scoring: ScoreConfig,
-    *,
-    run: str,
-    data: str,
+    translator: Translator, texts: Sequence[TextSet], scoring: ScoreConfig, *, run: str, data: str
 ) -> CardScores:
-    """Translate and score the validation set of a run.
+    """Translate and score the validation sets of a run.
 
     Raises:
         UserError: if a text can't be translated or scored.
     """
     search = translator.search
     assert isinstance(search, SearchConfig)
-    health, outputs = Health(), []
-    for source, translation in zip(sources, translator.translate_stream(sources), strict=True):
-        health.count(source, translation)
-        outputs.append(translation.text)
-    scores = score_all(outputs, [references], scoring)
-    return CardScores(run, data, _shown(scores), search.beam_size, search.alpha, health)
+    health, sets = Health(), {}
+    for text in texts:
+        outputs = []
+        translations = into(translator, text).translate_stream(text.sources)
+        for source, translation in zip(text.sources, translations, strict=True):
+            health.count(source, translation)
+            outputs.append(translation.text)
+        sets[text.name] = _shown(score_all(outputs, [text.references], scoring))
+    return CardScores(run, data, sets, search.beam_size, search.alpha, health)
 
 
 def replace_scores(card: bytes, scored: CardScores) -> bytes:
@@ -174,36 +173,41 @@ def _metadata(facts: ModelFacts) -> dict[str, Any]:
 
 def _score_metadata(scored: CardScores) -> dict[str, Any]:
     search = {"beam_size": scored.beam_size, "alpha": scored.alpha}
-    metrics = [
+    results = [
         {
-            "type": _ON_THE_HUB[score.name],
-            "value": round(score.value, 2),
-            "name": f"{score.name} {score.signature}",
-            "args": search,
+            "task": {"type": "translation"},
+            "dataset": _dataset(scored.data, name),
+            "metrics": [
+                {
+                    "type": _ON_THE_HUB[score.name],
+                    "value": round(score.value, 2),
+                    "name": f"{score.name} {score.signature}",
+                    "args": search,
+                }
+                for score in scores
+            ],
         }
-        for score in scored.scores
+        for name, scores in scored.sets.items()
     ]
-    result = {
-        "task": {"type": "translation"},
-        "dataset": {"name": f"{scored.data}, validation", "type": scored.data},
-        "metrics": metrics,
-    }
+    types = [_ON_THE_HUB[score.name] for scores in scored.sets.values() for score in scores]
     return {
-        "metrics": [metric["type"] for metric in metrics],
-        "model-index": [{"name": scored.run, "results": [result]}],
+        "metrics": list(dict.fromkeys(types)),
+        "model-index": [{"name": scored.run, "results": results}],
     }
 
 
 def _score_section(scored: CardScores) -> str:
     rows = "".join(
-        f"| {score.name} | {score.value:.2f} | `{_in_cell(score.signature)}` |\n"
-        for score in scored.scores
+        f"| {_plain(_in_words(name))} | {score.name} | {score.value:.2f} |"
+        f" `{_in_cell(score.signature)}` |\n"
+        for name, scores in scored.sets.items()
+        for score in scores
     )
     parts = [
-        "## Scores on the validation set\n",
-        f"| metric | value | signature |\n|---|---|---|\n{rows}",
+        f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
+        f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
         f"Reached by beam search with beam {scored.beam_size} and alpha {scored.alpha:g}. The"
-        " checkpoint was chosen on the same set, so scores on other text may be lower.\n",
+        " checkpoint was chosen by validation, so scores on other text may be lower.\n",
     ]
     if scored.health is not None:
         parts.append(f"Counts of suspicious translations: {scored.health}.\n")
@@ -217,20 +221,34 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     while training is known.
     """
     run, data = report.run, str(report.config["data.name"])
-    first = report.sets[0]
-    scores = _shown(first.scores)
+    sets = {one.name: _shown(one.scores) for one in report.sets}
     if averaged == (report.model == "averaged"):
+        health = sum((one.health for one in report.sets), Health())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
-        return CardScores(run, data, scores, beam_size, alpha, first.health)
-    signature = next(score.signature for score in scores if score.name == "BLEU")
+        return CardScores(run, data, sets, beam_size, alpha, health)
+    validated = {
+        name: report.best["valid/bleu" if name == "valid" else f"valid/{name}/bleu"]
+        for name in sets
+    }
+    signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
     return CardScores(
         run,
         data,
-        [Score("BLEU", report.best["valid/bleu"], signature)],
+        {name: [Score("BLEU", bleu, signature)] for name, bleu in validated.items()},
         report.config["search.beam_size"],
         report.config["search.alpha"],
         None,
     )
+
+
+def _dataset(data: str, validation_set: str) -> dict[str, str]:
+    """Describe a validation set; the hub tells sets of one type apart by their configuration."""
+    dataset = {"name": f"{data}, {_in_words(validation_set)}", "type": data, "split": "validation"}
+    return dataset if validation_set == "valid" else dataset | {"config": validation_set}
+
+
+def _in_words(validation_set: str) -> str:
+    return "validation" if validation_set == "valid" else f"validation, {validation_set}"
 
 
 def _shown(scores: Sequence[Score]) -> list[Score]:

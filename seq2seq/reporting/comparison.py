@@ -67,7 +67,7 @@ def compare_set(
     """Compare the outputs of a run with those of another system.
 
     Args:
-        names: of the run and the other system.
+        names: of the run and the other system; they differ.
         sources: lines.
         references: lines.
         outputs: the lines of the run, and those of the other system.
@@ -75,12 +75,11 @@ def compare_set(
         scoring: the options of the tests' metrics.
     """
     run, other = outputs
-    first, second = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
     won, lost = ngram_changes(run, other, references, scoring.tokenize)
     lines = line_changes(sources, references, run, other)
     return SetComparison(
-        other=second,
-        tests=compare({first: run, second: other}, [references], scoring),
+        other=names[1],
+        tests=compare(dict(zip(names, outputs, strict=True)), [references], scoring),
         buckets=buckets,
         ngrams_won=won,
         ngrams_lost=lost,

@@ -2,6 +2,7 @@
 
 import json
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def read_data_record(run: Path) -> dict[str, Any]:
         if len({len(values) for values in record.get(key, {first: []}).values()}) > 1:
             return {}
     return dict(record)
+
+
+def validation_sums(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the sums of each validation set of a record, by the name of the set."""
+    sums: dict[str, list[str]] = {}
+    for place, digest in record.get("sha256", {}).items():
+        split, *rest = place.partition(": ")[0].split(".")
+        if split == "valid":
+            sums.setdefault("valid", []).append(digest)
+        elif split == "valid_sets":
+            sums.setdefault(rest[0], []).append(digest)
+    return sums
 
 
 def _fits(value: object, shape: Any) -> bool:

@@ -13,7 +13,7 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.reporting.command import PLACES, flat, known_settings, train_command
-from seq2seq.reporting.data import FINISHED_FILE, read_data_record
+from seq2seq.reporting.data import FINISHED_FILE, read_data_record, validation_sums
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
@@ -28,38 +28,49 @@ _LARGEST = 1e100  # of the figures of a training; above it, differences could be
 _MACHINE = ("processes", "threads", "dtype")
 
 
-@dataclass(frozen=True)
-class OtherRun:
-    """Another run beside this one."""
-
-    name: str
-    model: str
-    """The folder of the model that translated."""
-    search: dict[str, float]
-    """Beam size and alpha of its translations."""
-    curves: dict[str, list[tuple[float, float]]]
-    """(step, value) of each metric, by name."""
-    settings: dict[str, tuple[Any, Any]]
-    """The settings that differ: this run's value and that of the other."""
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """Everything that the page shows."""
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What a run folder tells."""
 
     run: str
+    """Its name."""
     model: str
+    """The folder of the model that translated."""
+    parameters: int
     search: dict[str, float]
     """Beam size and alpha of the translations."""
     ended: str
+    """Why its training has ended; empty if it has not."""
+    steps: int
+    """Updates in the newest checkpoint."""
     minutes: float | None
     machine: str
     changes: list[str]
     """Settings that were others when the training was resumed, one line each."""
     best: dict[str, float]
     """The record of the best validation, by `training.select`."""
+    means: dict[str, float]
+    """The selecting BLEU of the mean of the last checkpoints, by their number."""
+    averaged: int
+    """The number of checkpoints whose mean was kept; 0 if none was."""
     curves: dict[str, list[tuple[float, float]]]
     """(step, value) of each metric, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRun(RunFacts):
+    """Another run beside this one."""
+
+    same_sets: dict[str, str]
+    """Validation sets of this run, each with the other's name for the same text."""
+    settings: dict[str, tuple[Any, Any]]
+    """The settings that differ: this run's value and that of the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(RunFacts):
+    """Everything that the page shows."""
+
     data: dict[str, Any]
     """What the training recorded of its data; empty if it was trained by an earlier version."""
     sets: list[SetReport]
@@ -68,7 +79,6 @@ class RunReport:
     command: str
     """The command that trains the run again."""
     config: dict[str, Any]
-    parameters: int
     fidelity: list[Row]
     """The details that agree neither with the paper nor with tensor2tensor, and those that agree
     with tensor2tensor against the paper."""
@@ -100,38 +110,77 @@ def make_report(
 
     Args:
         run: the run folder.
-        tests: the test sets; the run's validation set if there are none.
+        tests: the test sets; the run's validation sets if there are none.
         other: the system to compare with, if any.
         device: to translate on.
 
     Raises:
-        UserError: if the folder is not that of a training, or a text or the model can't be read.
+        UserError: if the folder is not that of a training, a text or the model can't be read, or
+            the other run translates other languages.
     """
     path = run / METRICS
     if not path.is_file():
         raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
-    config, records = read_config(run), _records(path)
-    translator, name = load_translator(run, device), run.absolute().name
-    texts = tests or [validation_set(config)]
-    finished, state = _json(run / FINISHED_FILE), _state(run)
+    config, name = read_config(run), run.absolute().name
+    other_run = None
+    if other is not None:
+        folders = run.absolute(), (other.run or Path(other.name)).absolute()
+        name, theirs = distinct_names(folders)
+        other = replace(other, name=theirs)
+        if other.run is not None:
+            other_run = _beside(run, config, other.run, theirs)
+    translator = load_translator(run, device)
+    texts = tests or _validation_sets(config)
+    if not tests and other is not None and other.run is None:
+        texts = texts[:1]  # a file holds the translations of one set
     return RunReport(
-        run=name,
-        model=find_model(run).name,
-        search=_search(run, config),
-        ended=str(finished.get("ended", "not finished")),
-        minutes=_minutes(state),
-        machine=_machine(state, finished),
-        changes=_changes(state),
-        best=_best(records, config.training),
-        curves=_curves(records),
+        **_facts(run, config, name),
         data=read_data_record(run),
         sets=report_sets(translator, texts, config, name, other),
-        other_run=None if other is None or other.run is None else _beside(config, other.run),
+        other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
-        parameters=sum(p.numel() for p in translator.models[0].parameters()),
         fidelity=_deviations(run, config),
     )
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Name files or folders by as many of the last parts of their paths as tell them apart.
+
+    A path that is given twice is numbered.
+    """
+    names = [path.name for path in paths]
+    for count in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        names = [str(Path(*path.parts[-count:])) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{n} ({same + 1})" if same else n for n, same in zip(names, before, strict=True)]
+
+
+def _facts(run: Path, config: Config, name: str) -> dict[str, Any]:
+    """Collect the fields of `RunFacts`."""
+    path = run / METRICS
+    records = _records(path) if path.is_file() else []
+    finished, state = _json(run / FINISHED_FILE), _state(run)
+    progress, means = _part(state, "progress"), _part(finished, "means")
+    averaged = finished.get("averaged", 0)
+    model = load_model(find_model(run)).model
+    return {
+        "run": name,
+        "model": find_model(run).name,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "search": _search(run, config),
+        "ended": str(finished.get("ended", "")),
+        "steps": int(_number(progress.get("step", finished.get("step"))) or 0),
+        "minutes": None if (s := _number(progress.get("seconds"))) is None else s / 60,
+        "machine": _machine(state, finished),
+        "changes": _changes(state),
+        "best": _best(records, config.training),
+        "means": {n: bleu for n, found in means.items() if (bleu := _number(found)) is not None},
+        "averaged": int(_number(averaged) or 0),
+        "curves": _curves(records),
+    }
 
 
 def load_translator(run: Path, device: str) -> Translator:
@@ -166,17 +215,26 @@ def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict
     return {}
 
 
-def validation_set(config: Config) -> TextSet:
-    """Read the validation set of a training.
-
-    Raises:
-        UserError: if it can't be read; it says what to do.
-    """
+def _validation_sets(config: Config) -> list[TextSet]:
     try:
-        pairs = list(read_pairs(config.data, "valid"))
+        return validation_sets(config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
-    return TextSet("valid", [pair.source for pair in pairs], [pair.target for pair in pairs])
+
+
+def validation_sets(config: Config) -> list[TextSet]:
+    """Read the validation sets of a training: `valid`, and those in `data.valid_sets`.
+
+    Raises:
+        UserError: if one can't be read.
+    """
+    sets = []
+    for name in ("valid", *(f"valid_sets.{other}" for other in config.data.valid_sets)):
+        pairs = list(read_pairs(config.data, name))
+        texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        language, _ = control_marks(config.data, name)
+        sets.append(TextSet(name.removeprefix("valid_sets."), *texts, language))
+    return sets
 
 
 def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[float, float]]]:
@@ -184,19 +242,25 @@ def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[floa
     return {name: [(r["step"], r[name]) for r in records if name in r] for name in names}
 
 
-def _beside(config: Config, run: Path) -> OtherRun:
-    """Collect the curves of another run, its model, and the settings in which it differs."""
-    other = read_config(run)
-    mine, theirs = flat(asdict(config)), flat(asdict(other))
+def _beside(run: Path, config: Config, other: Path, name: str) -> OtherRun:
+    """Collect what another run's folder tells, and the settings in which it differs."""
+    other_config = read_config(other)
+    mine, theirs = flat(asdict(config)), flat(asdict(other_config))
+    for side in ("source", "target"):
+        key = f"data.{side}_language"
+        if mine[key] != theirs[key] and not {mine[key], theirs[key]} & {"source", "target"}:
+            raise UserError(
+                f"--compare {other}: its {key} is {theirs[key]}, and that of {run} is {mine[key]}:"
+                " compare runs of the same languages"
+            )
     settings = {
         key: (mine.get(key), theirs.get(key))
         for key in {**mine, **theirs}
         if key not in PLACES and mine.get(key) != theirs.get(key)
     }
-    path = run / METRICS
-    curves = _curves(_records(path)) if path.is_file() else {}
-    name, model = run.absolute().name, find_model(run).name
-    return OtherRun(name, model, _search(run, other), curves, settings)
+    sums, other_sums = (validation_sums(read_data_record(folder)) for folder in (run, other))
+    same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
+    return OtherRun(**_facts(other, other_config, name), same_sets=same_sets, settings=settings)
 
 
 def trained_subject(run: Path, config: Config) -> Subject:
@@ -229,9 +293,8 @@ def _state(run: Path) -> dict[str, Any]:
     return {}
 
 
-def _minutes(state: Mapping[str, Any]) -> float | None:
-    seconds = _part(state, "progress").get("seconds")
-    return seconds / 60 if isinstance(seconds, int | float) else None
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
 
 
 def _machine(state: Mapping[str, Any], finished: Mapping[str, Any]) -> str:

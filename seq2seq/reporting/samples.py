@@ -18,7 +18,8 @@ MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_PARTS = re.compile(rf"\s+|[{_NO_SPACES}]|[^\s{_NO_SPACES}]+")
+_MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
+_PARTS = re.compile(rf"\s+|[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def attention_of(translator: Translator, source: str, output: str) -> Attention 
 def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     """Divide a text into parts, each with whether it is missing in the other text.
 
-    Words are compared, and characters of scripts that put no spaces between words.
+    Words and punctuation marks are compared, and characters of scripts that put no spaces between
+    words.
     """
     mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
     places = [place for place, part in enumerate(mine) if part.strip()]

@@ -1,7 +1,7 @@
 """What a model does on test sets: translations, their scores, and those of parts of a set."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from seq2seq.config import Config
 from seq2seq.data.config import training_splits
 from seq2seq.data.corpus import read_pairs
+from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
@@ -40,11 +41,14 @@ class TextSet:
         name: `valid`, or the name of the source file.
         sources: lines.
         references: lines, as many.
+        language: code of the target language, if the model has several; by default that of the
+            validation set.
     """
 
     name: str
     sources: list[str]
     references: list[str]
+    language: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,18 @@ class HealthLine:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Lines of a test set that stand in the training text, character for character."""
+
+    sources: int
+    """Lines whose source is a training source."""
+    references: int
+    """Lines whose reference is a training target."""
+    pairs: int
+    """Lines that are training pairs."""
+
+
+@dataclass(frozen=True)
 class SetReport:
     """What a model does on one test set."""
 
@@ -89,8 +105,10 @@ class SetReport:
     health_lines: list[HealthLine]
     """The first lines of each kind."""
     buckets: list[Bucket]
-    frequency_note: str
-    """From what text the frequencies are, or why there are none."""
+    overlap: Overlap | None
+    """With the training text, if that can be read."""
+    training_note: str
+    """In what training text words and lines were counted, or why they were not."""
     samples: list[Sample]
     comparison: SetComparison | None
     """With another system, if one was given."""
@@ -131,41 +149,77 @@ def report_sets(
     """
     others = [[] if other is None else other.translate(text) for text in texts]
     translated = [
-        _Outputs(text, list(translator.translate_stream(text.sources)), theirs)
+        _Outputs(text, list(into(translator, text).translate_stream(text.sources)), theirs)
         for text, theirs in zip(texts, others, strict=True)
     ]
-    words_in = [[*one.lines, *one.others, *one.text.references] for one in translated]
-    counts, note = _count_training_words(config, list(chain.from_iterable(words_in)))
+    training = _look_up(config, translated)
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     names = (name, "" if other is None else other.name)
-    return [_report_set(translator, one, counts, note, scoring, names) for one in translated]
+    return [_report_set(translator, one, training, scoring, names) for one in translated]
 
 
-def _count_training_words(config: Config, lines: Sequence[str]) -> tuple[Counter[str] | None, str]:
-    """Count the words of lines in the training text; None if it can't be read.
+@dataclass(frozen=True)
+class _Training:
+    """What was found in the training text."""
 
-    Returns:
-        The counts, and from what text they are, or why there are none.
-    """
-    try:
-        train = chain.from_iterable(
-            read_pairs(config.data, split) for split in training_splits(config.data)
+    note: str
+    counts: Counter[str] | None = None
+    """Of the words of outputs and references; None if the text can't be read."""
+    sources: Set[str] = frozenset()
+    """Lines of the test sets that are training sources."""
+    targets: Set[str] = frozenset()
+    pairs: Set[tuple[str, str]] = frozenset()
+
+    def overlap(self, text: TextSet) -> Overlap | None:
+        if self.counts is None:
+            return None
+        pairs = zip(text.sources, text.references, strict=True)
+        return Overlap(
+            sources=sum(source in self.sources for source in text.sources),
+            references=sum(reference in self.targets for reference in text.references),
+            pairs=sum(pair in self.pairs for pair in pairs),
         )
-        counts, read = training_frequencies(lines, train, config.bleu_tokenizer)
+
+
+def _look_up(config: Config, translated: Sequence[_Outputs]) -> _Training:
+    """Look for words and lines of test sets in the training text, which is read once."""
+    texts = [one.text for one in translated]
+    lines = [[*one.lines, *one.others, *one.text.references] for one in translated]
+    sources = {source for text in texts for source in text.sources}
+    targets = {reference for text in texts for reference in text.references}
+    pairs = {pair for text in texts for pair in zip(text.sources, text.references, strict=True)}
+    found: tuple[set[str], set[str], set[tuple[str, str]]] = (set(), set(), set())
+
+    def watch(train: Iterable[SentencePair]) -> Iterator[SentencePair]:
+        for pair in train:
+            found[0].update(sources & {pair.source})
+            found[1].update(targets & {pair.target})
+            found[2].update(pairs & {pair})
+            yield pair
+
+    try:
+        train = watch(
+            chain.from_iterable(
+                read_pairs(config.data, split) for split in training_splits(config.data)
+            )
+        )
+        all_lines = chain.from_iterable(lines)
+        counts, read = training_frequencies(all_lines, train, config.bleu_tokenizer)
+        which = "the first" if next(train, None) else "all"
     except UserError as error:
-        return None, f"not known, because the training text can't be read: {error}"
-    return counts, f"counted in the first {read:,} training pairs"
+        return _Training(f"not known, because the training text can't be read: {error}")
+    return _Training(f"counted in {which} {read:,} training pairs of this run", counts, *found)
 
 
 def _report_set(
     translator: Translator,
     translated: _Outputs,
-    counts: Counter[str] | None,
-    note: str,
+    training: _Training,
     scoring: ScoreConfig,
     names: tuple[str, str],
 ) -> SetReport:
     text, outputs, others = translated.text, translated.lines, translated.others
+    counts = training.counts
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     comparison = None
     if others:
@@ -185,10 +239,16 @@ def _report_set(
         health=health,
         health_lines=lines,
         buckets=make_buckets(lengths, counts, outputs, text.references, bleu),
-        frequency_note=note,
-        samples=choose_samples(translator, text.sources, text.references, outputs),
+        overlap=training.overlap(text),
+        training_note=training.note,
+        samples=choose_samples(into(translator, text), text.sources, text.references, outputs),
         comparison=comparison,
     )
+
+
+def into(translator: Translator, text: TextSet) -> Translator:
+    """Return a translator into the language of a test set."""
+    return translator if text.language is None else translator.with_target_language(text.language)
 
 
 def examine_health(

@@ -26,8 +26,8 @@ def bucket_table(
     metric = buckets[0].metric
     top = max(100.0, *(bucket.high for bucket in (*buckets, *theirs)))
     titles = [values, "words" if metric == "F1" else "lines"]
-    titles += [f"{metric}, this run" if theirs else metric, "interval", ""]
-    titles += [f"{metric}, {other}", "interval", ""] if theirs else []
+    titles += [f"{metric}, this run" if theirs else metric, "interval", "bar"]
+    titles += [f"{metric}, {other}", f"interval, {other}", "bar"] if theirs else []
     rows = []
     for place, bucket in enumerate(buckets):
         cells = [shown(_span(bucket)), f"{bucket.count:,}"]
@@ -47,7 +47,7 @@ def histogram(labels: Sequence[str], counts: dict[str, Sequence[int]], values: s
         values: what the labels are.
     """
     top = max(1, *(count for side in counts.values() for count in side))
-    titles = [values, *(title for side in counts for title in (side, ""))]
+    titles = [values, *(title for side in counts for title in (side, "bar"))]
     rows = []
     for place, label in enumerate(labels):
         cells = [shown(label)]
@@ -101,13 +101,13 @@ def rows_table(titles: Iterable[str], rows: Iterable[Sequence[str]], numbers: It
 
     def row(cells: Iterable[str], tag: str) -> str:
         drawn = [
-            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag}>"
+            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag.split()[0]}>"
             for column, cell in enumerate(cells)
         ]
         return f"<tr>{''.join(drawn)}</tr>\n"
 
     body = "".join(row(cells, "td") for cells in rows)
-    head = row(titles, "th")
+    head = row(titles, "th scope=col")
     return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>\n'
 
 

@@ -39,7 +39,7 @@ def best_mean(
     folders: Sequence[Path],
     training: TrainingConfig,
     validate: Callable[[Transformer], Validation],
-) -> Mean | None:
+) -> tuple[Mean | None, dict[int, float]]:
     """Average as many of the last checkpoints as validate best.
 
     Args:
@@ -48,12 +48,14 @@ def best_mean(
         validate: validates a model.
 
     Returns:
-        The best mean, or None if only single checkpoints are to be averaged.
+        The best mean, or None if only single checkpoints are to be averaged; and the selecting BLEU
+        of each mean, by the number of checkpoints.
 
     Raises:
         UserError: if a checkpoint is damaged.
     """
     best: Mean | None = None
+    scores: dict[int, float] = {}
     numbers = (training.average_checkpoints, *training.average_alternatives)
     for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
         if number < 2:
@@ -62,9 +64,10 @@ def best_mean(
         metrics = validate(trained.model).metrics()
         logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
         mean = Mean(trained, number, training.selecting_bleu(metrics))
+        scores[number] = mean.bleu
         if best is None or mean.bleu > best.bleu:
             best = mean
-    return best
+    return best, scores
 
 
 def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:

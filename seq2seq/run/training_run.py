@@ -308,13 +308,14 @@ class TrainingRun:
     def finish(self) -> None:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress = self.trainer.progress
-        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
         averaged = 0
-        mean = best_mean(
+        mean, means = best_mean(
             checkpoints(self.folder),
             self.config.training,
             lambda model: self.validate(model.to(self.device)),
         )
+        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
+        finished |= {"means": means}
         if mean is not None:
             self._check_name()
             # While a model still learns fast, its mean with earlier ones is worse.

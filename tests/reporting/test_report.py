@@ -28,6 +28,7 @@ from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
 from seq2seq.evaluation.intervals import LineBleu, words
 from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.reporting.buckets import (
@@ -43,9 +44,15 @@ from seq2seq.reporting.command import train_command
 from seq2seq.reporting.comparison import line_changes, ngram_changes
 from seq2seq.reporting.curves import draw_curves
 from seq2seq.reporting.page import draw_page
-from seq2seq.reporting.report import load_translator, make_report
+from seq2seq.reporting.report import distinct_names, load_translator, make_report
 from seq2seq.reporting.samples import Attention, differing_parts
-from seq2seq.reporting.sets import TextSet, examine_health, report_sets
+from seq2seq.reporting.sets import (
+    OtherSystem,
+    Overlap,
+    TextSet,
+    examine_health,
+    report_sets,
+)
 from seq2seq.reporting.tables import bucket_table
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
@@ -308,7 +315,7 @@ def test_the_histogram_of_length_ratios_is_that_of_counting_each_pair(run: Path)
     assert data["ratios"]["pairs"] == expected
     assert sum(expected) == data["counts"]["train"]["kept"]
     rows = Page((run / "report.html").read_text()).rows
-    first = rows.index(["target per source tokens", "pairs", ""]) + 1
+    first = rows.index(["target per source tokens", "pairs", "bar"]) + 1
     assert [int(row[1]) for row in rows[first : first + len(expected)]] == expected
 
 
@@ -371,7 +378,17 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     (copy / "metrics.jsonl").write_text(lines)
     report = make_report(copy, [])
     assert report.best == validations[1]
-    assert "training.select=mean: BLEU 28.00 at step 4." in draw_page(report)
+    content = draw_page(report)
+    best = "BLEU 28.00 (valid), 20.00 (more), 24.00 (mean) at step 4"
+    assert f"training.select=mean: {best}." in content
+    assert ["4", "nan", "nan", "28.0000", "20.0000", "24.0000"] in Page(content).rows
+    assert [one.name for one in report.sets] == ["valid", "more"]
+    assert report.sets[0].scores == report.sets[1].scores
+    (index,) = ModelCard(model_card(facts_of_run(report, averaged=2))).data.to_dict()["model-index"]
+    names = [result["dataset"]["name"] for result in index["results"]]
+    assert names == [
+        f"{report.config['data.name']}, {of}" for of in ("validation", "validation, more")
+    ]
 
 
 def test_settings_that_changed_while_training_are_named(
@@ -493,7 +510,8 @@ def test_two_runs_stand_beside_one_another(
     report = ["report", str(run), "--compare", str(second)]
     assert main([*report, "--json"]) == 0
     other = json.loads(capfd.readouterr().out)["other_run"]
-    assert other["name"] == "second"
+    assert other["run"] == "second"
+    assert other["same_sets"] == {"valid": "valid"}
     assert other["settings"] == {"training.warmup_steps": [4, 7]}
     assert other["model"] == find_model(run).name
     assert other["search"] == {"beam_size": 4, "alpha": 0.6}
@@ -504,7 +522,83 @@ def test_two_runs_stand_beside_one_another(
     content = (tmp_path / "page.html").read_text()
     assert ["training.warmup_steps", "4", "7"] in Page(content).rows
     assert "valid, second" in content
-    assert f"second is the model in {find_model(run).name}, with beam 4 and alpha 0.6." in content
+    (models,) = [row for row in Page(content).rows if row[0] == "model"]
+    assert models[1] == models[2]
+    assert models[2].startswith(f"the model in {find_model(run).name}")
+    assert models[2].endswith("with beam 4 and alpha 0.6")
+    data = json.loads((second / "data.json").read_text())
+    data["sha256"] |= {name: "0" * 64 for name in data["sha256"] if name.startswith("valid.s")}
+    (second / "data.json").write_text(json.dumps(data))
+    content = draw_page(make_report(run, [], beside(second)))
+    assert "valid, second" not in content
+    assert "second was not validated on the same text as valid of this run" in content
+
+
+def beside(run: Path) -> OtherSystem:
+    return OtherSystem(run.name, lambda text: text.sources, run)
+
+
+def test_runs_of_one_name_are_told_apart(run: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        shutil.copytree(run, tmp_path / folder / "seed_1")
+    report = make_report(tmp_path / "a" / "seed_1", [], beside(tmp_path / "b" / "seed_1"))
+    assert report.other_run is not None
+    assert (report.run, report.other_run.run) == ("a/seed_1", "b/seed_1")
+    assert report.sets[0].comparison is not None
+    assert report.sets[0].comparison.other == "b/seed_1"
+    itself = make_report(run, [], beside(run))
+    assert itself.other_run is not None
+    assert (itself.run, itself.other_run.run) == ("run", "run (2)")
+    paths = [Path(f"/{name}") for name in ("a/x/t", "b/x/t", "c/u")]
+    assert distinct_names(paths) == ["a/x/t", "b/x/t", "/c/u"]
+
+
+def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> None:
+    for name in ("fr", "de", "target"):
+        copy = shutil.copytree(run, tmp_path / name)
+        config = OmegaConf.load(copy / "config.yaml")
+        OmegaConf.update(config, "data.target_language", name)
+        OmegaConf.save(config, copy / "config.yaml")
+    with pytest.raises(UserError, match=r"its data\.target_language is fr, and that of .* is de"):
+        make_report(tmp_path / "de", [], beside(tmp_path / "fr"))
+    assert make_report(tmp_path / "de", [], beside(tmp_path / "target")).other_run is not None
+
+
+def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
+    first, second = list(read_pairs(read_config(run).data, "train"))[:2]
+    new = "not there"
+    sources = [first.source, first.source, new, second.source]
+    references = [first.target, new, second.target, first.target]
+    (one,) = make_report(run, [TextSet("mixed", sources, references)]).sets
+    assert one.overlap == Overlap(sources=3, references=3, pairs=1)
+    assert one.training_note.startswith("counted in all 91 training pairs")
+    content = draw_page(make_report(run, [TextSet("mixed", sources, references)]))
+    assert "training text, too: 3 of the sources, 3 of the references and 1 of the pairs" in content
+
+
+def test_the_means_of_checkpoints_are_shown_with_what_became_of_them(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    finished = json.loads((copy / "finished.json").read_text())
+    assert list(finished["means"]) == ["2"]
+    kept = "that of 2 was kept" if "averaged" in finished else "none was kept"
+    bleu = f"{finished['means']['2']:.2f} of the last 2; {kept}."
+    assert f"BLEU of the mean of checkpoints: {bleu}" in draw_page(make_report(copy, []))
+    finished |= {"means": {"3": 1.0, "2": 0.5}, "averaged": 3}
+    (copy / "finished.json").write_text(json.dumps(finished))
+    content = draw_page(make_report(copy, []))
+    assert "1.00 of the last 3, 0.50 of the last 2; that of 3 was kept." in content
+
+
+def test_a_training_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "finished.json").unlink()
+    assert "Training ended: not yet, 4 steps are saved." in draw_page(make_report(copy, []))
+    for folder in ("best", "averaged", "checkpoints"):
+        shutil.rmtree(copy / folder, ignore_errors=True)
+    with pytest.raises(UserError, match="its training has saved no checkpoint yet"):
+        make_report(copy, [])
 
 
 def test_translations_of_another_text_are_not_compared(

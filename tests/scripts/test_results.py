@@ -63,7 +63,7 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     found = [dict(zip(titles, row.strip("| ").split(" | "), strict=True)) for row in rows]
     cells = {row["test set"]: row for row in found}
     assert list(cells) == ["tatoeba", "test_2016_flickr"]
-    folder = tmp_path / "runs" / name / "seed_1"
+    folder = tmp_path / "runs" / name / f"{name}_1"
     texts = [corpora / "multi30k" / f"test_2016_flickr.{side}.gz" for side in ("en", "de")]
     capsys.readouterr()
     score = ["score", "--model", str(folder), "-s", str(texts[0]), "-r", str(texts[1]), "--json"]
@@ -91,7 +91,7 @@ def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> 
 def test_a_signal_lets_the_training_save(
     corpora: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    folder = tmp_path / "runs" / "multi30k_raw" / "seed_1"
+    folder = tmp_path / "runs" / "multi30k_raw" / "multi30k_raw_1"
     words = ["multi30k_raw", corpora, "--runs", tmp_path / "runs", *SMALL]
     words += ["training.max_steps=100000", f"cache={tmp_path}", "training.max_minutes=null"]
     with subprocess.Popen(
