@@ -33,11 +33,11 @@ def read_leniently(path: str) -> list[str]:
 
 
 def report_replaced(path: str, lines: int) -> None:
-    """Say on standard error how many lines of a file were not valid UTF-8, if any."""
+    """Say on standard error how many lines of a file had bytes that were replaced, if any."""
     if lines:
         print(
-            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8: {lines:,}; the invalid"
-            " bytes were replaced by U+FFFD",
+            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8, or had NUL: {lines:,};"
+            " these bytes were replaced by U+FFFD",
             file=sys.stderr,
         )
 

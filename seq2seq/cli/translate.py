@@ -147,7 +147,7 @@ class _Lines:
     def __init__(self, raw_lines: Iterable[bytes]) -> None:
         self.raw_lines = raw_lines
         self.replaced = 0
-        """Lines that were not valid UTF-8."""
+        """Lines that were not valid UTF-8, or had NUL."""
         self.waiting: deque[str] = deque()
         """Lines not translated yet."""
 

@@ -250,7 +250,7 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
 ) -> None:
     (files / "damaged.de").write_bytes(b"a\n\xff\nc\n")
     assert run("-i", "damaged.de", "-r", "test.de") == 0
-    assert "damaged.de: lines that were not valid UTF-8: 1;" in capsys.readouterr().err
+    assert "damaged.de: lines that were not valid UTF-8, or had NUL: 1;" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"damaged\.de:2: .*not UTF-8"):
         run("-i", "out.de", "-r", "damaged.de")
 

@@ -223,7 +223,7 @@ def test_damaged_bytes_are_counted_and_the_line_is_kept(
     result = seq2seq("translate", "--model", trained, "-i", path)
     assert result.code == 0
     assert result.out.count("\n") == 4
-    assert "lines that were not valid UTF-8: 1;" in result.err
+    assert "lines that were not valid UTF-8, or had NUL: 1;" in result.err
 
 
 def test_a_damaged_model_is_refused(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:

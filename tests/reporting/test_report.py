@@ -339,6 +339,7 @@ def test_the_interval_agrees_with_sacrebleu_within_a_point() -> None:
         ("the  red house", "that is the house", ["red"]),
         ("the red big house ", " the house", ["red", "big"]),
         ("私は学生です。", "私は先生です。", ["学"]),
+        ("in the town.", "in the (town)", ["."]),
         ("a b", "", ["a", "b"]),
         ("", "a", []),
     ],
