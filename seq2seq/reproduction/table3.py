@@ -216,11 +216,20 @@ def as_text(lines: Sequence[Line]) -> str:
 
 
 def _seeds(lines: Sequence[Line]) -> list[str]:
-    """Say of how many seeds a row is the mean."""
+    """Say of how many seeds a row is the mean, and how far they are from one another."""
     fewest, most = (bound(len(line.runs) for line in lines) for bound in (min, max))
     if most == 1:
         return []
-    return [f"A row is the mean of {most if fewest == most else f'{fewest} to {most}'} seeds."]
+    several = [line for line in lines if len(line.runs) > 1]
+    spreads = (
+        ("perplexity", [line.perplexity_spread for line in several]),
+        ("BLEU", [line.bleu_spread for line in several]),
+    )
+    differences = " and ".join(
+        f"{mean(values):.2f} in {title} (at most {max(values):.2f})" for title, values in spreads
+    )
+    count = most if fewest == most else f"{fewest} to {most}"
+    return [f"A row is the mean of {count} seeds, which differ on average by {differences}."]
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ def test_runs_with_the_same_settings_are_seeds_of_a_row() -> None:
     assert two_layers.bleu_minus_base == pytest.approx(-0.55)
     text = " ".join(as_text(lines).split())
     assert "| 6.20 (+0.00) | 4.92 (+0.00) | 20.25 (+0.00)" in text
-    assert "A row is the mean of 2 seeds. perplexity: 2 of 2 rows" in text
+    differ = "0.30 in perplexity (at most 0.40) and 0.63 in BLEU (at most 1.00)"
+    seeds_differ = f"A row is the mean of 2 seeds, which differ on average by {differ}."
+    assert f"{seeds_differ} perplexity: 2 of 2 rows" in text
     near = "No farther from base than seeds are from one another"
     assert f"on the same side of base as in the paper. {near}: A_h1 BLEU: 1 of 2 rows" in text
     assert text.endswith("in the paper; not A_h1")  # the spread of n2, 0.4, is below 0.55
