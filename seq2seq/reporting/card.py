@@ -226,10 +226,9 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
         health = sum((one.health for one in report.sets), Health())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, health)
-    validated = {
-        name: report.best["valid/bleu" if name == "valid" else f"valid/{name}/bleu"]
-        for name in sets
-    }
+    metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
+    # A set that came when the training was resumed may be younger than the best model.
+    validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}
     signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
     return CardScores(
         run,

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks
 from seq2seq.data.corpus import read_pairs
@@ -129,18 +131,18 @@ def make_report(
         other = replace(other, name=theirs)
         if other.run is not None:
             other_run = _beside(run, config, other.run, theirs)
-    translator = load_translator(run, device)
+    translator, subject = load_translator(run, device), trained_subject(run, config)
     texts = tests or _validation_sets(config)
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set
     return RunReport(
-        **_facts(run, config, name),
+        **_facts(run, config, name, subject.model),
         data=read_data_record(run),
         sets=report_sets(translator, texts, config, name, other),
         other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
-        fidelity=_deviations(run, config),
+        fidelity=_deviations(subject),
     )
 
 
@@ -158,14 +160,12 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return [f"{n} ({same + 1})" if same else n for n, same in zip(names, before, strict=True)]
 
 
-def _facts(run: Path, config: Config, name: str) -> dict[str, Any]:
+def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, Any]:
     """Collect the fields of `RunFacts`."""
     path = run / METRICS
     records = _records(path) if path.is_file() else []
     finished, state = _json(run / FINISHED_FILE), _state(run)
     progress, means = _part(state, "progress"), _part(finished, "means")
-    averaged = finished.get("averaged", 0)
-    model = load_model(find_model(run)).model
     return {
         "run": name,
         "model": find_model(run).name,
@@ -178,7 +178,7 @@ def _facts(run: Path, config: Config, name: str) -> dict[str, Any]:
         "changes": _changes(state),
         "best": _best(records, config.training),
         "means": {n: bleu for n, found in means.items() if (bleu := _number(found)) is not None},
-        "averaged": int(_number(averaged) or 0),
+        "averaged": int(_number(finished.get("averaged")) or 0),
         "curves": _curves(records),
     }
 
@@ -260,7 +260,8 @@ def _beside(run: Path, config: Config, other: Path, name: str) -> OtherRun:
     }
     sums, other_sums = (validation_sums(read_data_record(folder)) for folder in (run, other))
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
-    return OtherRun(**_facts(other, other_config, name), same_sets=same_sets, settings=settings)
+    facts = _facts(other, other_config, name, load_model(find_model(other)).model)
+    return OtherRun(**facts, same_sets=same_sets, settings=settings)
 
 
 def trained_subject(run: Path, config: Config) -> Subject:
@@ -280,9 +281,8 @@ def trained_subject(run: Path, config: Config) -> Subject:
     )
 
 
-def _deviations(run: Path, config: Config) -> list[Row]:
-    rows = examine(trained_subject(run, config))
-    return [row for row in rows if row.finding.differs or row.finding.paper is False]
+def _deviations(subject: Subject) -> list[Row]:
+    return [row for row in examine(subject) if row.finding.differs or row.finding.paper is False]
 
 
 def _state(run: Path) -> dict[str, Any]:

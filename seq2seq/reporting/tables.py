@@ -99,15 +99,15 @@ def rows_table(titles: Iterable[str], rows: Iterable[Sequence[str]], numbers: It
     """Make a table of cells that are HTML; some columns, counted from 0, hold numbers."""
     right = set(numbers)
 
-    def row(cells: Iterable[str], tag: str) -> str:
+    def row(cells: Iterable[str], tag: str, scope: str = "") -> str:
         drawn = [
-            f"<{tag}{' class=number' if column in right else ''}>{cell}</{tag.split()[0]}>"
+            f"<{tag}{scope}{' class=number' if column in right else ''}>{cell}</{tag}>"
             for column, cell in enumerate(cells)
         ]
         return f"<tr>{''.join(drawn)}</tr>\n"
 
     body = "".join(row(cells, "td") for cells in rows)
-    head = row(titles, "th scope=col")
+    head = row(titles, "th", " scope=col")
     return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>\n'
 
 

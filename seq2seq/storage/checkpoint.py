@@ -60,11 +60,9 @@ def find_model(run: Path) -> Path:
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
         if holds_model(folder):
             return folder
-    if (run / "config.yaml").exists():
-        raise UserError(f"{run}: its training has saved no checkpoint yet")
     raise UserError(
-        f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints); seq2seq import"
-        " reads those of Marian"
+        f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints): its training"
+        " has saved none yet, or it is one of Marian's, which seq2seq import reads"
     )
 
 

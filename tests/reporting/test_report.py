@@ -387,9 +387,12 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     assert report.sets[0].scores == report.sets[1].scores
     (index,) = ModelCard(model_card(facts_of_run(report, averaged=2))).data.to_dict()["model-index"]
     names = [result["dataset"]["name"] for result in index["results"]]
-    assert names == [
-        f"{report.config['data.name']}, {of}" for of in ("validation", "validation, more")
-    ]
+    assert names == ["files, validation", "files, validation, more"]
+    # The set came when the training was resumed, and no model has been better since.
+    report = replace(report, model="averaged", best={"step": 2, "valid/bleu": 30.0})
+    scored = facts_of_run(report, averaged=0).scored
+    assert scored is not None
+    assert list(scored.sets) == ["valid"]
 
 
 def test_settings_that_changed_while_training_are_named(
@@ -598,7 +601,7 @@ def test_a_training_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: P
     assert "Training ended: not yet, 4 steps are saved." in draw_page(make_report(copy, []))
     for folder in ("best", "averaged", "checkpoints"):
         shutil.rmtree(copy / folder, ignore_errors=True)
-    with pytest.raises(UserError, match="its training has saved no checkpoint yet"):
+    with pytest.raises(UserError, match="its training has saved none yet"):
         make_report(copy, [])
 
 
