@@ -46,15 +46,16 @@ make_environment() {
 }
 
 prepare_environment() {
-    local extra=${1:-} wanted installed
+    local extra=${1:-} sum installed
     .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
     # A checksum of the last installation, so that a second run starts at once.
-    wanted="$(cat pyproject.toml constraints.txt | cksum) $extra"
+    sum=$(cat pyproject.toml constraints.txt | cksum)
     installed=$(cat .venv/installed 2>/dev/null || true)
-    if [ "$wanted" != "$installed" ]; then
+    # With an extra, all that the package needs without one is there.
+    if [ "$installed" != "$sum $extra" ] && { [ -n "$extra" ] || [ "${installed% *}" != "$sum" ]; }; then
         echo "installing into .venv (a few minutes the first time)" >&2
         .venv/bin/python -m pip install --quiet --disable-pip-version-check \
             -c constraints.txt -e ".${extra:+[$extra]}"
-        echo "$wanted" >.venv/installed
+        echo "$sum $extra" >.venv/installed
     fi
 }

@@ -103,7 +103,7 @@ step=(scripts/benchmark_training.py --device $device --rounds 1 "${batch[@]}")
 measure "A step of the model, beside its peers" 210 "$python" \
     "${step[@]}" "${parts[@]}" "${peers[@]}"
 measure "A step without each fast form" 190 "$python" "${step[@]}" "${parts[@]}" --kernels
-measure "A step of one part" 60 "$python" "${step[@]}" --only ours
+measure "A step of one micro-batch" 60 "$python" "${step[@]}" --only ours
 show=(scripts/profile_step.py --device $device "${profile[@]}")
 measure "Kernels of a step" 45 "$python" "${show[@]}"
 measure "Kernels of a step, compiled" 90 "$python" "${show[@]}" --compile

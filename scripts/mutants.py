@@ -32,7 +32,7 @@ _SECONDS = 120  # a change may make an endless loop
 class Mutant:
     """One change of one file."""
 
-    room: str
+    group: str
     name: str
     file: str
     """Below the root of the checkout."""
@@ -47,8 +47,10 @@ class Mutant:
 
 def read_list(path: Path, root: Path) -> list[Mutant]:
     """Read the list; leave with a message for each change that can't be made."""
-    rooms = tomllib.loads(path.read_text())
-    mutants = [Mutant(room=room, **entry) for room, entries in rooms.items() for entry in entries]
+    groups = tomllib.loads(path.read_text())
+    mutants = [
+        Mutant(group=group, **entry) for group, entries in groups.items() for entry in entries
+    ]
     complaints = [
         f"{name}: {count} changes have this name"
         for name, count in Counter(mutant.name for mutant in mutants).items()
@@ -68,7 +70,7 @@ def read_list(path: Path, root: Path) -> list[Mutant]:
     return mutants
 
 
-class Workshop:
+class Copy:
     """A copy of the checkout in which changes are made and undone."""
 
     def __init__(self, folder: Path, root: Path) -> None:
@@ -128,35 +130,35 @@ def _write(path: Path, text: str) -> None:
 def examine_all(mutants: list[Mutant], jobs: int, root: Path) -> dict[Mutant, str]:
     """Examine changes, `jobs` at a time; one line for each as it is done."""
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(jobs) as pool:
-        free: queue.Queue[Workshop] = queue.Queue()
+        free: queue.Queue[Copy] = queue.Queue()
         for number in range(jobs):
             folder = Path(place) / str(number)
             folder.mkdir()
-            free.put(Workshop(folder, root))
+            free.put(Copy(folder, root))
 
         def examine(mutant: Mutant) -> str:
-            workshop, started = free.get(), time.monotonic()
+            copy, started = free.get(), time.monotonic()
             try:
-                result = workshop.examine(mutant)
+                result = copy.examine(mutant)
             finally:
-                free.put(workshop)
+                free.put(copy)
             seconds = time.monotonic() - started
-            print(f"{mutant.room:12} {mutant.name:44} {result} ({seconds:.0f} s)", flush=True)
+            print(f"{mutant.group:12} {mutant.name:44} {result} ({seconds:.0f} s)", flush=True)
             return result
 
         return dict(zip(mutants, pool.map(examine, mutants), strict=True))
 
 
 def table(results: dict[Mutant, str]) -> str:
-    """Counts for each room, and what needs a look."""
-    rooms = dict.fromkeys(mutant.room for mutant in results)
+    """Counts for each group, and what needs a look."""
+    groups = dict.fromkeys(mutant.group for mutant in results)
     lines = ["", f"{'':12} changes  killed  survived  without effect"]
-    for room in [*rooms, "all"]:
-        of_room = {m: result for m, result in results.items() if room in (m.room, "all")}
-        killed = sum(result == "killed" for m, result in of_room.items())
-        without = sum(result == "survived" and m.equivalent != "" for m, result in of_room.items())
-        survived = sum(result == "survived" for result in of_room.values()) - without
-        lines.append(f"{room:12} {len(of_room):7} {killed:7} {survived:9} {without:15}")
+    for group in [*groups, "all"]:
+        of_group = {m: result for m, result in results.items() if group in (m.group, "all")}
+        killed = sum(result == "killed" for m, result in of_group.items())
+        without = sum(result == "survived" and m.equivalent != "" for m, result in of_group.items())
+        survived = sum(result == "survived" for result in of_group.values()) - without
+        lines.append(f"{group:12} {len(of_group):7} {killed:7} {survived:9} {without:15}")
     for mutant, result in results.items():
         if result == "survived" and mutant.equivalent:
             lines.append(f"\nwithout effect: {mutant.name}: {mutant.equivalent}")
@@ -182,19 +184,19 @@ def main() -> int:
         0 if the tests saw every change that has an effect, else 1.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="changes or rooms; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="changes or groups; default: all")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="changes at a time")
-    parser.add_argument("--list", action="store_true", help="print rooms and names, run nothing")
+    parser.add_argument("--list", action="store_true", help="print groups and names, run nothing")
     arguments = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and then in the tests too
     mutants = read_list(LIST, ROOT)
-    known = {word for mutant in mutants for word in (mutant.room, mutant.name)}
+    known = {word for mutant in mutants for word in (mutant.group, mutant.name)}
     if unknown := [name for name in arguments.names if name not in known]:
-        parser.error(f"no such change or room: {', '.join(unknown)}; --list shows them")
+        parser.error(f"no such change or group: {', '.join(unknown)}; --list shows them")
     wanted = set(arguments.names) or known
-    mutants = [mutant for mutant in mutants if wanted & {mutant.room, mutant.name}]
+    mutants = [mutant for mutant in mutants if wanted & {mutant.group, mutant.name}]
     if arguments.list:
-        print("\n".join(f"{mutant.room:12} {mutant.name}" for mutant in mutants))
+        print("\n".join(f"{mutant.group:12} {mutant.name}" for mutant in mutants))
         return 0
     results = examine_all(mutants, max(1, arguments.jobs), ROOT)
     print(table(results))

@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokens", type=int, default=25_000, help="tokens of each side per step")
-    parser.add_argument("--parts", type=int, default=7, help="micro-batches of a step")
+    parser.add_argument("--micro-batches", type=int, default=7, metavar="K")
     parser.add_argument("--length", type=int, default=28, help="tokens of a sentence")
     parser.add_argument("--vocab-size", type=int, default=37_000)
     parser.add_argument("--layers", type=int, default=6)
@@ -50,9 +50,9 @@ def main() -> None:
     of_chunk = compiled_loss() if compiled else None
     loss = BatchLoss(model, 0.1, in_chunks=True, of_chunk=of_chunk)
     adam = make_adam(model)
-    share = arguments.tokens // arguments.parts
+    share = arguments.tokens // arguments.micro_batches
     batch = join(
-        [random_batch(share, arguments.length, arguments.vocab_size)] * arguments.parts,
+        [random_batch(share, arguments.length, arguments.vocab_size)] * arguments.micro_batches,
         packed=arguments.packed,
     ).to(device)
 

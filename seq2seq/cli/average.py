@@ -1,6 +1,7 @@
 """`seq2seq average`: the mean of several checkpoints (section 6.1)."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,15 @@ def run(arguments: argparse.Namespace) -> int:
             not a model.
     """
     from seq2seq.errors import UsageError, UserError
+    from seq2seq.reporting.data import record_average
     from seq2seq.storage.atomic import add_file
     from seq2seq.storage.checkpoint import average, checkpoints
-    from seq2seq.storage.model_folder import CARD_FILE, check_place_of_model, save_model
+    from seq2seq.storage.model_folder import (
+        CARD_FILE,
+        check_place_of_model,
+        read_search,
+        save_model,
+    )
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -46,19 +53,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
         )
-    output = run_folder / "averaged" if arguments.output is None else Path(arguments.output)
+    of_the_run = run_folder / "averaged"
+    output = of_the_run if arguments.output is None else Path(arguments.output)
     check_place_of_model(output)
+    tuned = False
+    with suppress(UserError):  # there is none, or it is damaged
+        tuned = read_search(output) is not None
     mean = average(found[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card.encode())
+    if output.absolute() == of_the_run.absolute():
+        record_average(run_folder, arguments.last)
     print(output)
+    if tuned:
+        print(f"next: seq2seq tune --model {output}: the search was tuned for the model before")
     return 0
 
 
 def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
-    from contextlib import suppress
     from dataclasses import replace
 
     from seq2seq.config import read_config
@@ -69,9 +83,8 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
 
     name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"
-    languages = (mean.source_language, mean.target_language)
     parameters = sum(parameter.numel() for parameter in mean.model.parameters())
-    facts = ModelFacts(name, languages, parameters, origin)
+    facts = ModelFacts(name, mean.source_language, mean.target_languages, parameters, origin)
     with suppress(UserError):
         config = read_config(run_folder)
         facts = replace(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from seq2seq.reproduction.detail import Subject
 
 _EXAMPLE = """\
-Each detail is measured on the running model, trainer or search.
+Details are measured on the running model, trainer or search.
 
 examples:
   seq2seq fidelity                                the base model and the paper's recipe

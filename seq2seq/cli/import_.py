@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UserError
     from seq2seq.importing.marian import import_marian
     from seq2seq.model.config import Positions
+    from seq2seq.reporting.command import translate_command
     from seq2seq.storage.atomic import add_file
     from seq2seq.storage.model_folder import CARD_FILE, save_model
 
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     save_model(output, trained)
     add_file(output, CARD_FILE, card)
     print(_describe(trained))
-    print(f"next: seq2seq translate --model {output} < INPUT > OUTPUT")
+    print(f"next: {translate_command(str(output), trained.target_languages)}")
     return 0
 
 
@@ -82,9 +83,10 @@ def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
     if (folder / CARD_FILE).exists():
         return read_card(folder)
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    languages = (trained.source_language or "source", trained.target_language or "target")
+    source = trained.source_language or "source"
+    targets = [language or "target" for language in trained.target_languages]
     origin = f"imported from {folder.absolute().name}, a model of Marian"
-    return model_card(ModelFacts(name, languages, parameters, origin)).encode()
+    return model_card(ModelFacts(name, source, targets, parameters, origin)).encode()
 
 
 def _describe(trained: "TrainedModel") -> str:

@@ -244,14 +244,11 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str], bool]:
     """Return the source language of a model, its target languages, and whether it has several."""
     from seq2seq.data.config import DataConfig
-    from seq2seq.data.controls import target_languages
     from seq2seq.errors import UsageError
 
-    known = target_languages(trained.tokenizer.controls)
-    has_several = len(known) > 1
+    has_several = len(trained.target_languages) > 1
     if pair is None:
-        source, targets = trained.source_language, [trained.target_language]
-        targets = known or targets
+        source, targets = trained.source_language, trained.target_languages
         unnamed = {DataConfig.source_language, DataConfig.target_language, ""}
         if unnamed & {source, *targets}:
             print(

@@ -89,8 +89,8 @@ class Batching:
             raise UserError(
                 f"a pair of {longest_source} source and {longest_target} target tokens does not fit"
                 f" into a batch of {source_tokens} and {target_tokens}: raise"
-                " training.micro_batch_tokens (on several devices: training.source_tokens and"
-                " target_tokens), or lower data.filter.max_tokens"
+                " training.micro_batch_tokens, or, if a step has one micro-batch for each device,"
+                " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
         self.corpus = corpus
         self.source_tokens = source_tokens

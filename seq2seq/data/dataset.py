@@ -19,11 +19,23 @@ def read_dataset(config: DataConfig, split: str, languages: Languages) -> Iterat
         UserError: if the split can't be loaded; while reading, if a row is malformed.
     """
     number = 0
-    for columns in _load_split(config, split).iter(batch_size=_CHUNK_ROWS):
+    for columns in _chunks(config, split):
         for values in zip(*columns.values(), strict=True):
             number += 1
             row = dict(zip(columns, values, strict=True))
             yield pair_of(row, languages, row_name(config, split, number))
+
+
+def _chunks(config: DataConfig, split: str) -> Iterator[dict[str, list[Any]]]:
+    """Yield the columns of some rows at a time."""
+    rows = _load_split(config, split)
+    try:
+        yield from rows.iter(batch_size=_CHUNK_ROWS)
+    except Exception as error:  # the library's errors share no class
+        raise UserError(
+            f"dataset {config.dataset}, split {split}: can't be read: {_first_line(error)}; repair"
+            " the file, or give other files instead (data=files)"
+        ) from error
 
 
 def row_name(config: DataConfig, split: str, number: int) -> str:
@@ -79,11 +91,14 @@ def _load_split(config: DataConfig, split: str) -> Any:
             **_csv_options(folder),
         )
     except Exception as error:  # the library's errors share no class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"dataset {config.dataset}, split {split}: can't be loaded: {reason}; check the name,"
-            " the split and the network, or give files instead (data=files)"
+            f"dataset {config.dataset}, split {split}: can't be loaded: {_first_line(error)}; check"
+            " the name, the split and the network, or give files instead (data=files)"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _saved_split(folder: Path, split: str) -> Any:

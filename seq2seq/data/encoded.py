@@ -4,9 +4,11 @@ Every sequence ends with the end symbol. The file has the columns ``source`` and
 of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
 """
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -21,6 +23,24 @@ from seq2seq.storage.atomic import new_file
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
 
 ROWS_PER_BATCH = 1 << 15
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards.
+
+    Raises:
+        UserError: if it can't be made or written.
+    """
+    try:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.filename is not None and not Path(error.filename).is_relative_to(gettempdir()):
+            raise
+        raise UserError(
+            f"{gettempdir()}: {error.strerror or error}; set TMPDIR to a folder with more space"
+        ) from error
 
 
 class EncodedCorpus:

@@ -14,7 +14,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, TypeAlias
 
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
@@ -35,7 +34,7 @@ from seq2seq.data.corpus import (
     sha256_of_file,
     sums_of_files,
 )
-from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.encoded import EncodedCorpus, temporary_folder
 from seq2seq.data.encoding import Report, encode, encode_valid, new_writer
 from seq2seq.data.filters import FilterCounts
 from seq2seq.data.mixture import Mixture
@@ -311,8 +310,8 @@ def _with_valid_sets(
     for name in config.valid_sets:
         split = f"valid_sets.{name}"
         pairs = _valid_pairs(config, split)
-        with TemporaryDirectory() as folder:  # once it is mapped, a file needs no name
-            path = Path(folder) / VALID_FILE
+        with temporary_folder() as folder:  # once it is mapped, a file needs no name
+            path = folder / VALID_FILE
             counts[split] = encode_valid(config, split, pairs, prepared.tokenizer, path, report)
             _check_kept(split, counts[split])
             sets[name] = ValidSet(pairs, EncodedCorpus(path), digests[split])

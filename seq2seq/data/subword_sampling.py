@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, temporary_folder
 from seq2seq.data.tokenizer import Tokenizer
 
 _CHUNK_PAIRS = 10_000
@@ -79,8 +78,8 @@ class SampledCorpus(EncodedCorpus):
         )
 
     def _encode(self, epoch: int) -> EncodedCorpus:
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "train.arrow"
+        with temporary_folder() as folder:
+            path = folder / "train.arrow"
             with EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer:
                 for sources, targets in self._sampled(epoch):
                     writer.write(sources, targets)

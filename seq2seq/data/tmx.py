@@ -51,10 +51,15 @@ def read_tmx(path: str, source_language: str, target_language: str) -> Iterator[
 
 
 def _text(unit: dict[str, str], language: str) -> str:
-    wanted = language.lower().replace("_", "-")
+    wanted = _code(language)
     if wanted in unit:
         return unit[wanted]
     return next((text for code, text in unit.items() if code.split("-")[0] == wanted), "")
+
+
+def _code(language: str) -> str:
+    """Return one spelling of a code that may be written en_US or en-us."""
+    return language.lower().replace("_", "-")
 
 
 class _Reader:
@@ -105,7 +110,7 @@ class _Reader:
         if name == "tu":
             self._unit, self._characters = {}, 0
         elif name == "tuv":
-            self._language = (attributes.get(_LANGUAGE) or attributes.get("lang", "")).lower()
+            self._language = _code(attributes.get(_LANGUAGE) or attributes.get("lang", ""))
             if not self._language:
                 raise self._error("a tuv without xml:lang")
             self._count(self._language)

@@ -55,6 +55,9 @@ _SAVED_IF_CHOSEN = (
 """Fields that are saved only where they differ from the paper's, as they do in imported models: a
 model of the paper has the same `config.json` as before there was a choice."""
 
+DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
+"""Fields that a training may choose anew for a trained model: they shape no weights."""
+
 
 @dataclass(kw_only=True)
 class TransformerConfig:

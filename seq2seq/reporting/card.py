@@ -11,6 +11,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.health import Health
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
+from seq2seq.reporting.command import translate_command
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.sets import TextSet, into
 
@@ -42,8 +43,8 @@ class ModelFacts:
     """What the card of a model says; what is not known is left out."""
 
     name: str
-    languages: tuple[str, str]
-    """Source and target."""
+    source_language: str
+    target_languages: Sequence[str]
     parameters: int
     origin: str
     """What the model is, such as "the checkpoint that validated best"."""
@@ -74,7 +75,8 @@ def facts_of_run(
     )
     return ModelFacts(
         name=report.run,
-        languages=(report.config["data.source_language"], report.config["data.target_language"]),
+        source_language=report.config["data.source_language"],
+        target_languages=report.target_languages,
         parameters=report.parameters,
         origin=f"the mean of the last {averaged:,} checkpoints" if averaged else best,
         ended=report.ended,
@@ -87,15 +89,15 @@ def facts_of_run(
 
 def model_card(facts: ModelFacts) -> str:
     """Describe a model."""
-    source, target = facts.languages
     recipe = (
         f"{key}={_on_one_line(str(value))}\n"
         for key, value in facts.config.items()
         if key.startswith(_RECIPE)
     )
     description = (
-        f"A Transformer (Vaswani et al. 2017) that translates {_plain(source)} to {_plain(target)}:"
-        f" {facts.parameters:,} parameters, {_plain(facts.origin)}."
+        f"A Transformer (Vaswani et al. 2017) that translates {_plain(facts.source_language)} to"
+        f" {_plain(', '.join(facts.target_languages))}: {facts.parameters:,} parameters,"
+        f" {_plain(facts.origin)}."
     )
     if facts.ended:
         description += f" Training ended: {_plain(facts.ended)}."
@@ -115,7 +117,7 @@ def model_card(facts: ModelFacts) -> str:
         " It may leave out, repeat or invent words. Where an error would do harm, have translations"
         " checked by someone who knows both languages.\n",
         "## Use\n",
-        "```\nseq2seq translate --model FOLDER < input > output\n```\n",
+        f"```\n{translate_command('FOLDER', facts.target_languages)}\n```\n",
     ]
     return "\n".join(parts)
 
@@ -157,9 +159,10 @@ def replace_scores(card: bytes, scored: CardScores) -> bytes:
 
 def _metadata(facts: ModelFacts) -> dict[str, Any]:
     """Return the front matter."""
+    languages = dict.fromkeys([facts.source_language, *facts.target_languages])
     metadata: dict[str, Any] = {
         # The hub accepts codes only; a language that was not given is called "source" or "target".
-        "language": [code for code in facts.languages if _CODE.fullmatch(code)],
+        "language": [code for code in languages if _CODE.fullmatch(code)],
         "tags": ["translation", "transformer", "seq2seq"],
         "pipeline_tag": "translation",
     }

@@ -1,10 +1,12 @@
-"""The command that trains a run again."""
+"""The commands that a run tells its reader: to train it again, and to translate with it."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from seq2seq.config import Config
+from seq2seq.model.config import DROPOUTS
 
 PLACES = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
@@ -15,6 +17,10 @@ _OF_FILES = (
     "data.target_language",
     "data.tokenizer.vocab_size",
 )
+# What a training with init_from takes from its parent, or has to be told if it differs.
+_VOCABULARY = "data.tokenizer."
+_SAMPLING = "data.tokenizer.sampling"
+_DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 
 
 def train_command(config: Config) -> str:
@@ -23,12 +29,24 @@ def train_command(config: Config) -> str:
     The command makes a new run: `PLACES` are left out.
     """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
+    left_out, always = {*PLACES}, {*_OF_FILES}
+    if config.init_from is not None:
+        always |= _DROPOUTS
+        left_out |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}
     words = [
         f"{key}={_value(value)}"
         for key, value in values.items()
-        if key not in PLACES and (key in _OF_FILES or value != defaults.get(key))
+        if key not in left_out and (key in always or value != defaults.get(key))
     ]
     return shlex.join(["seq2seq", "train", "data=files", *words])
+
+
+def translate_command(model: str, target_languages: Sequence[str]) -> str:
+    """Write the command that translates with a model into its first target language."""
+    words = ["seq2seq", "translate", "--model", model]
+    if len(target_languages) > 1:
+        words += ["--to", target_languages[0]]
+    return f"{shlex.join(words)} < input > output"
 
 
 def known_settings(config: Config) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from seq2seq.data.corpus import describe
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.reporting.buckets import LENGTHS
+from seq2seq.storage.atomic import write_file
 from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 
 DATA_FILE = "data.json"
@@ -75,19 +76,32 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
     return json.dumps(record, indent=2, ensure_ascii=False).encode(errors="backslashreplace")
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object that a training wrote; empty if there is none, or it is damaged."""
+    with suppress(UserError):
+        content = parse_json(path, read_regular_file(path, MAX_BYTES))
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def record_average(run: Path, checkpoints: int) -> None:
+    """Record of how many checkpoints `averaged/` is the mean, if the training is finished."""
+    if finished := read_object(run / FINISHED_FILE):
+        finished["averaged"] = checkpoints
+        write_file(run / FINISHED_FILE, json.dumps(finished).encode())
+
+
 def read_data_record(run: Path) -> dict[str, Any]:
     """Read what a training recorded of its data; empty if there is no record, or it is damaged."""
-    path = run / DATA_FILE
-    record: Any = {}
-    with suppress(UserError):
-        record = parse_json(path, read_regular_file(path, MAX_BYTES))
-    known = isinstance(record, dict) and record.keys() <= _SHAPE.keys()
+    record = read_object(run / DATA_FILE)
+    known = record.keys() <= _SHAPE.keys()
     if not known or not all(_fits(value, _SHAPE[key]) for key, value in record.items()):
         return {}
     for key, first in (("histogram", "bounds"), ("ratios", "bounds"), ("lengths", "percentiles")):
         if len({len(values) for values in record.get(key, {first: []}).values()}) > 1:
             return {}
-    return dict(record)
+    return record
 
 
 def validation_sums(record: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ def _verdict(report: RunReport) -> str:
     if report.minutes is not None:
         tiles.append((f"{report.minutes:,.1f} min", "training"))
     drawn = "".join(f"<div><b>{shown(v)}</b><span>{shown(n)}</span></div>" for v, n in tiles)
-    pair = f"{report.config['data.source_language']} to {report.config['data.target_language']}"
+    pair = f"{report.config['data.source_language']} to {', '.join(report.target_languages)}"
     facts = [f"Translates {pair}. Training ended: {_end(report)}."]
     if report.machine:
         facts.append(f"Machine: {report.machine}.")
@@ -167,7 +167,7 @@ def _curves(report: RunReport) -> str:
     values = {name: dict(report.curves.get(name, [])) for name in metrics}
     steps = list(values["valid/bleu"])
     rows = [
-        [f"{step:,.0f}", *(f"{values[name].get(step, float('nan')):.4f}" for name in metrics)]
+        [f"{step:,.0f}", *(f"{v[step]:.4f}" if step in v else "" for v in values.values())]
         for step in steps[-_MAX_ROWS:]
     ]
     left_out = len(steps) - len(rows)

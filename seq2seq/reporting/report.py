@@ -10,18 +10,23 @@ from torch import nn
 
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks
+from seq2seq.data.controls import target_languages
 from seq2seq.data.corpus import read_pairs
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.reporting.command import PLACES, flat, known_settings, train_command
-from seq2seq.reporting.data import FINISHED_FILE, read_data_record, validation_sums
+from seq2seq.reporting.data import (
+    FINISHED_FILE,
+    read_data_record,
+    read_object,
+    validation_sums,
+)
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.reproduction.detail import Subject
 from seq2seq.reproduction.report import Row, examine
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import load_model, read_search
-from seq2seq.storage.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
 
@@ -75,6 +80,8 @@ class RunReport(RunFacts):
 
     data: dict[str, Any]
     """What the training recorded of its data; empty if it was trained by an earlier version."""
+    target_languages: list[str]
+    """Of the model."""
     sets: list[SetReport]
     other_run: OtherRun | None
     """The run that it is compared with, if any."""
@@ -138,6 +145,8 @@ def make_report(
     return RunReport(
         **_facts(run, config, name, subject.model),
         data=read_data_record(run),
+        target_languages=target_languages(translator.tokenizer.controls)
+        or [config.data.target_language],
         sets=report_sets(translator, texts, config, name, other),
         other_run=other_run,
         command=train_command(config),
@@ -164,7 +173,7 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
     """Collect the fields of `RunFacts`."""
     path = run / METRICS
     records = _records(path) if path.is_file() else []
-    finished, state = _json(run / FINISHED_FILE), _state(run)
+    finished, state = read_object(run / FINISHED_FILE), _state(run)
     progress, means = _part(state, "progress"), _part(finished, "means")
     return {
         "run": name,
@@ -289,7 +298,7 @@ def _state(run: Path) -> dict[str, Any]:
     """Read what the newest checkpoint knows of the training; empty if there is none."""
     for folder in checkpoints(run)[-1:]:
         with suppress(UserError):
-            return _json(progress_file(folder))
+            return read_object(progress_file(folder))
     return {}
 
 
@@ -319,12 +328,3 @@ def _records(path: Path) -> list[dict[str, float]]:
         {name: value for name, value in record.items() if abs(value) <= _LARGEST}
         for record in read_metrics(path)
     ]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Read an object that the training wrote; empty if there is none, or it is damaged."""
-    with suppress(UserError):
-        content = parse_json(path, read_regular_file(path, MAX_BYTES))
-        if isinstance(content, dict):
-            return content
-    return {}

@@ -41,7 +41,7 @@ def batch(subject: Subject) -> Finding:
         micro_batches * statistics.target_tokens,
     )
     where = f"on synthetic news; padding {statistics.padding:.1%}"
-    sources, targets = (_recorded(subject, f"train/{side}_tokens") for side in ("source", "target"))
+    sources, targets = (recorded(subject, f"train/{side}_tokens") for side in ("source", "target"))
     if sources and targets:
         source, target = sum(sources) / len(sources), sum(targets) / len(targets)
         where = "on average in the run"
@@ -83,7 +83,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     return batching.statistics(batches), longest
 
 
-def _recorded(subject: Subject, name: str) -> list[float]:
+def recorded(subject: Subject, name: str) -> list[float]:
     """Return the values of this metric that the run, if there is one, has recorded.
 
     Raises:
@@ -109,7 +109,7 @@ def steps(subject: Subject) -> Finding:
     }
     here = " or ".join(text for text, limit in limits.items() if limit is not None)
     right = _ends_after(subject, expected)
-    if done := _recorded(subject, "step"):
+    if done := recorded(subject, "step"):
         here, right = f"{done[-1]:,} done, of {here}", done[-1] == expected
     return Finding.both(f"{here}; the paper's {subject.recipe} model: {expected:,}", right)
 

@@ -15,7 +15,7 @@ from seq2seq.evaluation.scores import bleu
 from seq2seq.model.size import count_parameters
 from seq2seq.reproduction.cost import PAPER_FLOPS, PAPER_MODELS, TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.reproduction.detail import Finding, Subject, detail
-from seq2seq.reproduction.recipe import STEPS, synthetic_batches
+from seq2seq.reproduction.recipe import STEPS, recorded, synthetic_batches
 from seq2seq.storage.strict import read_regular_file
 
 _VOCABULARY = {"de": 37_000, "fr": 32_000}
@@ -125,11 +125,16 @@ def cost(subject: Subject) -> Finding:
     paper_step = flops(
         PAPER_MODELS[recipe], _VOCABULARY["de"], source_tokens=25_000, target_tokens=25_000
     )
-    total, paper = step * (subject.training.max_steps or 0), paper_step * STEPS[recipe]
-    right = 0.8 <= total / paper <= 1.25
-    share = "" if right else f", {total / paper:.2g} of that"
+    done = recorded(subject, "step")
+    steps = done[-1] if done else subject.training.max_steps
+    paper = paper_step * STEPS[recipe]
+    right, total, share = False, "no limit of steps", ""
+    if steps is not None:
+        ratio = step * steps / paper
+        right, total = 0.8 <= ratio <= 1.25, f"{step * steps:.2g} in {steps:,.0f} steps"
+        share = "" if right else f", {ratio:.2g} of that"
     return Finding.both(
-        f"counted {step:.2g} a step, {total:.2g} in all (the paper's {recipe} recipe {paper:.2g}"
-        f"{share}); by the paper's time and rate {PAPER_FLOPS[recipe]:.2g}, another measure",
+        f"counted {step:.2g} a step, {total} (the paper's {recipe} recipe {paper:.2g}{share}); by"
+        f" the paper's time and rate {PAPER_FLOPS[recipe]:.2g}, another measure",
         right,
     )

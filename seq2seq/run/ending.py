@@ -14,7 +14,7 @@ from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
 from seq2seq.storage.atomic import add_file, write_file
 from seq2seq.storage.checkpoint import average
-from seq2seq.storage.model_folder import CARD_FILE
+from seq2seq.storage.model_folder import CARD_FILE, check_weights, read_description
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.display import describe_validation
@@ -43,17 +43,15 @@ def best_mean(
     """Average as many of the last checkpoints as validate best.
 
     Args:
-        folders: the checkpoints, oldest first.
+        folders: the checkpoints, oldest first; damaged ones are left out, with a warning.
         training: says how many may be averaged; of equal means, the first that it names is chosen.
         validate: validates a model.
 
     Returns:
         The best mean, or None if only single checkpoints are to be averaged; and the selecting BLEU
         of each mean, by the number of checkpoints.
-
-    Raises:
-        UserError: if a checkpoint is damaged.
     """
+    folders = [folder for folder in folders if _is_whole(folder)]
     best: Mean | None = None
     scores: dict[int, float] = {}
     numbers = (training.average_checkpoints, *training.average_alternatives)
@@ -68,6 +66,15 @@ def best_mean(
         if best is None or mean.bleu > best.bleu:
             best = mean
     return best, scores
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        check_weights(folder, read_description(folder).model)
+    except UserError as error:
+        logger.warning(f"{error}; this checkpoint is left out of the mean")
+        return False
+    return True
 
 
 def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:

@@ -4,19 +4,22 @@ The training takes over its weights, its tokenizer and its sizes; Adam's moments
 and the count of steps start anew.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from seq2seq.config import Config, read_config
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
+from seq2seq.model.config import DROPOUTS
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.storage.manifest import manifest_sum
 from seq2seq.storage.model_folder import load_model, read_description
 from seq2seq.storage.trained_model import TrainedModel
 
-DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
-"""Keys of the model that a training may choose anew: they shape no weights."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,17 +47,16 @@ def describe_parent(config: Config, run: Path) -> Description:
         UserError: if there is no model, it is damaged, or its manifest is not that of
             `init_sha256`.
     """
-    folder = _model_folder(config, run)
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
     else:
-        sha256 = manifest_sum(folder)
+        sha256 = manifest_sum(_folder_of_parent(config))
     if config.init_sha256 not in (None, sha256):
         raise UserError(
             f"init_from={config.init_from}: the sha256 of its manifest is {sha256}, not"
             f" init_sha256={config.init_sha256}: give the model that is meant"
         )
-    found = read_description(folder)
+    found = _read(config, run, read_description)
     return Description(
         found.model.config,
         found.tokenizer.vocab_size,
@@ -70,7 +72,7 @@ def load_parent(config: Config, run: Path) -> TrainedModel:
     Raises:
         UserError: if there is no model, it is damaged, or the configuration asks for other sizes.
     """
-    parent = load_model(_model_folder(config, run))
+    parent = _read(config, run, load_model)
     own, sizes = asdict(config.model), asdict(parent.model.config)
     for name, value in own.items():
         if name not in DROPOUTS and value != sizes[name]:
@@ -82,12 +84,14 @@ def load_parent(config: Config, run: Path) -> TrainedModel:
     return parent
 
 
-def _model_folder(config: Config, run: Path) -> Path:
-    assert config.init_from is not None
+def _read(config: Config, run: Path, read: Callable[[Path], T]) -> T:
+    """Read the parent; of a training that is resumed, its newest checkpoint that can be read."""
     for folder in reversed(checkpoints(run)) if config.resume else ():
-        try:
-            read_description(folder)
-        except UserError:  # damaged; the training, too, goes back to the one before
-            continue
-        return folder
+        with suppress(UserError):  # damaged; the training, too, goes back to the one before
+            return read(folder)
+    return read(_folder_of_parent(config))
+
+
+def _folder_of_parent(config: Config) -> Path:
+    assert config.init_from is not None
     return find_model(Path(config.init_from).expanduser())

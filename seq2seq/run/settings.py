@@ -1,7 +1,8 @@
 """The settings of a training that its checkpoints remember."""
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.config import DataConfig
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
-from seq2seq.run.parent import DROPOUTS
+from seq2seq.model.config import DROPOUTS
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.run_state import Setting
 
 _LISTED = 5
@@ -67,6 +69,23 @@ def settings(
         digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}
     return fixed, changeable
+
+
+def way_to_micro_batches(training: TrainingConfig, before: object, processes: int) -> str:
+    """Say how as many micro-batches as before are reached on this number of processes.
+
+    Args:
+        training: the options of now.
+        before: the number of micro-batches of a step, from a file.
+        processes: the number of processes that share the work.
+    """
+    if not isinstance(before, int) or before < 1:
+        return ""
+    if before % processes:
+        return f" (the number of processes must divide {before}, and {processes} does not)"
+    tokens = math.ceil(max(training.source_tokens, training.target_tokens) / before)
+    same = replace(training, micro_batch_tokens=tokens).micro_batches_on(processes) == before
+    return f" (training.micro_batch_tokens={tokens})" if same else ""
 
 
 def changes_of_data(run: Path, now: DataConfig) -> str:

@@ -13,11 +13,12 @@ from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import retain_freed_memory
 from seq2seq.model import Transformer
+from seq2seq.reporting.command import translate_command
 from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine
 from seq2seq.run.ending import AVERAGED, best_mean, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
-from seq2seq.run.settings import changes_of_data, settings
+from seq2seq.run.settings import changes_of_data, settings, way_to_micro_batches
 from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
@@ -33,7 +34,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.model_folder import free_place_of_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
@@ -158,13 +159,20 @@ class TrainingRun:
         try:
             before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
         except ChangedSettingError as error:
-            if error.name != "data":  # of the others, the name says it all
-                raise
-            raise UserError(f"{error}{changes_of_data(self.folder, self.config.data)}") from None
+            advice = ""  # for most settings, the name says it all
+            if error.name == "data":
+                advice = changes_of_data(self.folder, self.config.data)
+            elif error.name == "micro_batches":
+                training, processes = self.config.training, self.world.size
+                advice = way_to_micro_batches(training, error.before, processes)
+            raise UserError(f"{error}{advice}") from None
         restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
         if self.trainer.mean is not None:
             self.trainer.mean.load(read_mean(self.newest, self.trainer.model))
         self.trainer.progress = before.progress
+        # A signal ended the training here, and now a lower limit does.
+        if self.trainer.limit_reached() and not before.progress.ended:
+            before.progress.validation_pending = True
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
 
@@ -285,6 +293,7 @@ class TrainingRun:
             None if trainer.mean is None else trainer.mean.weights,
         )
         # The mean of earlier checkpoints is not that of this training's end.
+        free_place_of_model(self.folder / AVERAGED, logger.warning)
         remove_folder(self.folder / AVERAGED)
         remove_old(self.folder, self.config.training.keep_checkpoints)
         if not self.has_its_name():
@@ -302,6 +311,7 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
+            free_place_of_model(self.folder / "best", logger.warning)
             save_model(self.folder / "best", self._trained(self.candidate()))
         save_validation(self.newest, self.state().to_json())
 
@@ -318,6 +328,7 @@ class TrainingRun:
         finished |= {"means": means}
         if mean is not None:
             self._check_name()
+            free_place_of_model(self.folder / AVERAGED, logger.warning)
             # While a model still learns fast, its mean with earlier ones is worse.
             if mean.bleu >= progress.best_bleu:
                 save_model(self.folder / AVERAGED, mean.trained)
@@ -330,7 +341,8 @@ class TrainingRun:
             self._log_gain()
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
         write_report(self.folder, self.config, str(self.device), averaged)
-        logger.info(f"next: seq2seq translate --model {self.folder} < input > output")
+        languages = self._trained(self.trainer.model).target_languages
+        logger.info(f"next: {translate_command(str(self.folder), languages)}")
 
     def _check_name(self) -> None:
         """Check that what has the folder's name after a validation is still this training's.

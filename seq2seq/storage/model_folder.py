@@ -126,6 +126,26 @@ def read_search(folder: Path) -> TunedSearch | None:
     return read_config(folder).search
 
 
+def free_place_of_model(folder: Path, report: Callable[[str], None]) -> None:
+    """Rename what a model must not replace, such as one with a user's file beside it.
+
+    Args:
+        folder: the name that a model is to have.
+        report: receives a line on what was renamed.
+
+    Raises:
+        OSError: if it can't be renamed.
+    """
+    try:
+        check_place_of_model(folder)
+    except UserError:
+        aside = folder.with_name(f"{folder.name}_before")
+        while os.path.lexists(aside):
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        report(f"{folder}: there was more in it than a model: it is kept as {aside.name}")
+
+
 def check_place_of_model(folder: Path) -> None:
     """Check that a model may have this name: it is free, empty or that of a model alone.
 

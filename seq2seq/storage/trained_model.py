@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from seq2seq.data.controls import target_languages
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
@@ -22,6 +23,11 @@ class TrainedModel:
     target_language: str
     search: TunedSearch | None = None
     """The search that was tuned for it, if any."""
+
+    @property
+    def target_languages(self) -> list[str]:
+        """The languages that it translates into; one of several is asked for by its code."""
+        return target_languages(self.tokenizer.controls) or [self.target_language]
 
 
 def new_transformer(

@@ -17,6 +17,8 @@ class Progress:
     """Micro-batches of this epoch that are done."""
     seconds: float = 0.0
     """Time spent, validation included."""
+    validated_seconds: float = 0.0
+    """The time spent when the last validation was done."""
     best_bleu: float = -1.0
     best_step: int = 0
     validations_without_improvement: int = 0
@@ -36,7 +38,7 @@ class Progress:
         Raises:
             UserError: if a count or a time is below 0.
         """
-        counts = ("step", "epoch", "batch", "seconds", "best_step")
+        counts = ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step")
         for name in (*counts, "validations_without_improvement"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")

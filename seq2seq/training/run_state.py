@@ -19,6 +19,7 @@ class ChangedSettingError(UserError):
 
     Attributes:
         name: of the setting.
+        before: its value in the checkpoint.
     """
 
     def __init__(self, path: Path, name: str, before: object, now: object) -> None:
@@ -27,6 +28,7 @@ class ChangedSettingError(UserError):
             " resume with what it was trained with, or start a new run_dir"
         )
         self.name = name
+        self.before = before
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class RunState:
         if isinstance(changeable := saved.get("changeable"), dict):
             added = {name: _ADDED[name] for name in _ADDED if name in self.changeable}
             saved = {**saved, "changeable": added | changeable}
-        if isinstance(progress := saved.get("progress"), dict):  # earlier versions had no changes
-            saved = {**saved, "progress": {"changes": [], **progress}}
+        if isinstance(progress := saved.get("progress"), dict):
+            added_later = {"changes": list[str](), "validated_seconds": progress.get("seconds")}
+            saved = {**saved, "progress": added_later | progress}
         # The values in `fixed` are compared, so their types need no check.
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]

@@ -127,7 +127,6 @@ class Trainer:
         progress = self.progress
         progress.ended = ""  # a finished training may be resumed with higher limits
         self.started = self.clock() - progress.seconds
-        checkpoint_seconds = progress.seconds
         steps = self.steps()
         self.model.train()
         with self.signals:
@@ -135,7 +134,7 @@ class Trainer:
                 if not progress.validation_pending:  # a resumed training may begin with one
                     self.start_update(next(steps))
                     self._agree()
-                    progress.validation_pending = self._checkpoint_is_due(checkpoint_seconds)
+                    progress.validation_pending = self._checkpoint_is_due()
                     log = progress.validation_pending or progress.step % self.config.log_steps == 0
                     for metrics in self.read_updates(leave=0 if log or self.signal else self.late):
                         progress.unrecorded.add(metrics)
@@ -147,7 +146,6 @@ class Trainer:
                         self.world.on_main(save)
                 if progress.validation_pending and not self.signal:
                     self._validate(recorder, validate, save_validation)
-                    checkpoint_seconds = progress.seconds
 
     def _validate(
         self, recorder: Recorder, validate: Validate, save_validation: SaveValidation
@@ -163,17 +161,18 @@ class Trainer:
             return
         progress = self.progress
         progress.validation_pending = False
+        progress.validated_seconds = progress.seconds
         is_best = progress.record_bleu(self.config.selecting_bleu(metrics))
         progress.ended = self.limit_reached()
         self.world.on_main(partial(save_validation, is_best))
         recorder.record_validation(progress, metrics, is_best=is_best)
         self._agree()
 
-    def _checkpoint_is_due(self, checkpoint_seconds: float) -> bool:
+    def _checkpoint_is_due(self) -> bool:
         """Return whether to save and validate after this step: by count, by time, or at the end."""
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
         by_steps = steps is not None and self.progress.step % steps == 0
-        since = self.progress.seconds - checkpoint_seconds
+        since = self.progress.seconds - self.progress.validated_seconds
         by_clock = minutes is not None and since >= 60 * minutes
         return by_steps or by_clock or self.limit_reached() != ""
 

@@ -146,6 +146,22 @@ def test_refusals_name_the_dataset(tmp_path: Path) -> None:
         list(read_pairs(config, "train"))
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.jsonl", '{"en": "a", "de": "b"}\n{"en": "a", "de": \n'),
+        ("train.csv", "en,de\na,b\na,b,c,d\n"),
+    ],
+)
+def test_a_file_that_is_malformed_is_refused_in_one_line(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=r"split train: can't be read: .*repair the file") as raised:
+        list(read_pairs(of_folder(tmp_path), "train"))
+    assert "\n" not in str(raised.value)
+
+
 def test_a_dataset_of_the_hub_is_requested_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[tuple[Any, ...]] = []
 

@@ -1,8 +1,10 @@
 """An encoded corpus holds the token ids that were written, and is written whole or not at all."""
 
 import contextlib
+import errno
 import os
 import pickle
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, temporary_folder
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.errors import UserError
 
@@ -114,3 +116,12 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no arrow")
     with pytest.raises(UserError, match="text"):
         EncodedCorpus(tmp_path / "text")
+
+
+def test_a_full_temporary_folder_is_named() -> None:
+    full = pytest.raises(UserError, match="No space left on device; set TMPDIR")
+    with full as raised, temporary_folder():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(raised.value).startswith(tempfile.gettempdir())
+    with pytest.raises(FileNotFoundError), temporary_folder():
+        Path("/nonesuch/corpus").read_bytes()

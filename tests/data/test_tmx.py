@@ -7,6 +7,7 @@ import pytest
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import locate, read_pairs
+from seq2seq.data.tmx import read_tmx
 from seq2seq.errors import UserError
 
 
@@ -45,6 +46,18 @@ def test_a_language_also_stands_for_its_regions(tmp_path: Path) -> None:
     plain = '<tuv xml:lang="EN"><seg>color</seg></tuv><tuv xml:lang="de-AT"><seg>f</seg></tuv></tu>'
     assert read(tmp_path, memory(regional + plain)) == [("color", "f")]
     assert read(tmp_path, memory(regional + plain.replace("EN", "nl"))) == [("colour", "f")]
+
+
+@pytest.mark.parametrize("wanted", ["en", "en_us", "en_US", "en-US"])
+def test_a_code_may_be_written_with_an_underscore(tmp_path: Path, wanted: str) -> None:
+    path = tmp_path / "memory.tmx"
+    path.write_text(
+        memory(
+            '<tu><tuv xml:lang="en_US"><seg>color</seg></tuv>'
+            '<tuv xml:lang="pt_BR"><seg>cor</seg></tuv></tu>'
+        )
+    )
+    assert list(read_tmx(str(path), wanted, "pt-BR")) == [("color", "cor")]
 
 
 def test_formatting_codes_are_left_out_and_a_text_is_one_line(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_an_imported_model_translates_scores_and_is_described(
     assert "marian: 3+2 layers, d_model 16, swish, " in out
     assert "en -> pt" in out
     assert "target languages: p" in out
-    assert f"seq2seq translate --model {model}" in out
+    assert f"next: seq2seq translate --model {model} < input > output" in out
     (tmp_path / "in").write_text("two small dogs\n\nthe long road\n")
     code, out, _ = seq2seq("translate", "--model", model, "-i", tmp_path / "in")
     assert code == 0
@@ -40,9 +40,11 @@ def test_an_imported_model_has_its_own_card_or_else_a_short_one(
     make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
 ) -> None:
     made = make_folder()
-    assert seq2seq("import", made.path, "-o", tmp_path / "a_model")[0] == 0
+    code, out, _ = seq2seq("import", made.path, "-o", tmp_path / "a_model")
+    assert code == 0
+    assert f"next: seq2seq translate --model {tmp_path / 'a_model'} --to por < input" in out
     card = (tmp_path / "a_model" / "README.md").read_text()
-    assert '\nlanguage: ["en", "pt"]\n' in card
+    assert '\nlanguage: ["en", "por", "pob"]\n' in card
     assert "# a\\_model\n" in card
     assert f"imported from {made.path.name}" in card.replace("\\", "")
     assert "license" not in card

@@ -20,6 +20,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from sacrebleu import BLEU
 
+from seq2seq.cli.inheritance import inherit
 from seq2seq.cli.main import main
 from seq2seq.cli.overrides import config_path, quote_texts, register
 from seq2seq.config import read_config
@@ -54,6 +55,7 @@ from seq2seq.reporting.sets import (
     report_sets,
 )
 from seq2seq.reporting.tables import bucket_table
+from seq2seq.run.parent import describe_parent
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.manifest import read_manifest
@@ -290,6 +292,24 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
         assert OmegaConf.to_object(compose("train", quoted)) == again
 
 
+def test_the_command_of_a_run_that_went_on_from_a_model_trains_with_the_same_configuration(
+    run: Path,
+) -> None:
+    config = replace(read_config(run), init_from=str(run), run_dir=None, cache=None)
+    config.data.tokenizer.sampling = 0.1
+    parent = describe_parent(config, run / "new")
+    # Else the default dropout would be taken for one that nobody has chosen.
+    parent = replace(parent, model=replace(parent.model, dropout=0.3))
+    config.init_sha256 = parent.sha256
+    overrides = shlex.split(train_command(config))[2:]
+    quoted = quote_texts(overrides)
+    register(quoted)
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        chosen = compose("train", quoted)
+    inherit(chosen, parent, overrides)
+    assert OmegaConf.to_object(chosen) == config
+
+
 def test_the_histogram_counts_every_training_sentence(run: Path) -> None:
     data = json.loads((run / "data.json").read_bytes())
     bounds, kept = data["histogram"]["bounds"], data["counts"]["train"]["kept"]
@@ -382,7 +402,7 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     content = draw_page(report)
     best = "BLEU 28.00 (valid), 20.00 (more), 24.00 (mean) at step 4"
     assert f"training.select=mean: {best}." in content
-    assert ["4", "nan", "nan", "28.0000", "20.0000", "24.0000"] in Page(content).rows
+    assert ["4", "", "", "28.0000", "20.0000", "24.0000"] in Page(content).rows
     assert [one.name for one in report.sets] == ["valid", "more"]
     assert report.sets[0].scores == report.sets[1].scores
     (index,) = ModelCard(model_card(facts_of_run(report, averaged=2))).data.to_dict()["model-index"]
@@ -702,6 +722,22 @@ def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
     assert tuned.data.eval_results[0].metric_args == {"beam_size": 2, "alpha": 1.0}
     before, after = tuned.text.split("## Scores on the validation set")
     assert before + "## Data" + after.split("## Data")[1] == card.text
+
+
+def test_a_mean_that_is_made_anew_is_the_one_of_the_page(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    averaging = ["average", "--model", str(copy), "--last", "2"]
+    assert main(averaging) == 0
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
+    capfd.readouterr()
+    assert main([*averaging[:-1], "1"]) == 0
+    assert f"next: seq2seq tune --model {copy / 'averaged'}" in capfd.readouterr().out
+    assert make_report(copy, []).averaged == 1
+    assert main([*averaging, "-o", str(tmp_path / "other")]) == 0
+    assert "next" not in capfd.readouterr().out
+    assert make_report(copy, []).averaged == 1
 
 
 def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> None:

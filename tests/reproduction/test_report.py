@@ -648,6 +648,16 @@ def test_the_cost_of_base_is_the_papers_and_that_of_half_as_many_steps_is_not() 
     assert results.cost(subject(TransformerConfig(), max_steps=50_000)).differs
 
 
+def test_the_cost_of_a_run_is_that_of_the_steps_done(tmp_path: Path) -> None:
+    run = replace(subject(TransformerConfig(), max_steps=50_000), run=tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 100000}\n')
+    assert not results.cost(run).differs
+    endless = subject(TransformerConfig(), max_steps=None, max_minutes=60.0)
+    found = results.cost(endless)
+    assert found.differs
+    assert "no limit of steps" in found.here
+
+
 def test_another_development_set_differs(tmp_path: Path) -> None:
     splits = {}
     for part, name in (("valid", "newstest2013"), ("test", "newstest2014")):

@@ -1,12 +1,14 @@
 """A training on several corpora: one model for two languages, and a resumed one to the bit."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
@@ -15,6 +17,7 @@ from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
+from seq2seq.run.ending import write_report
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
@@ -90,6 +93,19 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
     assert translator.log_probabilities([""], [""])[0].tokens == 0
     maps = translator.attention(LINES[0], expected[0])
     assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
+
+
+def test_page_and_card_name_every_target_language(
+    trained: Path, both: Config, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(both)))
+    write_report(run, both, "cpu", averaged=0)
+    assert "to de, fr. Training ended" in (run / "report.html").read_text()
+    card = (run / "best" / "README.md").read_text()
+    assert '\nlanguage: ["de", "fr"]\n' in card
+    assert " to de, fr: " in card
+    assert "seq2seq translate --model FOLDER --to de < input > output" in card
 
 
 def test_no_text_names_a_language(trained: Path) -> None:

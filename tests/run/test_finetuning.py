@@ -97,6 +97,16 @@ def test_a_rate_of_nothing_leaves_the_weights_as_they_are(
     assert not all(torch.equal(v, learned[name]) for name, v in weights(find_model(parent)).items())
 
 
+def test_a_damaged_checkpoint_is_left_for_the_one_before(own: Config, tmp_path: Path) -> None:
+    run = train(own, tmp_path / "run", max_steps=3)
+    newest = checkpoints(run)[-1]
+    damaged = newest / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    train(own, run, resume=True)
+    assert checkpoints(run)[-1].name == "step_00000004"
+    assert (newest.parent / f"unread_{newest.name}").is_dir()
+
+
 def test_a_training_that_only_gets_worse_ends_with_its_parent(
     own: Config, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
 ) -> None:

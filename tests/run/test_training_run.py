@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.validation import Validation, cross_entropy
 from seq2seq.model import Transformer
-from seq2seq.run.training_run import TrainingRun
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.storage.checkpoint import checkpoints, newest_good
 from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
+from seq2seq.training.recorder import METRICS, read_metrics
+from seq2seq.training.trainer import Trainer
 from tests.toy import toy_config, train, weights
 
 
@@ -229,6 +232,72 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     train(config, tmp_path, resume=True)
     assert present == [set()] * 6
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
+
+
+def test_files_of_the_user_beside_a_model_are_kept(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best, averaged = tmp_path / "best", tmp_path / "averaged"
+    validated = 0
+
+    def validate(_: TrainingRun, model: Transformer) -> Validation:
+        nonlocal validated
+        validated += 1
+        if validated == 2:
+            (best / "notes.txt").write_text("mine")
+        return Validation(1.0, float(validated))
+
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+    train(config, tmp_path, max_steps=2)
+    assert (tmp_path / "best_before" / "notes.txt").read_text() == "mine"
+    (averaged / "notes.txt").write_text("mine, too")
+    train(config, tmp_path, resume=True)
+    assert (tmp_path / "averaged_before" / "notes.txt").read_text() == "mine, too"
+    for model in (best, averaged):
+        assert weights(model)
+        assert not (model / "notes.txt").exists()
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_mean(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated = 0
+
+    def validate(_: TrainingRun, model: Transformer) -> Validation:
+        nonlocal validated
+        validated += 1
+        if validated == 4:
+            path = checkpoints(tmp_path)[2] / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+        return Validation(1.0, float(validated))
+
+    monkeypatch.setattr(TrainingRun, "validate", validate)
+    train(config, tmp_path, average_checkpoints=3)
+    folders = checkpoints(tmp_path)
+    assert_mean_of(weights(tmp_path / "averaged"), [*folders[:2], folders[3]])
+    assert json.loads((tmp_path / "finished.json").read_bytes())["averaged"] == 3
+
+
+def test_a_lower_limit_ends_a_training_that_a_signal_has_stopped(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_update = Trainer.start_update
+
+    def interrupted(trainer: Trainer, micro_batches: list[Any]) -> None:
+        start_update(trainer, micro_batches)
+        if trainer.progress.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    rarely = replace(config, training=replace(config.training, checkpoint_steps=100))
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "start_update", interrupted)
+        assert run_training(rarely, tmp_path, "", World()) == 128 + signal.SIGTERM
+    assert not (tmp_path / "best").exists()
+    train(rarely, tmp_path, resume=True, max_steps=2)
+    assert json.loads((tmp_path / "finished.json").read_bytes())["ended"] == "at step 3 of 2"
+    validated = [r["step"] for r in read_metrics(tmp_path / METRICS) if "valid/bleu" in r]
+    assert validated == [3]
+    assert (tmp_path / "best").is_dir()
 
 
 @pytest.fixture

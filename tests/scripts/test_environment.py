@@ -25,8 +25,8 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def prepare(checkout: Path) -> subprocess.CompletedProcess[str]:
-    script = "set -euo pipefail; source scripts/environment.sh; prepare_environment"
+def prepare(checkout: Path, extra: str = "") -> subprocess.CompletedProcess[str]:
+    script = f"set -euo pipefail; source scripts/environment.sh; prepare_environment {extra}"
     return subprocess.run(
         ["bash", "-c", script],
         cwd=checkout,
@@ -41,6 +41,16 @@ def test_it_is_made_once(checkout: Path) -> None:
     assert prepare(checkout).returncode == 0
     again = prepare(checkout)
     assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_an_environment_with_an_extra_serves_without_it(checkout: Path) -> None:
+    assert prepare(checkout).returncode == 0
+    for _ in range(2):  # the extra is installed once
+        installed = prepare(checkout, "dev")
+    assert (installed.returncode, installed.stderr) == (0, "")
+    assert prepare(checkout).stderr == ""
+    (checkout / "constraints.txt").write_text("torch==9\n")
+    assert "installing" in prepare(checkout).stderr
 
 
 @pytest.mark.parametrize("linked", [False, True])

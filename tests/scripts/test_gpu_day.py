@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-# Takes the place of Python: knows a GPU, fails in the tests and sleeps in a step of one part.
+# Takes the place of Python: knows a GPU, fails in the tests, sleeps in a step of one micro-batch.
 PYTHON = """#!/bin/sh
 case "$*" in
     -c*) echo "some GPU" ;;
@@ -60,7 +60,7 @@ def test_a_part_that_fails_or_takes_too_long_is_a_line_of_the_table(checkout: Pa
     assert len(rows) == 12
     ends = {name: cells[1] for name, cells in rows.items()}
     assert ends.pop("The tests that need a GPU") == "failed: a b / c"
-    assert ends.pop("A step of one part") == "out of time"
+    assert ends.pop("A step of one micro-batch") == "out of time"
     # There is no time left for those after it, and those before it are done.
     assert list(ends.values()) == ["done"] * 2 + ["not started, for want of time"] * 8
     for text in ("no way", "a first row", "rows of scripts/benchmark_training.py"):

@@ -15,7 +15,7 @@ TEST = "from seq2seq.code import larger\n\n\ndef test_it():\n    assert larger(2
 def change(name: str, old: str, new: str, more: str = "") -> str:
     words = {"name": name, "file": "seq2seq/code.py", "old": old, "new": new}
     lines = [f"{key} = {value!r}" for key, value in words.items()]
-    return "\n".join(["[[room]]", *lines, "tests = 'tests/test_code.py'", more, ""])
+    return "\n".join(["[[group]]", *lines, "tests = 'tests/test_code.py'", more, ""])
 
 
 SEEN = change("smaller", "a > b", "a < b")
@@ -70,11 +70,11 @@ def test_a_place_that_is_not_found_or_not_the_only_one_is_named(checkout: Path) 
     assert "which: its old text stands 3 times" in done.stderr
 
 
-def test_changes_are_chosen_and_listed_by_name_or_room(checkout: Path) -> None:
+def test_changes_are_chosen_and_listed_by_name_or_group(checkout: Path) -> None:
     done = run(checkout, SEEN + UNSEEN, "--list")
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["room", "smaller"],
-        ["room", "always-a"],
+        ["group", "smaller"],
+        ["group", "always-a"],
     ]
     assert run(checkout, SEEN + UNSEEN, "smaller").returncode == 0
     assert run(checkout, SEEN + UNSEEN, "nonesuch").returncode == 2

@@ -18,6 +18,7 @@ PROGRESS = Progress(
     step=60,
     batch=30,
     seconds=71.5,
+    validated_seconds=71.5,  # earlier versions saved none, and began to count when resumed
     best_bleu=0.5,
     best_step=30,
     validations_without_improvement=1,

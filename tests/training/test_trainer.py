@@ -452,6 +452,32 @@ def send(number: int) -> None:
     time.sleep(0.05)  # another thread may have been given it
 
 
+def test_the_time_since_the_last_validation_counts_over_several_starts(
+    corpus: EncodedCorpus,
+) -> None:
+    now, progress = [0.0], Progress()
+    validated: list[float] = []
+
+    def validate() -> dict[str, float]:
+        validated.append(progress.seconds / 60)
+        return {"valid/bleu": 0.0}
+
+    for end in (6, 12, 18):
+        trainer = make_trainer(
+            Equal(corpus, 8), clock=lambda: now[0], max_steps=100, checkpoint_minutes=10.0
+        )
+        trainer.progress = progress
+
+        def spend_a_minute(*_: object, end: int = end) -> None:
+            now[0] += 60
+            if now[0] == 60 * end:
+                send(signal.SIGTERM)
+
+        trainer.gradient.loss.register_forward_hook(spend_a_minute)
+        train(trainer, validate)
+    assert validated == [10.0]
+
+
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2],
