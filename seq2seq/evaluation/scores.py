@@ -215,7 +215,12 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
     if name is not None and name not in BLEU.TOKENIZERS:
         raise UsageError(f"tokenizer {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
     try:
-        return BLEU(lowercase=config.lowercase, tokenize=name, trg_lang=target_language)
+        return BLEU(
+            lowercase=config.lowercase,
+            tokenize=name,
+            trg_lang=target_language,
+            force=name == "none",  # else it warns that the text is tokenized
+        )
     except (ImportError, RuntimeError):
         # Without a name, sacreBLEU chose the tokenizer by the test set's language.
         name = name or {"ja": "ja-mecab", "ko": "ko-mecab"}.get(target_language, "13a")

@@ -226,3 +226,13 @@ def test_ter_is_computed_up_to_its_longest_line() -> None:
     line = "word " * MAX_TER_WORDS
     assert "TER" in [score.name for score in score_all([line], [[line]])]
     assert too_long_for_ter([[line], ["x" * 10_000]]) == ""
+
+
+def test_tokenized_text_is_scored_as_it_is_without_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lines = [f"the dog number {n} ." for n in range(200)]
+    assert bleu(lines, [lines], ScoreConfig(tokenize="none")).value == pytest.approx(100)
+    assert caplog.records == []
+    bleu(lines, [lines])
+    assert "forgot to detokenize" in caplog.text
