@@ -34,7 +34,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.model_folder import free_place_of_model, save_model
+from seq2seq.storage.model_folder import free_place_of_model, holds_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
 from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
@@ -311,7 +311,8 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
-            free_place_of_model(self.folder / "best", logger.warning)
+            if holds_model(self.folder / "best"):
+                free_place_of_model(self.folder / "best", logger.warning)
             save_model(self.folder / "best", self._trained(self.candidate()))
         save_validation(self.newest, self.state().to_json())
 

@@ -1,5 +1,7 @@
 """The simulated device itself: it must complain where CUDA would, and notice each wait."""
 
+import logging
+
 import pytest
 import torch
 from torch import nn
@@ -75,6 +77,7 @@ def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
 
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)  # a command ends that
     monkeypatch.setattr(torch, "zeros", fail)
     assert choose_device("auto") == torch.device("cpu")
     message = "running on the CPU, because the GPU can't be used: CUDA error: no kernel image"
