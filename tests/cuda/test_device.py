@@ -77,7 +77,9 @@ def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
 
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)  # a command ends that
+    # Commands that ran before may have changed both.
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    caplog.set_level(logging.WARNING, logger="seq2seq")
     monkeypatch.setattr(torch, "zeros", fail)
     assert choose_device("auto") == torch.device("cpu")
     message = "running on the CPU, because the GPU can't be used: CUDA error: no kernel image"
