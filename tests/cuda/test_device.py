@@ -77,8 +77,9 @@ def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
 
-    # Commands that ran before may have changed both.
+    # Commands that ran before may have changed all of them.
     monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
     caplog.set_level(logging.WARNING, logger="seq2seq")
     monkeypatch.setattr(torch, "zeros", fail)
     assert choose_device("auto") == torch.device("cpu")
