@@ -63,11 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card.encode())
+    text = f"{output} -s SOURCE -r REFERENCE"  # of another folder, no validation set is known
     if output.absolute() == of_the_run.absolute():
         record_average(run_folder, arguments.last)
+        text = str(run_folder)
     print(output)
     if tuned:
-        print(f"next: seq2seq tune --model {output}: the search was tuned for the model before")
+        print(f"next: seq2seq tune --model {text} (the search was tuned for the model before)")
     return 0
 
 

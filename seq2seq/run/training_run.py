@@ -311,7 +311,7 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
-            if holds_model(self.folder / "best"):
+            if holds_model(self.folder / "best"):  # of one that never held any, the user is told
                 free_place_of_model(self.folder / "best", logger.warning)
             save_model(self.folder / "best", self._trained(self.candidate()))
         save_validation(self.newest, self.state().to_json())
