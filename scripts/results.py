@@ -19,6 +19,7 @@ from statistics import mean
 from types import FrameType
 from typing import Any
 
+from seq2seq.config import read_config
 from seq2seq.reporting.data import FINISHED_FILE
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import read_search
@@ -29,8 +30,8 @@ from seq2seq.training.recorder import METRICS, read_metrics
 class Result:
     """A recipe, what it is scored on, and how."""
 
-    tests: dict[str, tuple[str, str]]
-    """Source and reference of each test set, in the folder of corpora."""
+    tests: dict[str, str]
+    """Of each test set, its files in the folder of corpora, without the language and `.gz`."""
     seeds: tuple[int, ...] = (1,)
     scoring: tuple[str, ...] = ()
     """Options of `seq2seq score`."""
@@ -38,16 +39,16 @@ class Result:
     """The validation BLEU whose time is measured."""
 
 
-def _multi30k(middle: str = "") -> dict[str, tuple[str, str]]:
+def _multi30k(middle: str = "") -> dict[str, str]:
     sets = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-    return {s: (f"multi30k/{s}{middle}.en.gz", f"multi30k/{s}{middle}.de.gz") for s in sets}
+    return {name: f"multi30k/{name}{middle}" for name in sets}
 
 
 _EVERYDAY = {
-    "tatoeba": ("tatoeba-en-de/test.en.gz", "tatoeba-en-de/test.de.gz"),
+    "tatoeba": "tatoeba-en-de/test",
     "test_2016_flickr": _multi30k()["test_2016_flickr"],
 }
-_TUNE = ("kftt/tune.ja.gz", "kftt/tune.en.gz")
+_KFTT = {"tune": "kftt/tune", "test": "kftt/test"}
 RESULTS = {
     "multi30k_published": Result(
         _multi30k(".lc.norm.tok"), seeds=(1, 2, 3), scoring=("--tokenize", "none")
@@ -56,9 +57,10 @@ RESULTS = {
     "multi30k_34": Result({}, target_bleu=34.0),
     "everyday_en_de": Result(_EVERYDAY),
     "everyday_captions_en_de": Result(_EVERYDAY),
-    "kftt_ja_en": Result({"tune": _TUNE}),
-    "kftt_en_ja": Result({"tune": _TUNE[::-1]}, scoring=("--tokenize", "ja-mecab")),
+    "kftt_ja_en": Result(_KFTT),
+    "kftt_en_ja": Result(_KFTT, scoring=("--tokenize", "ja-mecab")),
 }
+
 
 _TABLE_3 = "table3"
 _METRICS = ("BLEU", "chrF2", "TER")
@@ -96,8 +98,8 @@ def main() -> None:
         run = words.runs / words.name / f"{words.name}_{seed}"
         train(words.name, run, seed, words.folder, words.overrides)
         outcome = measure(run, result.target_bleu)
-        for name, (source, reference) in result.tests.items():
-            texts = ["-s", str(words.folder / source), "-r", str(words.folder / reference)]
+        for name, (source, reference) in test_files(result, run, words.folder).items():
+            texts = ["-s", str(source), "-r", str(reference)]
             found = seq2seq("score", "--model", str(run), *texts, *result.scoring, "--json")
             outcome.scores[name] = {score["name"]: score for score in json.loads(found)["scores"]}
         outcomes.append(outcome)
@@ -176,6 +178,24 @@ def measure(run: Path, target_bleu: float | None) -> Outcome:
     )
 
 
+def test_files(result: Result, run: Path, corpora: Path) -> dict[str, tuple[Path, Path]]:
+    """Name source and reference of each test set, in the run's languages.
+
+    A test set of which a file is missing is left out: not every language has all of them.
+    """
+    data = read_config(run).data
+    found = {}
+    for name, start in result.tests.items():
+        languages = (data.source_language, data.target_language)
+        source, reference = (corpora / f"{start}.{language}.gz" for language in languages)
+        missing = [str(path) for path in (source, reference) if not path.exists()]
+        if missing:
+            print(f"{name} is left out: no file {' and '.join(missing)}", file=sys.stderr)
+        else:
+            found[name] = (source, reference)
+    return found
+
+
 def table(name: str, result: Result, outcomes: list[Outcome]) -> str:
     """Draw the row, one for each test set, with its head and the signatures below."""
     row = {
@@ -192,7 +212,7 @@ def table(name: str, result: Result, outcomes: list[Outcome]) -> str:
         row[title] = _spread(known, 1) if len(known) == len(times) else "not reached"
     rows: list[dict[str, str]] = []
     signatures: dict[str, str] = {}
-    for test in result.tests:
+    for test in outcomes[0].scores:
         rows.append(row | {"test set": test})
         for metric in _METRICS:
             scores = [o.scores[test][metric] for o in outcomes if metric in o.scores[test]]

@@ -48,6 +48,14 @@ def test_the_recipe_of_a_result_composes(name: str, monkeypatch: pytest.MonkeyPa
     config = composed(f"experiment=results/{name}")
     assert str(config.data.train.source).startswith("/texts/")
     assert config.model.num_layers < 6
+    other = composed(
+        f"experiment=results/{name}", "data.source_language=cs", "data.target_language=fr"
+    )
+    for data in (config.data, other.data):
+        corpora = [data.train, data.valid, *data.corpora.values(), *data.valid_sets.values()]
+        for text in corpora:
+            assert str(text.source).endswith(f".{data.source_language}.gz")
+            assert str(text.target).endswith(f".{data.target_language}.gz")
 
 
 def test_the_defaults_are_those_of_the_package() -> None:

@@ -81,6 +81,23 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
+def test_test_sets_are_those_of_the_languages_of_the_run(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script: Any = runpy.run_path(str(SCRIPT))
+    languages = "{source_language: de, target_language: en}"
+    (tmp_path / "config.yaml").write_text(f"data: {languages}\n")
+    missing = corpora / "multi30k" / "test_2017_mscoco.en.gz"
+    missing.unlink()
+    found = script["test_files"](script["RESULTS"]["multi30k_raw"], tmp_path, corpora)
+    assert found == {
+        name: tuple(corpora / "multi30k" / f"{name}.{language}.gz" for language in ("de", "en"))
+        for name in ("test_2016_flickr", "test_2017_flickr")
+    }
+    line = f"test_2017_mscoco is left out: no file {missing}"
+    assert capsys.readouterr().err.splitlines() == [line]
+
+
 def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> None:
     done = run("multi30k_raw", tmp_path / "nowhere", "--runs", tmp_path, cache=tmp_path)
     assert done.returncode == 1
