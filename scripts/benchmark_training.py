@@ -31,7 +31,7 @@ from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
 from seq2seq.kernels.training import TrainingKernels
 from seq2seq.reproduction.cost import step_flops
 
@@ -100,6 +100,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
     """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
     if system.retains_memory:
         retain_freed_memory()
+        keep_few_compiled_products()
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     step: Step

@@ -11,7 +11,7 @@ from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.evaluation.validation import Validation
-from seq2seq.kernels.memory import retain_freed_memory
+from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
 from seq2seq.model import Transformer
 from seq2seq.reporting.command import translate_command
 from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine
@@ -63,6 +63,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
+    keep_few_compiled_products()
     resume = config.resume is True
     if config.resume == "auto":
         resume = world.on_main(lambda: bool(checkpoints(folder)))
