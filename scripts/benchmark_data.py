@@ -95,7 +95,7 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
     )
     pairs = list(read_pairs(config, "train"))
     random.seed(1)
-    valid = write(random.sample(pairs, VALIDATION_PAIRS), folder / "valid")
+    valid = write(random.sample(pairs, min(VALIDATION_PAIRS, len(pairs))), folder / "valid")
     train = config.train
     if arguments.pairs:
         synthetic = (

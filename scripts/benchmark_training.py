@@ -43,7 +43,7 @@ class System(turns.System):
     """One line of the table."""
 
     retains_memory: bool = False
-    """Whether freed memory is retained."""
+    """Whether freed memory is retained, and little of it taken by compiled products."""
 
 
 SYSTEMS = (

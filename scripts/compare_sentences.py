@@ -58,7 +58,12 @@ def main() -> None:
         strict=True,
     )
     languages = (source_language, target_language)
-    sources, references = zip(*paragraphs(list(lines), arguments.sentences, languages), strict=True)
+    found = list(paragraphs(list(lines), arguments.sentences, languages))
+    if not found:
+        parser.error(
+            f"{arguments.source}: no two lines follow one another that end as sentences do"
+        )
+    sources, references = zip(*found, strict=True)
     print(f"{len(sources)} paragraphs of 2 to {arguments.sentences} sentences\n")
     print("| translated | chrF2 | BLEU | length of the output / that of the reference |")
     print("|---|---|---|---|")

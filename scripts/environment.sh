@@ -48,8 +48,9 @@ make_environment() {
 prepare_environment() {
     local extra=${1:-} sum installed
     .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
-    # A checksum of the last installation, so that a second run starts at once.
-    sum=$(cat pyproject.toml constraints.txt | cksum)
+    # What was installed last and from where, so that a second run starts at once, and that of a
+    # checkout that was moved or copied does not.
+    sum="$(cat pyproject.toml constraints.txt | cksum) $PWD"
     installed=$(cat .venv/installed 2>/dev/null || true)
     # With an extra, all that the package needs without one is there.
     if [ "$installed" != "$sum $extra" ] && { [ -n "$extra" ] || [ "${installed% *}" != "$sum" ]; }; then

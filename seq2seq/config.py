@@ -40,7 +40,7 @@ class Config:
     init_from: str | None = None
     """Run or model folder to start from: its weights, tokenizer and sizes are taken over."""
     init_sha256: str | None = None
-    """Sum of that model's manifest; recorded by the training, and checked if given."""
+    """The sha256 of that model's weights; recorded by the training, and checked if given."""
     cache: str | None = None
     """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
     seed: int = 1

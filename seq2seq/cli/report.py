@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files to translate and score, instead of the validation sets; may be repeated",
     )
     parser.add_argument(
+        "--to", metavar="LANG", help="target language of --test, if the model has several"
+    )
+    parser.add_argument(
         "--compare",
         metavar="RUN2|FILE",
         help="another run, or a file of translations of the test set",
@@ -50,20 +53,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON.
 
     Raises:
-        UsageError: if a file is to be compared on several test sets.
+        UsageError: if a file is to be compared on several test sets, or `--to` has no `--test`.
         UserError: if the run or a text can't be read, texts aren't parallel, or the page can't be
             written.
     """
     from seq2seq.data.lines import create_binary
+    from seq2seq.errors import UsageError
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
     from seq2seq.storage.atomic import write_file
 
+    if arguments.to is not None and not arguments.test:
+        raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
     retain_freed_memory()
     folder = Path(arguments.run_dir)
     names = distinct_names([Path(source).absolute() for source, _ in arguments.test])
-    tests = [_read(name, *paths) for name, paths in zip(names, arguments.test, strict=True)]
+    tests = [
+        _read(name, source, reference, arguments.to)
+        for name, (source, reference) in zip(names, arguments.test, strict=True)
+    ]
     other = None
     if arguments.compare is not None:
         other = _other(arguments.compare, len(tests), arguments.device)
@@ -84,18 +93,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(name: str, source: str, reference: str) -> "TextSet":
+def _read(name: str, source: str, reference: str, language: str | None) -> "TextSet":
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.evaluation.scores import check_counts
     from seq2seq.reporting.sets import TextSet
 
     sources, references = read_leniently(source), read_leniently(reference)
     check_counts({source: len(sources), reference: len(references)})
-    return TextSet(name, sources, references)
+    return TextSet(name, sources, references, language)
 
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.cli.inputs import read_leniently
+    from seq2seq.data.controls import target_languages
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import load_translator
     from seq2seq.reporting.sets import OtherSystem, TextSet, into
@@ -104,7 +114,10 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
         translator = load_translator(Path(path), device)
 
         def translate(text: TextSet) -> list[str]:
-            found = into(translator, text).translate_stream(text.sources)
+            # A model of one language may not know its code.
+            several = len(target_languages(translator.tokenizer.controls)) > 1
+            chosen = into(translator, text) if several else translator
+            found = chosen.translate_stream(text.sources)
             return [translation.text for translation in found]
 
         return OtherSystem(Path(path).absolute().name, translate, Path(path))

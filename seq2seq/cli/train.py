@@ -93,7 +93,8 @@ def _run_application(world: World) -> list[int]:
                     inherit(chosen, parent, HydraConfig.get().overrides.task)
                     config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
-                exit_codes.append(run_training(config, folder, yaml, world))
+                way_on = _way_on(folder)
+                exit_codes.append(run_training(config, folder, yaml, world, way_on=way_on))
         except Exception as error:
             # Raised below, outside Hydra, so that the other runs of a --multirun continue.
             if errors:
@@ -110,6 +111,13 @@ def _run_application(world: World) -> list[int]:
 def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExit:
     """Return the error in the main process, and a silent exit in the others."""
     return error if world.is_main else SystemExit(2)
+
+
+def _way_on(folder: Path) -> str:
+    """Return the overrides that continue a run, or all runs of a --multirun."""
+    if HydraConfig.get().mode is RunMode.MULTIRUN:
+        return f"run_dir={folder.parent} resume=auto"
+    return f"run_dir={folder} resume=true"
 
 
 def _run_folder(config: Config) -> Path:

@@ -20,6 +20,7 @@ MAX_TER_WORDS = 250
 a line of 3,000 words would take minutes."""
 
 _TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+_WITHOUT_SPACES = {"ja": "ja-mecab", "zh": "zh"} | dict.fromkeys(("th", "lo", "km", "my"), "char")
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,17 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
             f"tokenizer {name}: its model could not be downloaded ({_reason(error)});"
             " check the network, or choose a tokenizer that needs none, such as 13a"
         ) from None
+
+
+def tokenizer_without_spaces(language: str) -> str | None:
+    """Return sacreBLEU's tokenizer for a language that puts no spaces between words.
+
+    Of others, None: 13a suits them.
+
+    Args:
+        language: its code, such as `ja` or `zh-CN`.
+    """
+    return _WITHOUT_SPACES.get(language.lower().replace("_", "-").partition("-")[0])
 
 
 def check_tokenizer(name: str | None) -> None:

@@ -139,14 +139,19 @@ def make_report(
         if other.run is not None:
             other_run = _beside(run, config, other.run, theirs)
     translator, subject = load_translator(run, device), trained_subject(run, config)
+    languages = target_languages(translator.tokenizer.controls)
+    if len(languages) > 1 and any(text.language is None for text in tests):
+        raise UserError(
+            f"{run}: translates into several languages ({', '.join(languages)}): choose that of"
+            " --test with --to"
+        )
     texts = tests or _validation_sets(config)
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set
     return RunReport(
         **_facts(run, config, name, subject.model),
         data=read_data_record(run),
-        target_languages=target_languages(translator.tokenizer.controls)
-        or [config.data.target_language],
+        target_languages=languages or [config.data.target_language],
         sets=report_sets(translator, texts, config, name, other),
         other_run=other_run,
         command=train_command(config),

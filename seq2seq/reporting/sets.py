@@ -41,8 +41,7 @@ class TextSet:
         name: `valid`, or the name of the source file.
         sources: lines.
         references: lines, as many.
-        language: code of the target language, if the model has several; by default that of the
-            validation set.
+        language: code of the target language, if the model has several.
     """
 
     name: str
@@ -147,7 +146,11 @@ def report_sets(
     Raises:
         UserError: if a text can't be translated or scored.
     """
-    others = [[] if other is None else other.translate(text) for text in texts]
+    own = config.data.target_language
+    others = [
+        [] if other is None else other.translate(replace(text, language=text.language or own))
+        for text in texts
+    ]
     translated = [
         _Outputs(text, list(into(translator, text).translate_stream(text.sources)), theirs)
         for text, theirs in zip(texts, others, strict=True)

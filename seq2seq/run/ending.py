@@ -77,6 +77,12 @@ def _is_whole(folder: Path) -> bool:
     return True
 
 
+def is_reported(folder: Path) -> bool:
+    """Return whether the page of a run and the cards of its models are there."""
+    models = [folder / name for name in ("best", AVERAGED) if (folder / name).exists()]
+    return all(path.exists() for path in (folder / PAGE_FILE, *(m / CARD_FILE for m in models)))
+
+
 def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:
     """Write the page of a run and the cards of its models; a failure is warned of.
 

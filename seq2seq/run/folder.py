@@ -6,6 +6,7 @@ from pathlib import Path
 
 from seq2seq.config import read_config
 from seq2seq.errors import UserError
+from seq2seq.storage.atomic import is_temporary
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.lock import LOCK, check_writable, sole_writer
 from seq2seq.training.distributed import World
@@ -61,10 +62,15 @@ def _check_work(folder: Path, *, resume: bool) -> None:
         raise UserError(
             f"{folder}: no checkpoint to resume from; leave out resume=true to start a new training"
         )
-    if not resume and _holds_work(folder):
+    if resume or not (found := _work(folder)):
+        return
+    if checkpoints(folder):
         raise UserError(
             f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
+    raise UserError(
+        f"{found}: in the way of a new training; choose another run_dir, or move it elsewhere"
+    )
 
 
 def _check_links(folder: Path) -> None:
@@ -74,17 +80,19 @@ def _check_links(folder: Path) -> None:
             raise UserError(f"{path}: a link or a device in the run folder; remove it")
 
 
-def _holds_work(folder: Path) -> bool:
-    """Whether there is more than a training leaves that has ended before its first checkpoint."""
+def _work(folder: Path) -> Path | None:
+    """Return what is not a leftover of a training that ended before its first checkpoint, if any.
+
+    Without a configuration in it, the folder is not this program's, and anything is.
+    """
     if not folder.is_dir():
-        return folder.exists()
-    names = {path.name for path in folder.iterdir()}
-    if not any((folder / "checkpoints").glob("[!.]*")):
-        names.discard("checkpoints")
-    if names <= {LOCK}:
-        return False
+        return folder if folder.exists() else None
+    paths = [path for path in sorted(folder.iterdir()) if path.name != LOCK]
     try:
         read_config(folder)
-    except UserError:  # not this program's folder
-        return True
-    return not names <= _WITHOUT_WORK
+    except UserError:
+        return next(iter(paths), None)
+    if not any((folder / "checkpoints").glob("[!.]*")):
+        paths = [path for path in paths if path.name != "checkpoints"]
+    unknown = (path for path in paths if path.name not in _WITHOUT_WORK)
+    return next((path for path in unknown if not is_temporary(path)), None)

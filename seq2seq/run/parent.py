@@ -15,8 +15,8 @@ from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import DROPOUTS
 from seq2seq.storage.checkpoint import checkpoints, find_model
-from seq2seq.storage.manifest import manifest_sum
-from seq2seq.storage.model_folder import load_model, read_description
+from seq2seq.storage.manifest import read_manifest
+from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
 from seq2seq.storage.trained_model import TrainedModel
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Description:
     source_language: str
     target_language: str
     sha256: str | None
-    """Of the manifest; unknown only if a resumed run's config.yaml lacks it."""
+    """Of its weights; unknown only if a resumed run's config.yaml lacks it."""
 
 
 def describe_parent(config: Config, run: Path) -> Description:
@@ -44,16 +44,16 @@ def describe_parent(config: Config, run: Path) -> Description:
         run: the folder of the run.
 
     Raises:
-        UserError: if there is no model, it is damaged, or its manifest is not that of
+        UserError: if there is no model, it is damaged, or its weights are not those of
             `init_sha256`.
     """
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
     else:
-        sha256 = manifest_sum(_folder_of_parent(config))
+        sha256 = read_manifest(_folder_of_parent(config)).get(WEIGHTS_FILE)
     if config.init_sha256 not in (None, sha256):
         raise UserError(
-            f"init_from={config.init_from}: the sha256 of its manifest is {sha256}, not"
+            f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
             f" init_sha256={config.init_sha256}: give the model that is meant"
         )
     found = _read(config, run, read_description)

@@ -14,6 +14,7 @@ from seq2seq.data.subword_sampling import SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import make_deterministic
 from seq2seq.errors import UserError
+from seq2seq.evaluation.scores import tokenizer_without_spaces
 from seq2seq.kernels.compiled import can_compile
 from seq2seq.kernels.training import TrainingKernels
 from seq2seq.model.config import Positions
@@ -110,6 +111,15 @@ def _prepare_compiler(device: torch.device) -> bool:
     return True
 
 
+def _languages_without_tokenizer(config: Config) -> list[str]:
+    """Return the target languages without spaces between words that BLEU has no tokenizer for."""
+    if config.bleu_tokenizer is not None:
+        return []
+    sets = (config.data.valid, *config.data.valid_sets.values())
+    languages = dict.fromkeys(s.target_language or config.data.target_language for s in sets)
+    return [language for language in languages if tokenizer_without_spaces(language)]
+
+
 def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
     """Log the model and its batches, and warn of settings that are likely to fail.
 
@@ -131,6 +141,12 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
         scale=training.learning_rate_scale,
     ):
         logger.warning(risk)
+    for language in _languages_without_tokenizer(config):
+        logger.warning(
+            f"bleu_tokenizer is not set: the BLEU of validations takes a sentence of {language},"
+            " which has no spaces, for a single word, so that it says little; set"
+            f" bleu_tokenizer={tokenizer_without_spaces(language)}"
+        )
     statistics = trainer.batching.statistics(trainer.batching.epoch(0))
     training.check_budget(statistics, devices=processes)
     if excess := training.excessive_epochs(statistics, devices=processes):

@@ -14,8 +14,8 @@ from seq2seq.evaluation.validation import Validation
 from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
 from seq2seq.model import Transformer
 from seq2seq.reporting.command import translate_command
-from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine
-from seq2seq.run.ending import AVERAGED, best_mean, write_report
+from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine, read_object
+from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
 from seq2seq.run.settings import changes_of_data, settings, way_to_micro_batches
@@ -47,7 +47,9 @@ from seq2seq.training.signals import exit_on_signals
 logger = logging.getLogger("seq2seq")
 
 
-def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
+def run_training(
+    config: Config, folder: Path, yaml: str, world: World, *, way_on: str | None = None
+) -> int:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
     Args:
@@ -55,6 +57,8 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         folder: the run folder.
         yaml: the configuration as text, to save.
         world: the processes that share the work.
+        way_on: the overrides that continue a training which a signal has ended; by default, those
+            of a single run.
 
     Returns:
         0, or 128 + the signal that ended it early.
@@ -78,7 +82,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
         if run.is_trained():
-            run.finish_if_unfinished()
+            run.finish_if_unfinished(log_file)
             return 0
         run.trainer.fit_memory()
         if before is not None:
@@ -92,7 +96,7 @@ def run_training(config: Config, folder: Path, yaml: str, world: World) -> int:
         if run.trainer.signal is not None:
             logger.info(
                 f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
-                f" command and run_dir={folder} resume=true"
+                f" command and {way_on or f'run_dir={folder} resume=true'}"
             )
             return 128 + run.trainer.signal
         logger.info(f"finished: {run.trainer.progress.ended}")
@@ -182,12 +186,17 @@ class TrainingRun:
         trainer = self.trainer
         return trainer.limit_reached() != "" and not trainer.progress.validation_pending
 
-    def finish_if_unfinished(self) -> None:
-        """Average, if the run was stopped after its last step but before averaging."""
-        if (self.folder / FINISHED_FILE).exists():
+    def finish_if_unfinished(self, log_file: DeferredFileHandler) -> None:
+        """Average, or write the report, if the run was stopped after its last step but before."""
+        finished = read_object(self.folder / FINISHED_FILE)
+        if finished and (is_reported(self.folder) or not self.world.is_main):
             logger.info(f"nothing to do: {self.trainer.limit_reached()}")
         elif self.world.is_main:
-            self.finish()
+            log_file.write_to(self.folder / "train.log")
+            if finished:
+                self.report(int(finished.get("averaged", 0)))
+            else:
+                self.finish()
 
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
@@ -342,6 +351,14 @@ class TrainingRun:
         if self.parent is not None:
             self._log_gain()
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
+        self.report(averaged)
+
+    def report(self, averaged: int) -> None:
+        """Write the report, and log the next command.
+
+        Args:
+            averaged: the number of checkpoints whose mean was kept, or 0.
+        """
         write_report(self.folder, self.config, str(self.device), averaged)
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")

@@ -187,6 +187,11 @@ def remove_leftovers(parent: Path) -> None:
                 _remove(fresh.with_suffix(suffix))
 
 
+def is_temporary(path: Path) -> bool:
+    """Return whether a name is one that a process gives before it renames, or while it does."""
+    return _final_name(path) is not None
+
+
 def _shortened(name: str) -> str:
     """Cut a file's name so that the longest that is legal still is with a token and a suffix."""
     return os.fsdecode(os.fsencode(name)[:_LONGEST_STEM].decode(errors="ignore").encode())

@@ -60,9 +60,10 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Number of newest checkpoints to keep, besides the best model."""
     average_checkpoints: int = 5
-    """Number of newest checkpoints whose mean is the final model; 1 means the last one."""
+    """Number of newest checkpoints whose mean is the final model, unless the best checkpoint
+    validates better; 1 means no mean."""
     average_alternatives: list[int] = field(default_factory=list)
-    """Other numbers of newest checkpoints; the mean that validates best is the final model."""
+    """Other numbers of newest checkpoints; the mean that validates best is taken."""
     validate_mean: bool = False
     """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
     log_steps: int = 50

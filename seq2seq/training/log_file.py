@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
+from seq2seq.errors import UserError
+
 
 class DeferredFileHandler(MemoryHandler):
     """Keeps log records until it has a file, so that a failed start leaves no run folder."""
@@ -32,11 +34,15 @@ class _FileHandler(logging.FileHandler):
 
 @contextmanager
 def deferred_log_file(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
-    """Attach a `DeferredFileHandler` to a logger."""
+    """Attach a `DeferredFileHandler` to a logger; an error that ends the run goes into its file."""
     handler = DeferredFileHandler()
     logger.addHandler(handler)
     try:
         yield handler
+    except Exception as error:
+        # Not to the logger: the command prints it.
+        handler.handle(logging.makeLogRecord({"msg": f"ended by an error: {UserError(error)}"}))
+        raise
     finally:
         logger.removeHandler(handler)
         if handler.target is not None:

@@ -24,7 +24,7 @@ class Progress:
     validations_without_improvement: int = 0
     """Validations since the best one."""
     validation_pending: bool = False
-    """Whether this step is still to be validated, because a signal came first."""
+    """Whether this step is saved, and still to be validated."""
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     changes: list[str] = field(default_factory=list)

@@ -331,7 +331,7 @@ def test_a_folder_of_other_things_is_not_written_to(
     (tmp_path / name).write_text("years: 7\n")
     result = seq2seq("train", *corpus.overrides(), f"run_dir={tmp_path}", "training.max_steps=1")
     assert result.code == 1
-    assert "already exists; choose another run_dir" in result.err
+    assert f"{tmp_path / name}: in the way of a new training; choose another run_dir" in result.err
     assert {path.name for path in tmp_path.iterdir()} == {name}
 
 
@@ -380,6 +380,23 @@ def test_runs_of_one_command_in_a_given_folder(
     result = seq2seq("train", *own)
     assert result.code == 0, result.err
     assert (tmp_path / "one" / "best").is_dir()
+
+
+def test_what_continues_a_run_is_named(
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = []
+
+    def run_training(*_: object, way_on: str) -> int:
+        ways.append(way_on)
+        return 0
+
+    monkeypatch.setattr("seq2seq.cli.train.run_training", run_training)
+    words = [*corpus.overrides(), f"run_dir={tmp_path}"]
+    assert seq2seq("train", *words).code == 0
+    assert seq2seq("train", *words, "--multirun", "seed=1,2").code == 0
+    # With resume=true, runs that have not begun would be refused.
+    assert ways == [f"run_dir={tmp_path} resume=true", *[f"run_dir={tmp_path} resume=auto"] * 2]
 
 
 def test_one_bad_run_of_several_does_not_stop_the_others(

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.config import CorpusConfig, SplitConfig
+from seq2seq.data.config import CorpusConfig, DataConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -164,6 +165,38 @@ def test_the_commands_take_the_marks(
         assert capfd.readouterr().err.count("choose one with --to") == 1
     assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
     assert "--to needs --model" in capfd.readouterr().err
+
+
+def test_a_report_is_made_in_the_language_of_the_test(
+    trained: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places = both.data.valid_sets["french"]
+    files = SplitConfig(source=places.source, target=places.target)
+    own = TokenizerConfig(vocab_size=48)
+    data = DataConfig(train=files, valid=files, target_language="fr", tokenizer=own)
+    alone = replace(both, data=data)
+    short = train(alone, tmp_path / "french", max_steps=1, average_checkpoints=1)
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    for folder, config in ((run, both), (short, alone)):
+        (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    lines = [" ".join(words) for words in product(WORDS, repeat=4)]
+    texts = two_files(tmp_path, "test", lines, [spoken(line, 1) for line in lines])
+    test = ["--test", texts["source"], texts["target"]]
+
+    def reported(*words: object) -> dict[str, Any]:
+        assert main(["report", *map(str, words), "--device", "cpu", "--json"]) == 0
+        found: dict[str, Any] = json.loads(capfd.readouterr().out)["sets"][0]
+        return found
+
+    # The other language shares no word with the references.
+    assert reported(run, *test, "--to", "fr")["scores"][0]["value"] > 50
+    assert reported(run, *test, "--to", "de")["scores"][0]["value"] < 1
+    tests = reported(short, *test, "--compare", run)["comparison"]["tests"]
+    assert next(one["value"] for one in tests if one["system"] == "run") > 50
+    assert reported(run, "--compare", short)["comparison"] is not None
+    assert main(["report", str(run), *test]) == 1
+    assert "(de, fr): choose that of --test with --to" in capfd.readouterr().err
+    assert main(["report", str(run), "--to", "fr"]) == 2
 
 
 def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:

@@ -211,8 +211,8 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_parent(
     assert found.data.tokenizer.vocab_size == general.data.tokenizer.vocab_size
     assert found.data.tokenizer.sampling == 0.1
     assert found.training.warmup_steps == 200
-    manifest = find_model(parent) / "manifest.json"
-    assert found.init_sha256 == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    weights = find_model(parent) / "model.safetensors"
+    assert found.init_sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
     command(*words, "resume=true", "training.max_steps=2", code=0)
     assert read_config(run) == replace(
         found, resume=True, training=replace(found.training, max_steps=2)

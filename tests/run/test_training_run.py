@@ -1,6 +1,7 @@
 """One training in its folder: what its seed decides, what it validates, what it keeps."""
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from seq2seq.cli.main import main
@@ -298,6 +300,75 @@ def test_a_lower_limit_ends_a_training_that_a_signal_has_stopped(
     validated = [r["step"] for r in read_metrics(tmp_path / METRICS) if "valid/bleu" in r]
     assert validated == [3]
     assert (tmp_path / "best").is_dir()
+
+
+def test_a_report_that_a_signal_has_prevented_is_written_by_the_next_start(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
+    with monkeypatch.context() as patch:
+        patch.setattr("seq2seq.run.training_run.write_report", stopped)
+        with pytest.raises(SystemExit):
+            run_training(config, tmp_path, yaml, World())
+    page, cards = tmp_path / "report.html", [*tmp_path.glob("*/README.md")]
+    assert not page.exists()
+    assert not cards
+    resumed = replace(config, resume=True)
+    assert run_training(resumed, tmp_path, yaml, World()) == 0
+    assert page.exists()
+    for model in ("best", "averaged"):
+        assert (tmp_path / model / "README.md").exists() == (tmp_path / model).exists()
+    written = page.stat().st_mtime_ns
+    assert run_training(resumed, tmp_path, yaml, World()) == 0
+    assert page.stat().st_mtime_ns == written
+
+
+def test_the_log_ends_with_the_error_that_ended_the_training(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: TrainingRun) -> None:
+        raise UserError("100 % of the disk is full")
+
+    monkeypatch.setattr(TrainingRun, "fit", failing)
+    with pytest.raises(UserError):
+        train(config, tmp_path)
+    last = (tmp_path / "train.log").read_text().splitlines()[-1]
+    assert last.endswith(" ended by an error: 100 % of the disk is full")
+
+
+def test_temporary_files_of_a_killed_training_are_not_in_the_way(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    for suffix in ("new", "lock"):
+        (tmp_path / f".metrics.jsonl.{'0' * 16}.{suffix}").touch()
+    train(config, tmp_path, max_steps=1)
+
+
+def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Commands that ran before may have changed both.
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
+    caplog.set_level(logging.WARNING, logger="seq2seq")
+
+    def warnings(name: str, language: str, bleu_tokenizer: str | None) -> list[str]:
+        data = replace(config.data, target_language=language)
+        chosen = replace(config, data=data, bleu_tokenizer=bleu_tokenizer)
+        train(chosen, tmp_path / name, max_steps=1, average_checkpoints=1)
+        log = (tmp_path / name / "train.log").read_text().splitlines()
+        return [line.rpartition("set ")[2] for line in log if "bleu_tokenizer is not set" in line]
+
+    assert warnings("japanese", "ja", None) == ["bleu_tokenizer=ja-mecab"]
+    assert warnings("chinese", "zh_CN", None) == ["bleu_tokenizer=zh"]
+    assert warnings("by characters", "zh", "char") == []
+    assert warnings("german", "de", None) == []
 
 
 @pytest.fixture

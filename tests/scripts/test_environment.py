@@ -53,6 +53,15 @@ def test_an_environment_with_an_extra_serves_without_it(checkout: Path) -> None:
     assert "installing" in prepare(checkout).stderr
 
 
+def test_a_copy_of_a_checkout_is_installed_from_its_own_place(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert prepare(checkout, "dev").returncode == 0
+    copy = shutil.copytree(checkout, tmp_path_factory.mktemp("a b") / "copy")
+    assert "installing" in prepare(copy).stderr
+    assert prepare(copy).stderr == ""
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path, linked: bool) -> None:
     folder = checkout / ("elsewhere" if linked else ".venv")
