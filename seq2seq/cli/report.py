@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             written.
     """
     from seq2seq.data.lines import create_binary
-    from seq2seq.errors import UsageError
+    from seq2seq.errors import UsageError, UserError
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
@@ -83,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(content.encode(errors="backslashreplace") + b"\n")
         return 0
     if arguments.output is None:
+        if not os.access(folder, os.W_OK):
+            raise UserError(f"{folder}: can't be written: change its mode, or give a page with -o")
         # A link that somebody left there is replaced; what it points to stays as it is.
         write_file(folder / PAGE_FILE, draw_page(make()).encode())
         print(folder / PAGE_FILE)

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -141,7 +142,7 @@ def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
     from seq2seq.cli.inputs import read_leniently
     from seq2seq.config import read_config
-    from seq2seq.errors import UserError
+    from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import check_counts
     from seq2seq.reporting.report import validation_sets
 
@@ -149,20 +150,31 @@ def _text(arguments: argparse.Namespace) -> _Text:
         sources = read_leniently(arguments.source)
         references = read_leniently(arguments.reference)
         check_counts({arguments.source: len(sources), arguments.reference: len(references)})
-        return _Text(sources, references)
+        trained_with = None
+        with suppress(UserError):  # a model folder has no configuration
+            trained_with = read_config(Path(arguments.model)).bleu_tokenizer
+        return _Text(sources, references, bleu_tokenizer=trained_with)
     run = Path(arguments.model)
     try:
         config = read_config(run)
         sets = validation_sets(config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
+    languages = {arguments.to, None} if arguments.to else {sets[0].language}
+    text = next((text for text in sets if text.language in languages), None)
+    if text is None:
+        known = ", ".join(sorted({text.language or "" for text in sets}))
+        raise UsageError(
+            f"--to {arguments.to}: the run was validated in {known}; give text with -s SOURCE"
+            " -r REFERENCE"
+        )
     return _Text(
-        sets[0].sources,
-        sets[0].references,
+        text.sources,
+        text.references,
         run.absolute().name,
         config.data.name,
         sets,
-        config.data.valid.target_language,
+        text.language,
         config.bleu_tokenizer,
     )
 

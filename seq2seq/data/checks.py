@@ -106,7 +106,7 @@ class TrainTestOverlap:
 
     def __init__(self, split: Split, pairs: Iterable[SentencePair]) -> None:
         self.split = split
-        self._held_out = frozenset(pairs)
+        self._held_out = frozenset(p for p in pairs if p.source.strip() and p.target.strip())
         self._shared: set[SentencePair] = set()
 
     def check(self, train_pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:

@@ -45,6 +45,7 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        self.split = self.split or None  # `data.train.split=` on the command line
 
 
 @dataclass(kw_only=True)

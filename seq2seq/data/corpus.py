@@ -4,6 +4,7 @@ The two sides of a pair stay together from here on.
 """
 
 import hashlib
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -70,7 +71,8 @@ def fingerprint(config: DataConfig, name: Split, sums: Mapping[Path, str] | None
         digest.update(repr((config.dataset_config, config.dataset_folder, place.split)).encode())
         if (folder := local_folder(config.dataset)) is not None:
             for file, file_sum in sums.items():
-                digest.update(f"{file.relative_to(folder)}\0{file_sum}".encode())
+                digest.update(os.fsencode(file.relative_to(folder)))
+                digest.update(f"\0{file_sum}".encode())
         elif config.revision and _FULL_COMMIT.fullmatch(config.revision):
             digest.update(f"{config.dataset}\0{config.revision}".encode())
         else:

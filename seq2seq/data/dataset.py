@@ -82,14 +82,14 @@ def _load_split(config: DataConfig, split: str) -> Any:
             )
         if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
             return _saved_split(folder, split)
-        return datasets.load_dataset(
-            str(folder),
-            config.dataset_config,
-            data_dir=config.dataset_folder,
-            split=split,
-            streaming=True,  # else the library keeps a copy and may serve it when files change
-            **_csv_options(folder),
+        builder = datasets.load_dataset_builder(
+            str(folder), config.dataset_config, data_dir=config.dataset_folder
         )
+        if hasattr(builder.config, "keep_default_na"):  # of CSV files
+            # Else the sentences "None", "null" and "NA" would be missing values.
+            builder.config.keep_default_na = False
+        # Streamed: else the library keeps a copy and may serve it when files change.
+        return builder.as_streaming_dataset(split)
     except Exception as error:  # the library's errors share no class
         raise UserError(
             f"dataset {config.dataset}, split {split}: can't be loaded: {_first_line(error)}; check"
@@ -116,8 +116,3 @@ def _saved_split(folder: Path, split: str) -> Any:
     return datasets.concatenate_datasets(
         [saved[part.splitname].select(range(part.from_, part.to)) for part in parts]
     )
-
-
-def _csv_options(folder: Path) -> dict[str, Any]:
-    """Keep the library from reading the sentences "None", "null" and "NA" as missing values."""
-    return {"keep_default_na": False} if any(folder.rglob("*.csv")) else {}

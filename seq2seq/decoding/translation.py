@@ -115,4 +115,6 @@ def _join_texts(texts: list[str], separators: list[str]) -> str:
 
 
 def _is_wide(character: str) -> bool:
-    return bool(character) and unicodedata.east_asian_width(character) in "WF"
+    """Whether it is a character of a script without spaces; Korean, which has some, is wide too."""
+    wide = bool(character) and unicodedata.east_asian_width(character) in "WF"
+    return wide and "HANGUL" not in unicodedata.name(character, "")

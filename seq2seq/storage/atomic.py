@@ -78,8 +78,9 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
 def output_file(path: Path) -> Iterator[BinaryIO]:
     """Write a file that the user named; it is replaced when the block ends without an error.
 
-    Until then it is NAME.TOKEN.part, which is left if there is an error. If the name is a link, the
-    file that it points to is replaced. Pipes, devices and standard output are written to directly.
+    Until then it is NAME.TOKEN.part, which is left if there is an error and something in it. If the
+    name is a link, the file that it points to is replaced. Pipes, devices and standard output are
+    written to directly.
 
     Raises:
         OSError: if it can't be written.
@@ -230,7 +231,12 @@ def _growing(part: Path, path: Path) -> Iterator[BinaryIO]:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
-        yield file
+        try:
+            yield file
+        except BaseException:
+            if not file.closed and file.tell() == 0:
+                part.unlink()
+            raise
         file.flush()
         os.fsync(file.fileno())
         part.replace(path)

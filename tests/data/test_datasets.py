@@ -1,5 +1,6 @@
 """Hugging Face datasets in local folders give the pairs that the same text gives in files."""
 
+import gzip
 import json
 import os
 import warnings
@@ -68,6 +69,27 @@ def save(folder: Path, kind: str) -> None:
         nested().save_to_disk(folder)
     else:
         datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("train.tsv", "\t"), ("train.csv.gz", ",")])
+def test_words_that_look_like_missing_cells_are_read(
+    tmp_path: Path, name: str, separator: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [("en", "de"), ("None", "NA"), ("hello", "null")]
+    text = "".join(separator.join(row) + "\n" for row in rows).encode()
+    (folder / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    assert list(read_pairs(of_folder(folder), "train")) == rows[1:]
+
+
+def test_other_files_in_a_folder_do_not_matter(tmp_path: Path) -> None:
+    save(folder := tmp_path / "data", "json")
+    before = list(read_pairs(of_folder(folder), "train"))
+    (folder / "notes.csv").write_text("a,b\n1,2\n")
+    (folder / os.fsdecode(b"caf\xe9.txt")).touch()
+    assert list(read_pairs(of_folder(folder), "train")) == before
+    assert fingerprint(of_folder(folder), "train")
 
 
 KINDS = ["parquet", "nested parquet", "json", "csv", "saved dataset", "saved splits"]

@@ -448,6 +448,8 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
     train = sentences(300, seed=1)
     other_target = SentencePair(train[5].source, "A OTHER")
     valid = [*train[:3], train[0], other_target, SentencePair("house", "A OTHER")]
+    for pairs in (train, valid):
+        pairs.append(SentencePair("", ""))
     prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
     assert "3 of 5 different valid pairs are training pairs too" in log
     log.clear()

@@ -55,6 +55,7 @@ def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_nee
     assert joined("一。", "", "二。", "") == "一。二。"
     assert joined("一。", " ", "二。", "") == "一。 二。"
     assert joined("", "", "Two.", "") == "Two."
+    assert joined("하나.", "", "둘.", "") == "하나. 둘."
 
 
 def test_a_line_of_one_segment_has_its_candidates() -> None:

@@ -199,6 +199,20 @@ def test_a_report_is_made_in_the_language_of_the_test(
     assert main(["report", str(run), "--to", "fr"]) == 2
 
 
+def test_a_search_is_tuned_on_the_validation_set_of_its_language(
+    trained: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(both)))
+    words = ["tune", "--model", str(run), "--beams", "1", "--alphas", "1", "--dry-run", "--json"]
+    for language in ("de", "fr"):
+        assert main([*words, "--to", language]) == 0
+        # The other language shares no word with the references.
+        assert json.loads(capfd.readouterr().out)["best"]["bleu"] > 50
+    assert main([*words, "--to", "nl"]) == 2
+    assert "--to nl: the run was validated in de, fr" in capfd.readouterr().err
+
+
 def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:
     limits = {"checkpoint_steps": 3, "keep_checkpoints": 9, "max_steps": 12}
     whole = train(both, tmp_path / "whole", **limits)

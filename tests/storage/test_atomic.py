@@ -481,6 +481,16 @@ def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_pat
     assert (tmp_path / "out.part").read_text() == "the user's"
 
 
+def test_an_output_that_fails_before_its_first_byte_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with output_file(tmp_path / "out"):
+            raise UserError("no such model")
+
+    with pytest.raises(UserError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("letter", ["x", "ä", "字"])
 def test_the_longest_name_that_is_legal_can_be_written(tmp_path: Path, letter: str) -> None:
     size = len(letter.encode())
