@@ -24,7 +24,7 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
             "training.micro_batch_tokens=100", "license=cc-by-4.0",
-            "device=cpu", f"cache={folder / 'cache'}",
+            "device=cpu", "precision=fp32", f"cache={folder / 'cache'}",
             f"run_dir={folder / 'run'}",
         ]
     )  # fmt: skip
