@@ -15,16 +15,16 @@ from sacrebleu import BLEU, CHRF
 from seq2seq.data.lines import read_text_lines
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.evaluation.scores import tokenizer_without_spaces
 
 ENDS = (".", "!", "?", "。", "！", "？")
-WITHOUT_SPACES = ("ja", "zh", "th")
 
 
 def paragraphs(
     pairs: list[tuple[str, str]], most: int, languages: tuple[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Join consecutive pairs of sentences, up to `most` of them; single ones are left out."""
-    joiners = ["" if language in WITHOUT_SPACES else " " for language in languages]
+    joiners = ["" if tokenizer_without_spaces(language) else " " for language in languages]
     waiting: list[tuple[str, str]] = []
     for pair in [*pairs, ("", "")]:
         is_sentence = pair[0].endswith(ENDS)

@@ -21,6 +21,7 @@ from typing import Any
 
 from seq2seq.config import read_config
 from seq2seq.reporting.data import FINISHED_FILE
+from seq2seq.reporting.report import PAGE_FILE
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import read_search
 from seq2seq.training.recorder import METRICS, read_metrics
@@ -90,6 +91,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/results"), metavar="FOLDER")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     words = parser.parse_intermixed_args()
+    for override in words.overrides:
+        if override.partition("=")[0] in ("seed", "run_dir", "resume"):
+            parser.error(f"{override}: set by this script; --runs names another folder")
     if words.name == _TABLE_3:
         print(table_3(words.runs / _TABLE_3, words.folder, words.overrides), end="")
         return
@@ -122,6 +126,8 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
     if read_search(find_model(run)) is None:
         print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
+    page = run / PAGE_FILE
+    if not page.exists() or page.stat().st_mtime_ns < find_model(run).stat().st_mtime_ns:
         seq2seq("report", str(run))  # with that search
 
 

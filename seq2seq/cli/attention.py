@@ -1,10 +1,9 @@
 """`seq2seq attention`: the attention weights of one sentence pair, as a picture or as numbers."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
+from seq2seq.cli.outputs import print_json
 from seq2seq.cli.translation_options import (
     add_control_options,
     translation_options,
@@ -75,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError("the source or its translation is blank: give --target")
     maps = translator.attention(arguments.source, target)
     if arguments.json:
-        content = json.dumps(maps.record(arguments.kind, layers, heads), ensure_ascii=False)
-        sys.stdout.buffer.write(content.encode() + b"\n")
+        print_json(maps.record(arguments.kind, layers, heads), indent=None)
         return 0
     weights = getattr(maps, arguments.kind)
     panels = {

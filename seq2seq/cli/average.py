@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.data import record_average
     from seq2seq.storage.atomic import add_file
-    from seq2seq.storage.checkpoint import average, checkpoints
+    from seq2seq.storage.checkpoint import average, checkpoints, find_model
     from seq2seq.storage.model_folder import (
         CARD_FILE,
         check_place_of_model,
@@ -58,15 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
     of_the_run = run_folder / "averaged"
     output = of_the_run if arguments.output is None else Path(arguments.output)
     check_place_of_model(output)
+    of_its_run = output.absolute() == of_the_run.absolute()
     tuned = False
     with suppress(UserError):  # there is none, or it is damaged
-        tuned = read_search(output) is not None
+        # The mean takes the place of what the run's model was.
+        tuned = read_search(find_model(run_folder) if of_its_run else output) is not None
     mean = average(found[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card.encode())
     text = f"{output} -s SOURCE -r REFERENCE"  # of another folder, no validation set is known
-    if output.absolute() == of_the_run.absolute():
+    if of_its_run:
         record_average(run_folder, arguments.last)
         text = str(run_folder)
     print(output)

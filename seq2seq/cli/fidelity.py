@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.outputs import print_json
+
 if TYPE_CHECKING:
     from seq2seq.config import Config
     from seq2seq.reproduction.detail import Subject
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
-    from seq2seq.reproduction.report import DETAILS, MODEL_DETAILS, as_json, as_text, examine
+    from seq2seq.reproduction.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
 
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
@@ -54,7 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
         subject = _configured(compose_config(arguments.overrides))
     imported = bool(arguments.model) and subject.run is None
     rows = examine(subject, MODEL_DETAILS if imported else DETAILS)
-    print(as_json(rows) if arguments.json else as_text(rows))
+    if arguments.json:
+        print_json(as_records(rows))
+    else:
+        print(as_text(rows))
     if imported:
         print(
             f"seq2seq: {arguments.model} has no config.yaml: its training is not known, only the"

@@ -32,6 +32,23 @@ def read_leniently(path: str) -> list[str]:
     return [line for line, _ in decoded]
 
 
+def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
+    """Read two files of which each line of one is a translation of the same line of the other.
+
+    Raises:
+        UsageError: if both are standard input.
+        UserError: if one can't be read, or they don't have the same number of lines.
+    """
+    from seq2seq.errors import UsageError
+    from seq2seq.evaluation.scores import check_counts
+
+    if source == target == "-":
+        raise UsageError("standard input can't be both texts: give a file for one of them")
+    sources, targets = read_leniently(source), read_leniently(target)
+    check_counts({file_name(source): len(sources), file_name(target): len(targets)})
+    return sources, targets
+
+
 def report_replaced(path: str, lines: int) -> None:
     """Say on standard error how many lines of a file had bytes that were replaced, if any."""
     if lines:

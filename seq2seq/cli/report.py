@@ -1,12 +1,12 @@
 """`seq2seq report`: what a run did, on one page."""
 
 import argparse
-import json
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from seq2seq.cli.outputs import print_json
 
 if TYPE_CHECKING:
     from seq2seq.reporting.sets import OtherSystem, TextSet
@@ -79,12 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         other = _other(arguments.compare, len(tests), arguments.device)
     make = partial(make_report, folder, tests, other, device=arguments.device)
     if arguments.json:
-        content = json.dumps(make().record(), indent=2, ensure_ascii=False)
-        # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
-        sys.stdout.buffer.write(content.encode(errors="backslashreplace") + b"\n")
+        print_json(make().record())
         return 0
     if arguments.output is None:
-        if not os.access(folder, os.W_OK):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
             raise UserError(f"{folder}: can't be written: change its mode, or give a page with -o")
         # A link that somebody left there is replaced; what it points to stays as it is.
         write_file(folder / PAGE_FILE, draw_page(make()).encode())
@@ -97,17 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(name: str, source: str, reference: str, language: str | None) -> "TextSet":
-    from seq2seq.cli.inputs import read_leniently
-    from seq2seq.evaluation.scores import check_counts
+    from seq2seq.cli.inputs import read_parallel
     from seq2seq.reporting.sets import TextSet
 
-    sources, references = read_leniently(source), read_leniently(reference)
-    check_counts({source: len(sources), reference: len(references)})
-    return TextSet(name, sources, references, language)
+    return TextSet(name, *read_parallel(source, reference), language)
 
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.cli.inputs import read_leniently
+    from seq2seq.config import read_config
     from seq2seq.data.controls import target_languages
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import load_translator
@@ -115,10 +111,17 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
 
     if Path(path).is_dir():
         translator = load_translator(Path(path), device)
+        languages = target_languages(translator.tokenizer.controls)
+        own = read_config(Path(path)).data.target_language
 
         def translate(text: TextSet) -> list[str]:
             # A model of one language may not know its code.
-            several = len(target_languages(translator.tokenizer.controls)) > 1
+            several = len(languages) > 1
+            if not several and own != "target" and text.language not in (None, own):
+                raise UserError(
+                    f"--compare {path}: translates into {own}, and {text.name} is in"
+                    f" {text.language}: compare runs of the same languages"
+                )
             chosen = into(translator, text) if several else translator
             found = chosen.translate_stream(text.sources)
             return [translation.text for translation in found]

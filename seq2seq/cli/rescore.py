@@ -1,12 +1,12 @@
 """`seq2seq rescore`: the log-probability of given translations under a model."""
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.inputs import file_name, read_leniently
+from seq2seq.cli.inputs import read_parallel
+from seq2seq.cli.outputs import print_json
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -51,16 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UsageError
-    from seq2seq.evaluation.scores import check_counts
     from seq2seq.kernels.memory import retain_freed_memory
 
-    if arguments.source == arguments.input == "-":
-        raise UsageError("standard input can't be both sources and translations")
-    sources, targets = read_leniently(arguments.source), read_leniently(arguments.input)
-    check_counts(
-        {file_name(arguments.source): len(sources), file_name(arguments.input): len(targets)}
-    )
+    sources, targets = read_parallel(arguments.source, arguments.input)
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     scores = translator.log_probabilities(sources, targets)
@@ -69,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = _as_dict(total)
         if arguments.per_line:
             result["lines"] = [_as_dict(score) for score in scores]
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return 0
     if arguments.per_line:
         for score in scores:

@@ -1,7 +1,6 @@
 """`seq2seq score`: score translations, from a file or by a model, against references."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.inputs import file_name, read_leniently
+from seq2seq.cli.outputs import print_json
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
@@ -161,7 +161,10 @@ def run(arguments: argparse.Namespace) -> int:
             samples=arguments.samples,
             seed=arguments.seed,
         )
-    print(_as_json(scores, comparisons) if arguments.json else _as_text(scores, comparisons))
+    if arguments.json:
+        print_json(_as_record(scores, comparisons))
+    else:
+        print(_as_text(scores, comparisons))
     if left_out := too_long_for_ter([*systems.values(), *references]):
         print(f"seq2seq: {left_out}", file=sys.stderr)
     if arguments.paper:
@@ -248,11 +251,13 @@ def _target_language(arguments: argparse.Namespace) -> str:
     return language
 
 
-def _as_json(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
-    results: dict[str, list[dict[str, Any]]] = {"scores": [asdict(score) for score in scores]}
+def _as_record(
+    scores: "list[Score]", comparisons: "list[Comparison]"
+) -> dict[str, list[dict[str, Any]]]:
+    results = {"scores": [asdict(score) for score in scores]}
     if comparisons:
         results["comparisons"] = [asdict(comparison) for comparison in comparisons]
-    return json.dumps(results, indent=2, ensure_ascii=False)
+    return results
 
 
 def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:

@@ -2,8 +2,11 @@
 
 import argparse
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from seq2seq.cli.outputs import print_json
 
 if TYPE_CHECKING:
     from seq2seq.reproduction.table3 import TableRun
@@ -33,10 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if a folder is not a run, its last validation is missing or damaged, or two runs
             can't be seeds of one row.
     """
-    from seq2seq.reproduction.table3 import as_json, as_text, compare
+    from seq2seq.reproduction.table3 import as_text, compare
 
     lines = compare([_read_run(Path(folder)) for folder in arguments.runs])
-    print(as_json(lines) if arguments.json else as_text(lines))
+    if arguments.json:
+        print_json([asdict(line) for line in lines])
+    else:
+        print(as_text(lines))
     return 0
 
 

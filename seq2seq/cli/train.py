@@ -4,11 +4,13 @@ import datetime
 import logging
 import os
 import secrets
+import shlex
 import sys
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -46,7 +48,7 @@ def train(words: list[str]) -> int:
     # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
-    overrides = [word for word in words if not word.startswith("-") and "=" in word]
+    overrides = [word for word in words if _is_override(word)]
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     check_command_line([*flags, *overrides])
@@ -93,7 +95,7 @@ def _run_application(world: World) -> list[int]:
                     inherit(chosen, parent, HydraConfig.get().overrides.task)
                     config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
-                way_on = _way_on(folder)
+                way_on = _way_on(config)
                 exit_codes.append(run_training(config, folder, yaml, world, way_on=way_on))
         except Exception as error:
             # Raised below, outside Hydra, so that the other runs of a --multirun continue.
@@ -108,16 +110,33 @@ def _run_application(world: World) -> list[int]:
     return exit_codes
 
 
+def _is_override(word: str) -> bool:
+    return not word.startswith("-") and "=" in word
+
+
 def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExit:
     """Return the error in the main process, and a silent exit in the others."""
     return error if world.is_main else SystemExit(2)
 
 
-def _way_on(folder: Path) -> str:
-    """Return the overrides that continue a run, or all runs of a --multirun."""
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
-        return f"run_dir={folder.parent} resume=auto"
-    return f"run_dir={folder} resume=true"
+def _way_on(config: Config) -> str | None:
+    """Return the overrides that continue all runs of a --multirun; None for a single run."""
+    application = HydraConfig.get()
+    if application.mode is not RunMode.MULTIRUN:
+        return None
+    # With resume=true, runs that have not begun would be refused.
+    known = [] if config.run_dir else [shlex.quote(f"hydra.sweep.dir={application.sweep.dir}")]
+    return " ".join([*known, "resume=auto"])
+
+
+def _fixed_overrides(words: list[str]) -> set[str]:
+    """Return the overrides that all runs of a --multirun share, as Hydra spells them for each."""
+    overrides = OverridesParser.create().parse_overrides(words)
+    return {
+        f"{one.get_key_element()}={one.get_value_element_as_str()}"
+        for one in overrides
+        if not one.is_sweep_override()
+    }
 
 
 def _run_folder(config: Config) -> Path:
@@ -126,9 +145,8 @@ def _run_folder(config: Config) -> Path:
     if application.runtime.choices["experiment"] == "finetune" and config.init_from is None:
         raise UsageError("experiment=finetune goes on from a model: give init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
-        # Overrides that differ between runs were typed as a list or a glob, not as they are here.
-        differing = [item for item in application.overrides.task if item not in sys.argv]
-        items = [item.lstrip("+") for item in differing]
+        fixed = _fixed_overrides([word for word in sys.argv[1:] if _is_override(word)])
+        items = [i.lstrip("+") for i in application.overrides.task if i not in fixed]
         name = ",".join(i.replace("/", "-") for i in items if not i.startswith("run_dir="))
         if config.run_dir is None:
             return Path(application.sweep.dir) / (name or "run")

@@ -1,7 +1,6 @@
 """`seq2seq tune`: choose beam size and length penalty on the validation set."""
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.outputs import print_json
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder.
 
     Raises:
-        UsageError: if a source is given without references, or a value is out of range.
+        UsageError: if a source is given without references, both are standard input, no validation
+            set is in the language of --to, or a value is out of range.
         UserError: if the model or a text can't be read, texts aren't parallel, or the folder can't
             be written or holds more than a model.
     """
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             tried = [asdict(trial) for trial in trials]
             record = {"trials": tried, "best": asdict(best), "written": written}
-            print(json.dumps(record, indent=2, ensure_ascii=False))
+            print_json(record)
         else:
             _print(trials, best, len(text.sources), written)
     if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
@@ -140,16 +141,13 @@ class _Text:
 
 def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
-    from seq2seq.cli.inputs import read_leniently
+    from seq2seq.cli.inputs import read_parallel
     from seq2seq.config import read_config
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.evaluation.scores import check_counts
     from seq2seq.reporting.report import validation_sets
 
     if arguments.source is not None:
-        sources = read_leniently(arguments.source)
-        references = read_leniently(arguments.reference)
-        check_counts({arguments.source: len(sources), arguments.reference: len(references)})
+        sources, references = read_parallel(arguments.source, arguments.reference)
         trained_with = None
         with suppress(UserError):  # a model folder has no configuration
             trained_with = read_config(Path(arguments.model)).bleu_tokenizer
@@ -160,8 +158,9 @@ def _text(arguments: argparse.Namespace) -> _Text:
         sets = validation_sets(config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
-    languages = {arguments.to, None} if arguments.to else {sets[0].language}
-    text = next((text for text in sets if text.language in languages), None)
+    text: TextSet | None = sets[0]
+    if arguments.to is not None:
+        text = next((text for text in sets if text.language in (arguments.to, None)), None)
     if text is None:
         known = ", ".join(sorted({text.language or "" for text in sets}))
         raise UsageError(

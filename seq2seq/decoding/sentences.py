@@ -21,6 +21,7 @@ _JAPANESE = r"\u3040-\u30ff\u3400-\u9fff"
 _NOTE = r"\[\d{1,3}\]"  # a reference to one
 _SMILEY = r"\s[:;]-?[)(DP](?=\s|\Z)"
 # Possessive quantifiers (`++`) keep the time linear in the length of any line.
+_STOPS = rf"""[{_NARROW}]++ (?: \s [{_NARROW}]++ (?=[\s"'”»)\]] | \Z) )*+"""
 _EVENT = re.compile(
     rf"""
     (?P<bracket> [{re.escape("".join(_BRACKETS))}] )
@@ -29,10 +30,10 @@ _EVENT = re.compile(
         | (?<=[{_JAPANESE}]) [!?]++ (?=[{_JAPANESE}])
       )
       (?: [{_WIDE_CLOSERS}”’"'»)\]] | {_NOTE} | （[笑泣汗]） )*+ \s*+
-    | (?P<narrow> [{_NARROW}]++ (?: \s [{_NARROW}]++ (?=[\s"'”»)\]] | \Z) )*+ )
+    | (?P<narrow> {_STOPS} )
       (?: ["'”’»›“‘«)\]\}}*{_WIDE_CLOSERS}] | \s »(?=[\s.,;:)] | \Z) | {_NOTE} | {_SMILEY} )*+
       (?: \s++ | \Z )
-    | [{_NARROW}]++  # ends nothing; taken whole, or each of its stops would be tried again
+    | {_STOPS}  # end nothing; taken whole, or each of them would be tried again
     """,
     re.VERBOSE,
 )

@@ -33,6 +33,6 @@ def keep_few_compiled_products() -> None:
     lies among the activations, so that the memory they leave is too broken up for the next ones.
     Has no effect after the first product, nor where the environment sets the variables.
     """
-    # The second is of PyTorch's own cache in front of oneDNN's; either one keeps the code.
+    # The second is of PyTorch's own cache in front of oneDNN's; each alone keeps the code.
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "64")

@@ -10,7 +10,7 @@ from torch import nn
 
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_marks
-from seq2seq.data.controls import target_languages
+from seq2seq.data.controls import control_ids, target_languages
 from seq2seq.data.corpus import read_pairs
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -124,8 +124,9 @@ def make_report(
         device: to translate on.
 
     Raises:
-        UserError: if the folder is not that of a training, a text or the model can't be read, or
-            the other run translates other languages.
+        UserError: if the folder is not that of a training, a text or the model can't be read, the
+            language of a test set is missing or unknown, or the other run translates other
+            languages.
     """
     path = run / METRICS
     if not path.is_file():
@@ -140,11 +141,9 @@ def make_report(
             other_run = _beside(run, config, other.run, theirs)
     translator, subject = load_translator(run, device), trained_subject(run, config)
     languages = target_languages(translator.tokenizer.controls)
-    if len(languages) > 1 and any(text.language is None for text in tests):
-        raise UserError(
-            f"{run}: translates into several languages ({', '.join(languages)}): choose that of"
-            " --test with --to"
-        )
+    for text in tests:
+        # load_translator chose the validation set's language, which need not be that of a test.
+        control_ids(translator.tokenizer.controls, text.language, None)
     texts = tests or _validation_sets(config)
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set

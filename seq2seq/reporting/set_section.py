@@ -64,7 +64,7 @@ def draw_set(one: SetReport, *, with_attention: bool) -> str:
     overlap = ""
     if one.overlap is not None:
         overlap = (
-            f"<p>In the training text, too: {one.overlap.sources:,} of the sources,"
+            f"<p>Also among {one.overlap.among}: {one.overlap.sources:,} of the sources,"
             f" {one.overlap.references:,} of the references and {one.overlap.pairs:,} of the"
             " pairs.</p>\n"
         )

@@ -81,6 +81,8 @@ class HealthLine:
 class Overlap:
     """Lines of a test set that stand in the training text, character for character."""
 
+    among: str
+    """The training pairs that were read, in words."""
     sources: int
     """Lines whose source is a training source."""
     references: int
@@ -166,6 +168,8 @@ class _Training:
     """What was found in the training text."""
 
     note: str
+    pairs_read: str = ""
+    """How many training pairs, in words."""
     counts: Counter[str] | None = None
     """Of the words of outputs and references; None if the text can't be read."""
     sources: Set[str] = frozenset()
@@ -178,6 +182,7 @@ class _Training:
             return None
         pairs = zip(text.sources, text.references, strict=True)
         return Overlap(
+            among=self.pairs_read,
             sources=sum(source in self.sources for source in text.sources),
             references=sum(reference in self.targets for reference in text.references),
             pairs=sum(pair in self.pairs for pair in pairs),
@@ -208,10 +213,10 @@ def _look_up(config: Config, translated: Sequence[_Outputs]) -> _Training:
         )
         all_lines = chain.from_iterable(lines)
         counts, read = training_frequencies(all_lines, train, config.bleu_tokenizer)
-        which = "the first" if next(train, None) else "all"
+        pairs_read = f"the {'first ' if next(train, None) else ''}{read:,} training pairs"
     except UserError as error:
         return _Training(f"not known, because the training text can't be read: {error}")
-    return _Training(f"counted in {which} {read:,} training pairs of this run", counts, *found)
+    return _Training(f"counted in {pairs_read} of this run", pairs_read, counts, *found)
 
 
 def _report_set(

@@ -1,6 +1,5 @@
 """The report: every detail with the claims of paper and tensor2tensor and the finding."""
 
-import json
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,25 +85,21 @@ def summary(rows: Sequence[Row]) -> str:
     )
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """Format the report as a JSON list of objects; a missing claim is null."""
-    return json.dumps(
-        [
-            {
-                "number": row.number,
-                "detail": row.detail.name,
-                "paper": row.detail.paper,
-                "tensor2tensor": row.detail.tensor2tensor,
-                "here": row.finding.here,
-                "as_paper": row.finding.paper,
-                "as_tensor2tensor": row.finding.tensor2tensor,
-                "verdict": row.finding.verdict,
-            }
-            for row in rows
-        ],
-        indent=2,
-        ensure_ascii=False,
-    )
+def as_records(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Return the report as flat records; a missing claim is None."""
+    return [
+        {
+            "number": row.number,
+            "detail": row.detail.name,
+            "paper": row.detail.paper,
+            "tensor2tensor": row.detail.tensor2tensor,
+            "here": row.finding.here,
+            "as_paper": row.finding.paper,
+            "as_tensor2tensor": row.finding.tensor2tensor,
+            "verdict": row.finding.verdict,
+        }
+        for row in rows
+    ]
 
 
 def text_table(

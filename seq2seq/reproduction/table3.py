@@ -1,9 +1,8 @@
 """Table 3 of the paper (section 6.2), compared with runs."""
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import mean
 
 from seq2seq.errors import UserError
@@ -272,8 +271,3 @@ def _orderings(lines: Sequence[Line]) -> list[str]:
                 )
             sentences.append(textwrap.fill(sentence, COLUMNS))
     return sentences
-
-
-def as_json(lines: Sequence[Line]) -> str:
-    """Format the lines as a JSON list of objects."""
-    return json.dumps([asdict(line) for line in lines], indent=2)

@@ -60,9 +60,9 @@ def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[Callable[[
 def _check_work(folder: Path, *, resume: bool) -> None:
     if resume and not checkpoints(folder):
         raise UserError(
-            f"{folder}: no checkpoint to resume from; leave out resume=true to start a new training"
+            f"{folder}: no checkpoint to resume from; with resume=auto, a new training starts"
         )
-    if resume or not (found := _work(folder)):
+    if resume or not (found := _in_the_way(folder)):
         return
     if checkpoints(folder):
         raise UserError(
@@ -80,10 +80,11 @@ def _check_links(folder: Path) -> None:
             raise UserError(f"{path}: a link or a device in the run folder; remove it")
 
 
-def _work(folder: Path) -> Path | None:
-    """Return what is not a leftover of a training that ended before its first checkpoint, if any.
+def _in_the_way(folder: Path) -> Path | None:
+    """Return a path that a new training must not overwrite; None if there is none.
 
-    Without a configuration in it, the folder is not this program's, and anything is.
+    It may overwrite what a training left that ended before its first checkpoint. A folder without a
+    configuration is not this program's: nothing in it may be overwritten.
     """
     if not folder.is_dir():
         return folder if folder.exists() else None

@@ -1,7 +1,7 @@
 """The settings of a training that its checkpoints remember."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,15 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.run_state import Setting
 
 _LISTED = 5
+_SHAPING = ("model.", "training.", "search.")
+# When a run ends, what it keeps, and how it goes about its work.
+_FREE = {
+    f"training.{name}"
+    for name in (
+        *("max_steps", "max_minutes", "patience", "log_steps", "micro_batch_tokens"),
+        *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints"),
+    )
+}
 
 
 def settings(
@@ -97,7 +106,24 @@ def changes_of_data(run: Path, now: DataConfig) -> str:
     keys = list(_differing(asdict(before), asdict(now), "data."))
     if not keys:
         return "; the keys of data are the same, but the text has changed"
-    return f"; changed: {', '.join(keys[:_LISTED])}" + (", ..." if len(keys) > _LISTED else "")
+    return f"; changed: {_listed(keys)}"
+
+
+def settings_not_used(run: Path, now: Config) -> str:
+    """Name the settings of now with which a finished run was not trained; empty if there are none.
+
+    The data is left out: a resumed run compares its text, whatever the keys say.
+    """
+    try:
+        before = read_config(run)
+    except UserError:  # damaged
+        return ""
+    keys = _differing(asdict(before), asdict(now), "")
+    return _listed([k for k in keys if k not in _FREE and k.startswith(_SHAPING)])
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:_LISTED]) + (", ..." if len(keys) > _LISTED else "")
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machin
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
 from seq2seq.run.folder import reserved
 from seq2seq.run.parent import load_parent
-from seq2seq.run.settings import changes_of_data, settings, way_to_micro_batches
+from seq2seq.run.settings import changes_of_data, settings, settings_not_used, way_to_micro_batches
 from seq2seq.run.start import describe, make_trainer, prepare_data
 from seq2seq.run.validation import validate_sets
 from seq2seq.storage.atomic import remove_folder, write_file
@@ -94,9 +95,10 @@ def run_training(
             run.enter_parent()
         run.fit()
         if run.trainer.signal is not None:
+            way_on = way_on or f"{shlex.quote(f'run_dir={folder}')} resume=true"
             logger.info(
                 f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
-                f" command and {way_on or f'run_dir={folder} resume=true'}"
+                f" command and {way_on}"
             )
             return 128 + run.trainer.signal
         logger.info(f"finished: {run.trainer.progress.ended}")
@@ -187,16 +189,23 @@ class TrainingRun:
         return trainer.limit_reached() != "" and not trainer.progress.validation_pending
 
     def finish_if_unfinished(self, log_file: DeferredFileHandler) -> None:
-        """Average, or write the report, if the run was stopped after its last step but before."""
+        """Do what is missing of the end, averaging and report, if a signal has prevented it."""
+        if not self.world.is_main:
+            return
         finished = read_object(self.folder / FINISHED_FILE)
-        if finished and (is_reported(self.folder) or not self.world.is_main):
+        if finished and is_reported(self.folder):
             logger.info(f"nothing to do: {self.trainer.limit_reached()}")
-        elif self.world.is_main:
-            log_file.write_to(self.folder / "train.log")
-            if finished:
-                self.report(int(finished.get("averaged", 0)))
-            else:
-                self.finish()
+            if unused := settings_not_used(self.folder, self.config):
+                logger.warning(
+                    f"{self.folder} was trained with other values of {unused}: choose another"
+                    " run_dir to train with these"
+                )
+            return
+        log_file.write_to(self.folder / "train.log")
+        if finished:
+            self.report(int(finished.get("averaged", 0)))
+        else:
+            self.finish()
 
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
@@ -321,7 +330,8 @@ class TrainingRun:
         assert self.newest is not None
         self._check_name()
         if is_best:
-            if holds_model(self.folder / "best"):  # of one that never held any, the user is told
+            # A folder that never held a model is the user's: save_model refuses to replace it.
+            if holds_model(self.folder / "best"):
                 free_place_of_model(self.folder / "best", logger.warning)
             save_model(self.folder / "best", self._trained(self.candidate()))
         save_validation(self.newest, self.state().to_json())

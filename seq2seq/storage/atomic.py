@@ -189,7 +189,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a name is one that a process gives before it renames, or while it does."""
+    """Return whether a path has one of the temporary names of this module."""
     return _final_name(path) is not None
 
 

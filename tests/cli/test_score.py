@@ -4,6 +4,7 @@ import argparse
 import gzip
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -145,6 +146,15 @@ def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str
     assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
     assert "\ntest.de.gz against out.de (2 lines differ)\nBLEU " in printed
     assert f"p = {comparisons[0]['p_value']:.4f}" in printed
+
+
+def test_json_names_files_whose_names_are_not_utf_8(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = os.fsdecode(b"other\xff.de")
+    (files / "other.de").rename(files / other)
+    words = ["-i", "out.de", "-r", "test.de", "--compare", other, "--samples", "20"]
+    assert run_json(capsys, *words)["comparisons"][0]["system"] == other
 
 
 def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:

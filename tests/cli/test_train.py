@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.overrides import quote_texts
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from tests.cli.conftest import losses, weights_at
 
@@ -132,9 +133,11 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
         "resume=true",
         "model.d_model=64",
         "training.max_steps=1200",
+        "training.init_std=0.02",
     )
     assert result.code == 0
     assert "nothing to do: at step 1,200 of 1,200" in result.err
+    assert re.search(r"was trained with other values of .*training\.init_std, ", result.err)
 
 
 def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Callable) -> None:
@@ -375,6 +378,13 @@ def test_runs_of_one_command_in_a_given_folder(
         result = seq2seq("train", *words, "--multirun", "seed=1,2", f"run_dir={run_dir}")
         assert result.code == 0, result.err
         assert all((tmp_path / run / "best").is_dir() for run in runs)
+    more = ["resume=auto", "compile=false", "training.max_minutes=1e2", f"run_dir={tmp_path}/y"]
+    assert seq2seq("train", *words, "--multirun", "seed=1,2,3", *more).code == 0
+    assert sorted(path.name for path in (tmp_path / "y").iterdir()) == [
+        "seed=1",
+        "seed=2",
+        "seed=3",
+    ]
     own = [word for word in words if not word.startswith(("model.", "data.tokenizer."))]
     own += ["experiment=finetune", f"init_from=~/{runs[0]}", "run_dir=~/one"]
     result = seq2seq("train", *own)
@@ -385,18 +395,19 @@ def test_runs_of_one_command_in_a_given_folder(
 def test_what_continues_a_run_is_named(
     corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways = []
+    def stopped(run: TrainingRun) -> None:
+        run.trainer.signal = signal.SIGTERM
 
-    def run_training(*_: object, way_on: str) -> int:
-        ways.append(way_on)
-        return 0
-
-    monkeypatch.setattr("seq2seq.cli.train.run_training", run_training)
-    words = [*corpus.overrides(), f"run_dir={tmp_path}"]
-    assert seq2seq("train", *words).code == 0
-    assert seq2seq("train", *words, "--multirun", "seed=1,2").code == 0
-    # With resume=true, runs that have not begun would be refused.
-    assert ways == [f"run_dir={tmp_path} resume=true", *[f"run_dir={tmp_path} resume=auto"] * 2]
+    monkeypatch.setattr(TrainingRun, "fit", stopped)
+    sweep, run_dir = f"hydra.sweep.dir={tmp_path / 'sweep'}", f"run_dir={tmp_path}/a b"
+    for words, way in (
+        ([run_dir], f"'{run_dir}' resume=true"),
+        ([run_dir, sweep, "seed=1,2", "--multirun"], "resume=auto"),
+        ([sweep, "seed=1", "--multirun"], f"{sweep} resume=auto"),
+    ):
+        result = seq2seq("train", *corpus.overrides(), *words)
+        assert result.code == 128 + signal.SIGTERM
+        assert result.err.splitlines()[-1].endswith(f"; continue with the same command and {way}")
 
 
 def test_one_bad_run_of_several_does_not_stop_the_others(

@@ -470,6 +470,21 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
         prepare(replace(config, test=absent), tmp_path / "cache", log)
 
 
+def test_a_dataset_without_a_test_split_is_prepared(tmp_path: Path, log: Log) -> None:
+    parts = {"train": sentences(300, seed=1), "validation": sentences(20, seed=2)}
+    (tmp_path / "dataset").mkdir()
+    for name, pairs in parts.items():
+        rows = [json.dumps({"en": pair.source, "de": pair.target}) for pair in pairs]
+        (tmp_path / "dataset" / f"{name}.jsonl").write_text("\n".join(rows))
+    splits = {key: SplitConfig(split=key) for key in ("train", "test")}
+    splits["valid"] = SplitConfig(split="validation")
+    config = replace(configure(tmp_path, []), dataset=str(tmp_path / "dataset"), **splits)
+    prepare(config, tmp_path / "cache", log)
+    assert "warning: test is not compared with the training pairs: " in log
+    with pytest.raises(UserError, match="can't be loaded"):
+        prepare(replace(config, valid=splits["test"]), tmp_path / "cache", log)
+
+
 @pytest.mark.parametrize("back", [False, True], ids=["replaced", "and put back"])
 def test_text_that_is_replaced_while_it_is_prepared_is_not_cached(
     tmp_path: Path, log: Log, back: bool

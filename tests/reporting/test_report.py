@@ -594,10 +594,13 @@ def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
     sources = [first.source, first.source, new, second.source]
     references = [first.target, new, second.target, first.target]
     (one,) = make_report(run, [TextSet("mixed", sources, references)]).sets
-    assert one.overlap == Overlap(sources=3, references=3, pairs=1)
-    assert one.training_note.startswith("counted in all 91 training pairs")
+    assert one.overlap == Overlap(among="the 91 training pairs", sources=3, references=3, pairs=1)
+    assert one.training_note.startswith("counted in the 91 training pairs")
     content = draw_page(make_report(run, [TextSet("mixed", sources, references)]))
-    assert "training text, too: 3 of the sources, 3 of the references and 1 of the pairs" in content
+    assert (
+        "Also among the 91 training pairs: 3 of the sources, 3 of the references and 1 of the pairs"
+        in content
+    )
 
 
 def test_the_means_of_checkpoints_are_shown_with_what_became_of_them(
@@ -733,13 +736,18 @@ def test_a_mean_that_is_made_anew_is_the_one_of_the_page(
     assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
     capfd.readouterr()
     assert main([*averaging[:-1], "1"]) == 0
-    assert f"next: seq2seq tune --model {copy} (" in capfd.readouterr().out
+    assert (advice := f"next: seq2seq tune --model {copy} (") in capfd.readouterr().out
     assert make_report(copy, []).averaged == 1
     assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
     capfd.readouterr()
     assert main([*averaging, "-o", str(tmp_path / "other")]) == 0
     assert "next" not in capfd.readouterr().out
     assert make_report(copy, []).averaged == 1
+    shutil.rmtree(copy / "averaged")
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0  # of best
+    capfd.readouterr()
+    assert main(averaging) == 0
+    assert advice in capfd.readouterr().out
 
 
 def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The report on faithful models, and on models that are wrong on purpose."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +29,7 @@ from seq2seq.reproduction import (
     sublayers,
 )
 from seq2seq.reproduction.detail import Detail, Subject, new_model
-from seq2seq.reproduction.report import DETAILS, as_json, as_text, examine, summary
+from seq2seq.reproduction.report import DETAILS, as_records, as_text, examine, summary
 from seq2seq.training import batch_loss, trainer
 from seq2seq.training.config import TrainingConfig
 
@@ -90,7 +89,7 @@ def test_the_defaults_are_the_paper_and_where_it_is_silent_tensor2tensor() -> No
     text = as_text(rows)
     assert max(map(len, text.splitlines())) <= 120
     assert "1 differ (27)" in " ".join(text.split())
-    entries = json.loads(as_json(rows))
+    entries = as_records(rows)
     assert [entry["number"] for entry in entries] == list(range(1, 28))
     assert (entries[3]["paper"], entries[3]["as_tensor2tensor"]) == (None, True)
 

@@ -1,12 +1,11 @@
 """The row of a run is found by what it changes, and set beside the paper's scores."""
 
-import json
 from typing import Any
 
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.reproduction.table3 import BASE, ROWS, TableRun, as_json, as_text, compare
+from seq2seq.reproduction.table3 import BASE, ROWS, TableRun, as_text, compare
 
 SMALL_BASE = {**BASE, "num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2}
 
@@ -77,7 +76,7 @@ def test_differences_from_base_and_their_signs() -> None:
     assert "not in the table" in text
     assert "perplexity: 2 of 2 rows are on the same side of base as in the paper" in text
     assert "BLEU: 1 of 2 rows are on the same side of base as in the paper; not A_h1" in text
-    assert [entry["row"] and entry["row"]["name"] for entry in json.loads(as_json(lines))] == [
+    assert [line.row and line.row.name for line in lines] == [
         "base",
         "A_h1",
         "D_eps0",

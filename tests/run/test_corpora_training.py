@@ -79,6 +79,14 @@ def trained(both: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 LINES = ["one two six", "ten ten two", ""]
 
 
+@pytest.fixture
+def run(trained: Path, both: Config, tmp_path: Path) -> Path:
+    """A copy of the run, with its configuration."""
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(both)))
+    return tmp_path / "run"
+
+
 @pytest.mark.parametrize(("code", "tag"), [("de", None), ("de", "<bt>"), ("fr", None)])
 def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None) -> None:
     translator = Translator.load(trained, TranslationOptions(to=code, tag=tag))
@@ -96,11 +104,7 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
     assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
 
 
-def test_page_and_card_name_every_target_language(
-    trained: Path, both: Config, tmp_path: Path
-) -> None:
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(both)))
+def test_page_and_card_name_every_target_language(run: Path, both: Config) -> None:
     write_report(run, both, "cpu", averaged=0)
     assert "to de, fr. Training ended" in (run / "report.html").read_text()
     card = (run / "best" / "README.md").read_text()
@@ -168,7 +172,7 @@ def test_the_commands_take_the_marks(
 
 
 def test_a_report_is_made_in_the_language_of_the_test(
-    trained: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     places = both.data.valid_sets["french"]
     files = SplitConfig(source=places.source, target=places.target)
@@ -176,9 +180,7 @@ def test_a_report_is_made_in_the_language_of_the_test(
     data = DataConfig(train=files, valid=files, target_language="fr", tokenizer=own)
     alone = replace(both, data=data)
     short = train(alone, tmp_path / "french", max_steps=1, average_checkpoints=1)
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    for folder, config in ((run, both), (short, alone)):
-        (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    (short / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(alone)))
     lines = [" ".join(words) for words in product(WORDS, repeat=4)]
     texts = two_files(tmp_path, "test", lines, [spoken(line, 1) for line in lines])
     test = ["--test", texts["source"], texts["target"]]
@@ -193,17 +195,17 @@ def test_a_report_is_made_in_the_language_of_the_test(
     assert reported(run, *test, "--to", "de")["scores"][0]["value"] < 1
     tests = reported(short, *test, "--compare", run)["comparison"]["tests"]
     assert next(one["value"] for one in tests if one["system"] == "run") > 50
-    assert reported(run, "--compare", short)["comparison"] is not None
+    assert reported(run, *test, "--to", "fr", "--compare", short)["comparison"] is not None
+    assert main(["report", str(run), "--compare", str(short)]) == 1  # the first set is German
+    assert "translates into fr, and valid is in de" in capfd.readouterr().err
     assert main(["report", str(run), *test]) == 1
-    assert "(de, fr): choose that of --test with --to" in capfd.readouterr().err
+    assert "several languages (de, fr): choose one with --to" in capfd.readouterr().err
     assert main(["report", str(run), "--to", "fr"]) == 2
 
 
 def test_a_search_is_tuned_on_the_validation_set_of_its_language(
-    trained: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(both)))
     words = ["tune", "--model", str(run), "--beams", "1", "--alphas", "1", "--dry-run", "--json"]
     for language in ("de", "fr"):
         assert main([*words, "--to", language]) == 0

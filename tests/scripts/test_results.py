@@ -74,11 +74,17 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
         assert line == f"- {metric}: `{scores[metric]['signature']}`"
     assert {row["seeds"] for row in found} == {"1"}
     assert machine.startswith("Machine: ")
-    before = (folder / "metrics.jsonl").read_bytes()
+    before, page = ((folder / file).read_bytes() for file in ("metrics.jsonl", "report.html"))
+    (folder / "report.html").write_text("older than the search")
+    os.utime(folder / "report.html", (0, 0))
     again = run(*words, cache=tmp_path / "cache")
     assert again.stdout == done.stdout
     assert "nothing to do" in again.stderr
     assert (folder / "metrics.jsonl").read_bytes() == before
+    assert (folder / "report.html").read_bytes() == page
+    refused = run(*words, "seed=2", cache=tmp_path / "cache")
+    assert refused.returncode == 2
+    assert "seed=2: set by this script" in refused.stderr
 
 
 def test_test_sets_are_those_of_the_languages_of_the_run(
