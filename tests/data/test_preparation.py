@@ -474,7 +474,7 @@ def test_a_dataset_without_a_test_split_is_prepared(tmp_path: Path, log: Log) ->
     parts = {"train": sentences(300, seed=1), "validation": sentences(20, seed=2)}
     (tmp_path / "dataset").mkdir()
     for name, pairs in parts.items():
-        rows = [json.dumps({"en": pair.source, "de": pair.target}) for pair in pairs]
+        rows = [json.dumps(pair._asdict()) for pair in pairs]
         (tmp_path / "dataset" / f"{name}.jsonl").write_text("\n".join(rows))
     splits = {key: SplitConfig(split=key) for key in ("train", "test")}
     splits["valid"] = SplitConfig(split="validation")
