@@ -1,6 +1,7 @@
 """`seq2seq average`: the mean of several checkpoints (section 6.1)."""
 
 import argparse
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,13 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card.encode())
-    text = f"{output} -s SOURCE -r REFERENCE"  # of another folder, no validation set is known
     if of_its_run:
         record_average(run_folder, arguments.last)
-        text = str(run_folder)
     print(output)
     if tuned:
-        print(f"next: seq2seq tune --model {text} (the search was tuned for the model before)")
+        model = shlex.quote(str(run_folder if of_its_run else output))
+        text = "" if of_its_run else " -s SOURCE -r REFERENCE"  # a run knows its validation set
+        tune = f"seq2seq tune --model {model}{text}"
+        print(f"next: {tune} (the search was tuned for the model before)")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print(trials, best, len(text.sources), written)
     if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
-        print(f"next: seq2seq report {arguments.model}, for a page with this search")
+        print(f"next: seq2seq report {shlex.quote(arguments.model)}, for a page with this search")
     return 0
 
 

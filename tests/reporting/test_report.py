@@ -58,8 +58,9 @@ from seq2seq.reporting.tables import bucket_table
 from seq2seq.run.parent import describe_parent
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.manifest import read_manifest
-from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.manifest import manifest_sum, read_manifest
+from seq2seq.storage.model_folder import load_model, save_search
+from seq2seq.storage.tuned_search import TunedSearch
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
 
@@ -730,19 +731,25 @@ def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
 def test_a_mean_that_is_made_anew_is_the_one_of_the_page(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    copy = Path(shutil.copytree(run, tmp_path / "a copy"))
     averaging = ["average", "--model", str(copy), "--last", "2"]
     assert main(averaging) == 0
-    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
     capfd.readouterr()
+    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
+    assert f"next: seq2seq report '{copy}', for a page" in capfd.readouterr().out
     assert main([*averaging[:-1], "1"]) == 0
-    assert (advice := f"next: seq2seq tune --model {copy} (") in capfd.readouterr().out
+    assert (advice := f"next: seq2seq tune --model '{copy}' (") in capfd.readouterr().out
     assert make_report(copy, []).averaged == 1
     assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
     capfd.readouterr()
-    assert main([*averaging, "-o", str(tmp_path / "other")]) == 0
+    other = tmp_path / "another folder"
+    assert main([*averaging, "-o", str(other)]) == 0
     assert "next" not in capfd.readouterr().out
     assert make_report(copy, []).averaged == 1
+    save_search(other, TunedSearch(2, 1.0), manifest_sum(other))
+    assert main([*averaging, "-o", str(other)]) == 0
+    given = "-s SOURCE -r REFERENCE"
+    assert f"next: seq2seq tune --model '{other}' {given} (" in capfd.readouterr().out
     shutil.rmtree(copy / "averaged")
     assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0  # of best
     capfd.readouterr()
