@@ -1,5 +1,6 @@
 """Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what PyTorch's compiler writes, in this process and its children, out of the package."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.fixture(scope="session")
