@@ -37,6 +37,9 @@ def exit_on_signals() -> Iterator[list[int]]:
 
     Yields:
         The signals received so far, in case a library swallows the exception.
+
+    Raises:
+        SystemExit: after a signal, even if its exception was swallowed or replaced by another.
     """
     received: list[int] = []
 
@@ -49,9 +52,14 @@ def exit_on_signals() -> Iterator[list[int]]:
     handlers = _install(leave)
     try:
         yield received
+    except Exception:
+        if not received:
+            raise
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+    if received:
+        raise SystemExit(128 + received[0])
 
 
 class _Interrupted(BaseException):

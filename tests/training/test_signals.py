@@ -1,0 +1,40 @@
+"""A signal ends the command with its own exit code, whatever becomes of its exception."""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.training.signals import exit_on_signals
+
+
+def _passed_on() -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+def _swallowed() -> None:
+    with suppress(SystemExit):
+        signal.raise_signal(signal.SIGUSR1)
+
+
+def _replaced() -> None:
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except SystemExit:
+        raise UserError("its model could not be downloaded") from None
+
+
+@pytest.mark.parametrize("act", [_passed_on, _swallowed, _replaced])
+def test_the_exit_code_is_that_of_the_signal(act: Callable[[], None]) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(SystemExit) as left, exit_on_signals():
+        act()
+    assert left.value.code == 128 + signal.SIGUSR1
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_an_error_without_a_signal_is_passed_on() -> None:
+    with pytest.raises(UserError, match="no data"), exit_on_signals():
+        raise UserError("no data")
