@@ -34,8 +34,6 @@ class Result:
     tests: dict[str, str]
     """Of each test set, its files in the folder of corpora, without the language and `.gz`."""
     seeds: tuple[int, ...] = (1,)
-    scoring: tuple[str, ...] = ()
-    """Options of `seq2seq score`."""
     target_bleu: float | None = None
     """The validation BLEU whose time is measured."""
     metrics: tuple[str, ...] = ("BLEU", "chrF2", "TER")
@@ -52,16 +50,14 @@ _EVERYDAY = {
 }
 _KFTT = {"tune": "kftt/tune", "test": "kftt/test"}
 RESULTS = {
-    "multi30k_published": Result(
-        _multi30k(".lc.norm.tok"), seeds=(1, 2, 3), scoring=("--tokenize", "none")
-    ),
+    "multi30k_published": Result(_multi30k(".lc.norm.tok"), seeds=(1, 2, 3)),
     "multi30k_raw": Result(_multi30k()),
     "multi30k_34": Result({}, target_bleu=34.0),
     "everyday_en_de": Result(_EVERYDAY),
     "everyday_captions_en_de": Result(_EVERYDAY),
     "kftt_ja_en": Result(_KFTT),
     # sacreBLEU's TER takes a Japanese line for one word.
-    "kftt_en_ja": Result(_KFTT, scoring=("--tokenize", "ja-mecab"), metrics=("BLEU", "chrF2")),
+    "kftt_en_ja": Result(_KFTT, metrics=("BLEU", "chrF2")),
 }
 
 
@@ -105,7 +101,7 @@ def main() -> None:
         outcome = measure(run, result.target_bleu)
         for name, (source, reference) in test_files(result, run, words.folder).items():
             texts = ["-s", str(source), "-r", str(reference)]
-            found = seq2seq("score", "--model", str(run), *texts, *result.scoring, "--json")
+            found = seq2seq("score", "--model", str(run), *texts, "--json")
             outcome.scores[name] = {score["name"]: score for score in json.loads(found)["scores"]}
         outcomes.append(outcome)
     print(table(words.name, result, outcomes))

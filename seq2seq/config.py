@@ -1,6 +1,7 @@
 """The configuration of a training: its schema, and how it is read from a run folder."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,6 +136,20 @@ def read_config(run: Path) -> Config:
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
     assert isinstance(config, Config)
     return config
+
+
+def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
+    """Return the tokenizer of the BLEU by which these models were validated.
+
+    None means the default, also where the models differ, or where a folder holds a model alone.
+    """
+    found: set[str | None] = set()
+    for model in models:
+        try:
+            found.add(read_config(Path(model)).bleu_tokenizer)
+        except UserError:  # a model folder has no configuration
+            found.add(None)
+    return found.pop() if len(found) == 1 else None
 
 
 def _check_syntax(text: str) -> None:

@@ -88,7 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_metrics(parser: argparse.ArgumentParser) -> None:
     metrics = parser.add_argument_group("metrics")
-    metrics.add_argument("--tokenize", metavar="T", help="BLEU's tokenizer (default 13a)")
+    metrics.add_argument(
+        "--tokenize",
+        metavar="T",
+        help="BLEU's tokenizer (default: with --model, that of its validations; otherwise 13a)",
+    )
     metrics.add_argument("--lowercase", action="store_true", help="ignore case")
     metrics.add_argument(
         "--paper", action="store_true", help="add the BLEU of the paper's tables, for raw text"
@@ -125,13 +129,17 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if a file or the model can't be read, or texts aren't parallel.
     """
     _check_usage(arguments)
+    from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.data.lines import read_text_lines
     from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
     from seq2seq.evaluation.scores import ScoreConfig, check_counts, score_all, too_long_for_ter
     from seq2seq.evaluation.significance import Resampling, compare
 
+    tokenizer = arguments.tokenize
+    if tokenizer is None and arguments.model and not arguments.test_set:
+        tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(
-        tokenize=arguments.tokenize,
+        tokenize=tokenizer,
         lowercase=arguments.lowercase,
         test_set=arguments.test_set,
         language_pair=arguments.language_pair,

@@ -4,7 +4,6 @@ import argparse
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -143,15 +142,13 @@ class _Text:
 def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
     from seq2seq.cli.inputs import read_parallel
-    from seq2seq.config import read_config
+    from seq2seq.config import read_config, trained_bleu_tokenizer
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets
 
     if arguments.source is not None:
         sources, references = read_parallel(arguments.source, arguments.reference)
-        trained_with = None
-        with suppress(UserError):  # a model folder has no configuration
-            trained_with = read_config(Path(arguments.model)).bleu_tokenizer
+        trained_with = trained_bleu_tokenizer([arguments.model])
         return _Text(sources, references, bleu_tokenizer=trained_with)
     run = Path(arguments.model)
     try:

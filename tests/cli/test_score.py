@@ -190,6 +190,36 @@ def test_a_model_is_scored(
     assert loaded == [(["runs/mine"], options)]
 
 
+@pytest.mark.parametrize(
+    ("models", "given", "used"),
+    [
+        (["tokenized"], [], "none"),
+        (["tokenized", "tokenized-too"], [], "none"),
+        (["tokenized"], ["--tokenize", "intl"], "intl"),
+        (["tokenized", "raw"], [], "13a"),
+        (["tokenized", "model-alone"], [], "13a"),
+    ],
+)
+def test_a_run_is_scored_by_the_tokenizer_of_its_validations(
+    models: list[str],
+    given: list[str],
+    used: str,
+    files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fake_translator(monkeypatch)
+    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: SearchConfig())
+    for name in ("tokenized", "tokenized-too", "raw", "model-alone"):
+        (files / name).mkdir()
+        if name != "model-alone":
+            tokenizer = "null" if name == "raw" else "none"
+            (files / name / "config.yaml").write_text(f"bleu_tokenizer: {tokenizer}\n")
+    words = [word for model in models for word in ("--model", model)]
+    results = run_json(capsys, *words, "-s", "test.en", "-r", "test.de", *given)
+    assert f"tok:{used}|" in results["scores"][0]["signature"]
+
+
 def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

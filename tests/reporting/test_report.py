@@ -508,7 +508,6 @@ def test_a_comparison_agrees_with_score(
     assert main([*report, "--json"]) == 0
     comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
     score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
-    score += ["--tokenize", tokenizer]
     assert main([*score, "--compare", str(tmp_path / "other")]) == 0
     expected = json.loads(capfd.readouterr().out)["comparisons"]
     for test, wanted in zip(comparison["tests"], expected, strict=True):
