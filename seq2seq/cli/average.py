@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.reporting.data import record_average
     from seq2seq.storage.atomic import add_file
     from seq2seq.storage.checkpoint import average, checkpoints, find_model
+    from seq2seq.storage.lock import is_locked
     from seq2seq.storage.model_folder import (
         CARD_FILE,
         check_place_of_model,
@@ -71,6 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     if of_its_run:
         record_average(run_folder, arguments.last)
     print(output)
+    if of_its_run and is_locked(run_folder):
+        print(
+            f"seq2seq: {run_folder}: still in training, which replaces or removes this mean when it"
+            " ends; -o keeps one elsewhere",
+            file=sys.stderr,
+        )
     if tuned:
         model = shlex.quote(str(run_folder if of_its_run else output))
         text = "" if of_its_run else " -s SOURCE -r REFERENCE"  # a run knows its validation set

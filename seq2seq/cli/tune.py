@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -74,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.kernels.memory import retain_freed_memory
     from seq2seq.reporting.report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.lock import is_locked
     from seq2seq.storage.manifest import manifest_sum
     from seq2seq.storage.model_folder import check_place_of_model, load_model
     from seq2seq.storage.tuned_search import TunedSearch
@@ -85,9 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
     for values in product(beam_sizes, alphas):
         TunedSearch(*values)  # checks them
     folder = find_model(Path(arguments.model))
+    parent = folder.absolute().parent
     if not arguments.dry_run:
         check_place_of_model(folder)
-        parent = folder.absolute().parent
         if not os.access(parent, os.W_OK):
             raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
     text, options = _text(arguments), translation_options(arguments)
@@ -112,6 +114,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             _write(folder, chosen, manifest, text, options, scoring)
             written = str(folder)
+            if is_locked(parent):
+                print(
+                    f"seq2seq: {parent}: still in training: the next better model replaces this"
+                    " one and its search; tune again when the training has ended",
+                    file=sys.stderr,
+                )
     finally:  # the search has taken long
         if arguments.json:
             tried = [asdict(trial) for trial in trials]

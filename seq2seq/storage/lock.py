@@ -53,6 +53,23 @@ def sole_writer(folder: Path) -> Iterator[Callable[[], bool]]:
         os.close(descriptor)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process works in a folder; False where files can't be locked."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def check_writable(folder: Path) -> None:
     """Check that a folder can be made, or written to, and change nothing.
 

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +152,37 @@ def test_other_text_is_scored_by_the_tokenizer_of_the_training(
     for given, used in (([], "char"), (["--tokenize", "intl"], "intl")):
         best = json.loads(seq2seq(*words, *given).out)["best"]
         assert f"tok:{used}|" in best["signature"]
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["tune", "--beams", "1", "--alphas", "1"], "tune again when the training has ended"),
+        (["average", "--last", "1"], "-o keeps one elsewhere"),
+    ],
+)
+def test_a_run_that_is_still_in_training_is_told_of(
+    command: list[str], says: str, run: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [command[0], "--model", run, *command[1:]]
+    script = "import sys; from pathlib import Path; from seq2seq.storage.lock import sole_writer\n"
+    script += "with sole_writer(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    training = subprocess.Popen(
+        [sys.executable, "-c", script, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert training.stdout.readline() == b"\n"
+        result = seq2seq(*words)
+        assert result.code == 0
+        assert f"{run}: still in training" in result.err
+        assert says in result.err
+        if command[0] == "average":
+            elsewhere = seq2seq(*words, "-o", tmp_path / "elsewhere")
+            assert (elsewhere.code, elsewhere.err) == (0, "")
+    finally:
+        training.communicate()
+    result = seq2seq(*words)
+    assert (result.code, result.err) == (0, "")
 
 
 def test_what_a_killed_process_left_beside_a_model_does_not_matter(
