@@ -28,10 +28,10 @@ from seq2seq.data.lines import read_text_lines
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.kernels.compiled import compiled_loss
-from seq2seq.kernels.memory import retain_freed_memory
-from seq2seq.kernels.sublayers import fuse_sublayer_ends
-from seq2seq.kernels.topk import TopK, compiled_topk, plain_topk, topk_in_chunks
+from seq2seq.fast.loss import compiled_loss
+from seq2seq.fast.process import retain_freed_memory
+from seq2seq.fast.topk import TopK, compiled_topk, plain_topk, topk_in_chunks
+from seq2seq.fast.training import fuse_sublayer_ends
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model

@@ -21,8 +21,8 @@ import torch
 
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.export.ctranslate2 import write_ctranslate2
-from seq2seq.importing.marian import import_marian
+from seq2seq.interop.ctranslate2 import write_ctranslate2
+from seq2seq.interop.marian_import import import_marian
 from seq2seq.storage.model_folder import save_model
 
 SENTENCES, SOURCE_TOKENS, EXTRA_TOKENS, BEAM = 100, 12, 8, 4

@@ -17,11 +17,10 @@ from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.static_search import StaticSearch
-from seq2seq.kernels.buffers import Buffers
-from seq2seq.kernels.compiled import can_compile, compiled_loss, loss_and_gradient
-from seq2seq.kernels.graphs import Graphs
-from seq2seq.kernels.topk import TopK, compiled_topk, topk_in_chunks
-from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
+from seq2seq.fast.graphs import Buffers, Graphs
+from seq2seq.fast.loss import can_compile, compiled_loss, loss_and_gradient
+from seq2seq.fast.topk import TopK, compiled_topk, topk_in_chunks
+from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 

@@ -26,8 +26,8 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.device import autocast, choose_device, choose_precision
 from seq2seq.evaluation.scores import ScoreConfig, bleu
-from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
-from seq2seq.run.start import prepare_data
+from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.run.setup import prepare_data
 from seq2seq.training.distributed import World
 from seq2seq.training.optimizer import learning_rate
 

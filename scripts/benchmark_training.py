@@ -31,9 +31,9 @@ from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
-from seq2seq.kernels.training import TrainingKernels
-from seq2seq.reproduction.cost import step_flops
+from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.fast.training import TrainingKernels
+from seq2seq.fidelity.results import step_flops
 
 ALL_KERNELS = tuple(field.name for field in fields(TrainingKernels))
 

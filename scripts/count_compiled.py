@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch._inductor import config as compiler
 from torch._inductor.scheduler import Scheduler
 
-from seq2seq.kernels.attention import FusedAttention
-from seq2seq.kernels.replace import replace_modules
-from seq2seq.kernels.sublayers import (
+from seq2seq.fast import replace_modules
+from seq2seq.fast.training import (
     AddAndNorm,
+    FusedAttention,
     add_and_norm,
     compiled_add_and_norm,
     fuse_sublayer_ends,

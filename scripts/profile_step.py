@@ -11,12 +11,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from seq2seq.data.batching import Batch
 from seq2seq.device import autocast
-from seq2seq.kernels.compiled import can_compile, compiled_loss
-from seq2seq.kernels.joined import join
-from seq2seq.kernels.training import TrainingKernels, use_training_kernels
+from seq2seq.fast.joined import join
+from seq2seq.fast.loss import can_compile, compiled_loss
+from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.batch_loss import BatchLoss
+from seq2seq.training.loss import BatchLoss
 from seq2seq.training.optimizer import make_adam
 
 

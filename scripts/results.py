@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from seq2seq.config import read_config
-from seq2seq.reporting.data import FINISHED_FILE
+from seq2seq.reporting.record import FINISHED_FILE
 from seq2seq.reporting.report import PAGE_FILE
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import read_search

@@ -14,9 +14,9 @@ from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import autocast
-from seq2seq.kernels.training import TrainingKernels
+from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import TransformerConfig
-from seq2seq.model.positions import sinusoids
+from seq2seq.model.transformer import sinusoids
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.trainer import Trainer

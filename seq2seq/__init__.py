@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
 
+
 __version__ = "0.1.0"
 
 

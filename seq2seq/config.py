@@ -20,9 +20,9 @@ from yaml import (
 from seq2seq.data.config import DataConfig
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
+from seq2seq.files.strict import MAX_BYTES, read_regular_file
 from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types
-from seq2seq.storage.strict import MAX_BYTES, read_regular_file
 from seq2seq.training.config import TrainingConfig
 
 

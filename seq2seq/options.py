@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+
 _WIDER: dict[Any, type] = {int: Integral, float: Real}  # NumPy's numbers are numbers
 
 

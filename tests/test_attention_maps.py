@@ -12,8 +12,8 @@ from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.image import imread
 from torch import Tensor, nn
 
-from seq2seq.attention_maps import MAX_PIECES, draw_heads
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.decoding.attention import MAX_PIECES, draw_heads
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

@@ -18,11 +18,9 @@ from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOpt
 from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import autocast
-from seq2seq.kernels.compiled import can_compile
-from seq2seq.kernels.loss import projected_loss
-from seq2seq.kernels.sublayers import add_and_norm, compiled_add_and_norm
-from seq2seq.kernels.training import PLAIN, TrainingKernels
-from seq2seq.kernels.translation import TranslationKernels
+from seq2seq.fast.loss import can_compile, projected_loss
+from seq2seq.fast.training import PLAIN, TrainingKernels, add_and_norm, compiled_add_and_norm
+from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig

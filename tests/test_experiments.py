@@ -11,12 +11,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seq2seq.cli.overrides import GROUPS, choices, config_path, register
+from seq2seq.cli.hydra import GROUPS, choices, config_path, register
 from seq2seq.config import Config
 from seq2seq.decoding.config import SearchConfig
+from seq2seq.fidelity.table3 import BASE, ROWS, changed, table_settings
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions, Start
-from seq2seq.reproduction.table3 import BASE, ROWS, changed, table_settings
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 

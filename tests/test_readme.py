@@ -32,8 +32,8 @@ READMES = [
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
-    PACKAGE / "importing" / "README.md",
-    PACKAGE / "reproduction" / "README.md",
+    PACKAGE / "interop" / "README.md",
+    PACKAGE / "fidelity" / "README.md",
 ]
 each_readme = pytest.mark.parametrize(
     "readme", READMES, ids=lambda path: str(path.relative_to(CHECKOUT))

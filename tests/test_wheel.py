@@ -31,7 +31,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_holds_configuration_and_corpus(environment: Path, tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; import seq2seq, seq2seq.resources as r;"
+        "from pathlib import Path; import seq2seq, seq2seq.cli.hydra as r;"
         "assert 'env' in Path(seq2seq.__file__).parts, seq2seq.__file__;"
         "assert (r.resource_folder('conf') / 'train.yaml').is_file();"
         "assert (r.resource_folder('data') / 'everyday' / 'train.en').is_file();"

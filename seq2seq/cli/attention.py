@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json
 from seq2seq.cli.translation_options import (
     add_control_options,
     translation_options,
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the model can't be read, a text is blank or too long, the model has no such
             layer or head, or the file can't be written.
     """
-    from seq2seq.attention_maps import FORMATS, draw_heads
     from seq2seq.data.lines import create_binary
+    from seq2seq.decoding.attention import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
     from seq2seq.errors import UsageError, UserError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
+
 _EXAMPLE = """\
 example:
   seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
@@ -37,10 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
             not a model.
     """
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.reporting.data import record_average
-    from seq2seq.storage.atomic import add_file
+    from seq2seq.files.atomic import add_file
+    from seq2seq.files.lock import is_locked
+    from seq2seq.reporting.record import record_average
     from seq2seq.storage.checkpoint import average, checkpoints, find_model
-    from seq2seq.storage.lock import is_locked
     from seq2seq.storage.model_folder import (
         CARD_FILE,
         check_place_of_model,
@@ -94,8 +95,7 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     from seq2seq.config import read_config
     from seq2seq.errors import UserError
     from seq2seq.reporting.card import ModelFacts, model_card
-    from seq2seq.reporting.command import known_settings
-    from seq2seq.reporting.data import read_data_record
+    from seq2seq.reporting.record import known_settings, read_data_record
 
     name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"

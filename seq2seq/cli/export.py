@@ -29,9 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if there is no model, the folder exists, or the program can't express the model.
     """
     from seq2seq.errors import UserError
-    from seq2seq.export.ctranslate2 import write_ctranslate2
-    from seq2seq.export.marian import write_marian
-    from seq2seq.storage.atomic import add_file
+    from seq2seq.files.atomic import add_file
+    from seq2seq.interop.ctranslate2 import write_ctranslate2
+    from seq2seq.interop.marian_export import write_marian
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import CARD_FILE, load_model, read_card
 

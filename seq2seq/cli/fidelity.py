@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
-    from seq2seq.reproduction.detail import Subject
+    from seq2seq.fidelity.detail import Subject
+
 
 _EXAMPLE = """\
 Details are measured on the running model, trainer or search.
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
-    from seq2seq.reproduction.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
+    from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
 
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
@@ -79,7 +80,7 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.overrides import (
+    from seq2seq.cli.hydra import (
         check_command_line,
         config_path,
         explain,
@@ -104,7 +105,7 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _configured(config: "Config") -> "Subject":
-    from seq2seq.reproduction.detail import Subject, new_model
+    from seq2seq.fidelity.detail import Subject, new_model
 
     return Subject(
         model=new_model(config.model),

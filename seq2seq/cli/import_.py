@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
+
 _EXAMPLES = """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
 source.spm, target.spm and vocab.json; or Marian's own, with an .npz, a vocabulary in YAML,
@@ -45,12 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the output exists, a file is missing or damaged, or this program can't express
             the model.
     """
-    from seq2seq.data.punctuation import Punctuation
+    from seq2seq.data.pair_tokenizer import Punctuation
     from seq2seq.errors import UserError
-    from seq2seq.importing.marian import import_marian
+    from seq2seq.files.atomic import add_file
+    from seq2seq.interop.marian_import import import_marian
     from seq2seq.model.config import Positions
-    from seq2seq.reporting.command import translate_command
-    from seq2seq.storage.atomic import add_file
+    from seq2seq.reporting.record import translate_command
     from seq2seq.storage.model_folder import CARD_FILE, save_model
 
     folder, output = Path(arguments.folder), Path(arguments.output)
@@ -90,9 +91,8 @@ def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
 
 
 def _describe(trained: "TrainedModel") -> str:
-    from seq2seq.data.pair_tokenizer import PairTokenizer
-    from seq2seq.data.punctuation import Punctuation
-    from seq2seq.importing.marian import unknown_punctuation
+    from seq2seq.data.pair_tokenizer import PairTokenizer, Punctuation
+    from seq2seq.interop.marian_import import unknown_punctuation
 
     config, tokenizer = trained.model.config, trained.tokenizer
     assert isinstance(tokenizer, PairTokenizer)

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json
 
 if TYPE_CHECKING:
     from seq2seq.reporting.sets import OtherSystem, TextSet
+
 
 _EXAMPLES = """\
 The page has no script and no links out. Training writes it too, as report.html in the run folder.
@@ -60,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.data.lines import create_binary
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.files.atomic import write_file
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
-    from seq2seq.storage.atomic import write_file
 
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
@@ -95,16 +96,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(name: str, source: str, reference: str, language: str | None) -> "TextSet":
-    from seq2seq.cli.inputs import read_parallel
+    from seq2seq.cli.text import read_parallel
     from seq2seq.reporting.sets import TextSet
 
     return TextSet(name, *read_parallel(source, reference), language)
 
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
-    from seq2seq.cli.inputs import read_leniently
+    from seq2seq.cli.text import read_leniently
     from seq2seq.config import read_config
-    from seq2seq.data.controls import target_languages
+    from seq2seq.data.config import target_languages
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import load_translator
     from seq2seq.reporting.sets import OtherSystem, TextSet, into

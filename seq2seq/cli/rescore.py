@@ -5,8 +5,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.inputs import read_parallel
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json, read_parallel
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -16,6 +15,7 @@ from seq2seq.cli.translation_options import (
 
 if TYPE_CHECKING:
     from seq2seq.decoding.scoring import TargetScore
+
 
 _EXAMPLES = """\
 examples:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
 
     sources, targets = read_parallel(arguments.source, arguments.input)
     retain_freed_memory()

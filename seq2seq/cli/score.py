@@ -7,8 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.cli.inputs import file_name, read_leniently
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import file_name, print_json, read_leniently
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
@@ -22,6 +21,7 @@ from seq2seq.cli.translation_options import (
 if TYPE_CHECKING:
     from seq2seq.evaluation.scores import Score, ScoreConfig
     from seq2seq.evaluation.significance import Comparison
+
 
 _EXAMPLES = """\
 examples:
@@ -239,9 +239,9 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.decoding.health import Health
+    from seq2seq.decoding.translation import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
 
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))

@@ -14,9 +14,10 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
-    from seq2seq.serving.limits import Limits
+    from seq2seq.serving.requests import Limits
     from seq2seq.serving.service import Model
     from seq2seq.storage.trained_model import TrainedModel
+
 
 _EXAMPLES = """\
 examples:
@@ -130,11 +131,10 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
     from seq2seq.serving.guard import is_loopback
-    from seq2seq.serving.languages import list_pairs
     from seq2seq.serving.metrics import Metrics
-    from seq2seq.serving.service import Service
+    from seq2seq.serving.service import Service, list_pairs
 
     _check_access(arguments)
     limits = _limits(arguments)
@@ -193,7 +193,7 @@ def _check_access(arguments: argparse.Namespace) -> None:
 
 
 def _limits(arguments: argparse.Namespace) -> "Limits":
-    from seq2seq.serving.limits import Limits
+    from seq2seq.serving.requests import Limits
 
     given = {field.name: getattr(arguments, field.name, None) for field in fields(Limits)}
     return Limits(**{name: value for name, value in given.items() if value is not None})
@@ -201,9 +201,8 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
-    from seq2seq.decoding.ctranslate2_engine import DIFFERENCE
-    from seq2seq.decoding.engine_choice import fastest_translator
-    from seq2seq.decoding.translator import Translator
+    from seq2seq.decoding.engines import DIFFERENCE
+    from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.errors import UsageError
     from seq2seq.serving.service import Model
     from seq2seq.storage.checkpoint import find_model

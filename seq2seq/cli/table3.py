@@ -6,10 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json
 
 if TYPE_CHECKING:
-    from seq2seq.reproduction.table3 import TableRun
+    from seq2seq.fidelity.table3 import TableRun
+
 
 _EXAMPLE = """\
 Each run is matched with a row by the settings in which it differs from the base run, which is the
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if a folder is not a run, its last validation is missing or damaged, or two runs
             can't be seeds of one row.
     """
-    from seq2seq.reproduction.table3 import as_text, compare
+    from seq2seq.fidelity.table3 import as_text, compare
 
     lines = compare([_read_run(Path(folder)) for folder in arguments.runs])
     if arguments.json:
@@ -49,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _read_run(folder: Path) -> "TableRun":
     from seq2seq.config import read_config
     from seq2seq.errors import UserError
+    from seq2seq.fidelity.table3 import TableRun, table_settings
     from seq2seq.model.size import count_parameters
-    from seq2seq.reproduction.table3 import TableRun, table_settings
     from seq2seq.training.recorder import METRICS, read_metrics
 
     config = read_config(folder)

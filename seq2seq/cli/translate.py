@@ -5,10 +5,11 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from seq2seq.cli.inputs import open_input, report_replaced
+from seq2seq.cli.text import open_input, report_replaced
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_control_options,
@@ -19,11 +20,59 @@ from seq2seq.cli.translation_options import (
     add_sentence_options,
     translation_options,
 )
+from seq2seq.decoding.segments import pair_prefixes
+from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.device import oom_as_user_error
+from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from seq2seq.decoding.translation import Translation
+
+
+T = TypeVar("T")
+
+
+def translate_one_by_one(
+    translator: Translator, lines: Iterable[str], prefixes: Iterable[str] | None
+) -> Iterator[Translation]:
+    """Translate each line before the next is read.
+
+    A line that can't be translated has a blank translation; the reason is printed.
+
+    Raises:
+        UserError: if there is not one prefix per line.
+    """
+    pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
+    for number, (line, prefix) in enumerate(pairs, start=1):
+        try:
+            with oom_as_user_error():
+                (translation,) = translator.translate([line], [prefix], first_line=number)
+        except UserError as error:
+            reason = str(error).removeprefix(f"line {number}: ")
+            print(f"seq2seq: line {number}: {reason}", file=sys.stderr)
+            translation = Translation([])
+        yield translation
+
+
+def with_prompt(lines: Iterable[T]) -> Iterator[T]:
+    """Yield lines as the user types them; before each, print a prompt on standard error."""
+    iterator = iter(lines)
+    try:
+        while True:
+            print("> ", end="", file=sys.stderr, flush=True)
+            try:
+                line = next(iterator)
+            except StopIteration:  # Ctrl-D
+                print(file=sys.stderr)
+                return
+            yield line
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        raise
+
 
 _EXAMPLES = """\
 examples:
@@ -97,11 +146,10 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: if options don't go together, or a value is out of range.
         UserError: if the model or the input can't be read, or the output can't be written.
     """
-    from seq2seq.cli.interactive import translate_one_by_one, with_prompt
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
-    from seq2seq.decoding.health import Health
+    from seq2seq.decoding.translation import Health
     from seq2seq.decoding.translator import Translator
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
 
     _check_usage(arguments)
     from_terminal = arguments.input == "-" and sys.stdin.isatty()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 
+
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.outputs import print_json
+from seq2seq.cli.text import print_json
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from seq2seq.decoding.config import TranslationOptions
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.reporting.sets import TextSet
-    from seq2seq.storage.tuned_search import TunedSearch
+    from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import Trial
+
 
 _EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
@@ -72,13 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig
-    from seq2seq.kernels.memory import retain_freed_memory
+    from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.files.lock import is_locked
+    from seq2seq.files.manifest import manifest_sum
     from seq2seq.reporting.report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.lock import is_locked
-    from seq2seq.storage.manifest import manifest_sum
     from seq2seq.storage.model_folder import check_place_of_model, load_model
-    from seq2seq.storage.tuned_search import TunedSearch
+    from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
     if (arguments.source is None) != (arguments.reference is None):
@@ -149,7 +150,7 @@ class _Text:
 
 def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
-    from seq2seq.cli.inputs import read_parallel
+    from seq2seq.cli.text import read_parallel
     from seq2seq.config import read_config, trained_bleu_tokenizer
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.config import DataConfig, Split, control_ids
+from seq2seq.data.config import DataConfig, Split, split_control_ids
 from seq2seq.data.corpus import locate, read_pairs
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
@@ -214,7 +214,7 @@ def _lengths(
 ) -> Iterator[tuple[Split, int, int]]:
     """Yield split, number and tokens, on the longer side, of each pair."""
     for split in splits:
-        controls = len(control_ids(config, split, tokenizer))
+        controls = len(split_control_ids(config, split, tokenizer))
         for number, pair in enumerate(read_pairs(config, split), start=1):
             [source], [target] = (
                 tokenizer.encode([pair.source]),

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import zstandard
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import output_file
+from seq2seq.files.atomic import output_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"

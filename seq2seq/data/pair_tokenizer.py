@@ -6,16 +6,39 @@ id of its row, any other piece is unknown. Here the control symbols have the ids
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from seq2seq.data.processor import MAX_PIECE, MAX_PIECES, encode_with, read_processor
-from seq2seq.data.punctuation import Punctuation, normalizer
 from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.storage.strict import parse_json
+from seq2seq.files.strict import parse_json
+
+TYPOGRAPHIC = "“”„‘’‚«»–—…"
+"""Characters that Moses replaces by those of a keyboard."""
+
+
+class Punctuation(Enum):
+    """What happens to typographic punctuation before a text is divided into pieces."""
+
+    none = "none"
+    """It stays as it is."""
+    moses = "moses"
+    """It is replaced as by Moses' normalize-punctuation.perl."""
+
+
+def normalizer(punctuation: Punctuation, language: str) -> Callable[[str], str]:
+    """Return the function that normalizes a text of a language, named by its two-letter code."""
+    if punctuation is Punctuation.none:
+        return str
+    from sacremoses import MosesPunctNormalizer
+
+    normalize: Callable[[str], str] = MosesPunctNormalizer(language).normalize
+    return normalize
+
 
 SOURCE_MODEL, TARGET_MODEL = "source.model", "target.model"
 VOCABULARY, TARGET_VOCABULARY = "vocabulary.json", "target_vocabulary.json"

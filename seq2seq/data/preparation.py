@@ -16,14 +16,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from seq2seq.data.batching import Mixture
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
 from seq2seq.data.config import (
     DataConfig,
     Split,
-    control_ids,
     control_marks,
     control_pieces,
     is_configured,
+    split_control_ids,
     training_splits,
 )
 from seq2seq.data.corpus import (
@@ -35,13 +36,11 @@ from seq2seq.data.corpus import (
     sums_of_files,
 )
 from seq2seq.data.encoded import EncodedCorpus, temporary_folder
-from seq2seq.data.encoding import Report, encode, encode_valid, new_writer
-from seq2seq.data.filters import FilterCounts
-from seq2seq.data.mixture import Mixture
+from seq2seq.data.encoding import FilterCounts, Report, encode, encode_valid, new_writer
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import new_folder, write_file
+from seq2seq.files.atomic import new_folder, write_file
 
 FORMAT_VERSION = 1
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
@@ -167,7 +166,7 @@ def _digest(config: DataConfig, tokenizer: Tokenizer | None, digests: Mapping[Sp
     controls: dict[str, Any] = {split: control_marks(config, split) for split in splits}
     if tokenizer is not None and not any(map(any, controls.values())):
         # Those of a model of one target language stand there without being named.
-        controls = {split: control_ids(config, split, tokenizer) for split in splits}
+        controls = {split: split_control_ids(config, split, tokenizer) for split in splits}
     if controls := {split: marks for split, marks in controls.items() if any(marks)}:
         content["controls"] = controls
     if sampling:  # at any rate: it only makes the text be kept
@@ -264,7 +263,7 @@ def _fill(
         for split in splits:
             alignment = AlignmentCheck(config, split)
             pairs = overlap.check(read_pairs(config, split))
-            controls = control_ids(config, split, tokenizer)
+            controls = split_control_ids(config, split, tokenizer)
             counts[split] = encode(
                 pairs, tokenizer, writer, controls, config.filter, report, alignment, unknown, text
             )

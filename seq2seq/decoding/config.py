@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from seq2seq.errors import UsageError
 from seq2seq.options import check_types
-from seq2seq.storage.tuned_search import MAX_ALPHA
+from seq2seq.storage.trained_model import MAX_ALPHA
 
 ENGINES = ("ours", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")

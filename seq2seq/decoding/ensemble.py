@@ -16,8 +16,7 @@ from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model, read_search
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
 
 class Decoder(Protocol):

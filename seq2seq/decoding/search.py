@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seq2seq.device import send
 from seq2seq.errors import UserError
-from seq2seq.kernels.topk import TopK
+from seq2seq.fast.topk import TopK
 
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""

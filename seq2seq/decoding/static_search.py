@@ -25,10 +25,9 @@ from seq2seq.decoding.search import (
     choose,
 )
 from seq2seq.device import HostCopy
-from seq2seq.kernels.buffers import Buffers
-from seq2seq.kernels.graphs import Graphs
-from seq2seq.kernels.static import MULTIPLE, round_down, round_up
-from seq2seq.kernels.topk import TopK, topk_in_chunks
+from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
+from seq2seq.fast.graphs import Buffers, Graphs
+from seq2seq.fast.topk import TopK, topk_in_chunks
 
 
 class StaticState(SearchState, Protocol):

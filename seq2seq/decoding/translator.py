@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,23 +12,65 @@ from typing import TypeVar
 
 import torch
 
-from seq2seq.attention_maps import AttentionMaps, record_attention
-from seq2seq.data.controls import control_ids
-from seq2seq.decoding.batches import make_batches
+from seq2seq.data.config import control_ids
+from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
-from seq2seq.decoding.ctranslate2_engine import DIFFERENCE, CTranslate2Engine
+from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, SearchEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
-from seq2seq.decoding.lengths import check_length, longest_texts, with_end_symbol
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
-from seq2seq.decoding.search_engine import SearchEngine
-from seq2seq.decoding.segments import Segment, make_segments, pair_prefixes
+from seq2seq.decoding.segments import (
+    Segment,
+    check_length,
+    longest_texts,
+    make_segments,
+    pair_prefixes,
+    with_end_symbol,
+)
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.kernels.threads import parallel_map, process_lock
-from seq2seq.kernels.translation import TranslationKernels
+from seq2seq.fast.process import parallel_map, process_lock
+from seq2seq.fast.translation import TranslationKernels
 from seq2seq.storage.trained_model import TrainedModel
+
+
+def make_batches(
+    sizes: Sequence[int],
+    batch_tokens: int,
+    workers: int,
+    rounded: Callable[[int], int] = int,
+) -> list[list[int]]:
+    """Divide items into batches of similar size, at least one per worker if there are enough.
+
+    Args:
+        sizes: the tokens of each item; items of size 1, which are `</s>` alone, are left out.
+        batch_tokens: the most tokens of a batch, padding counted; a longer item is alone.
+        workers: the number of batches that are computed in parallel.
+        rounded: rounds the number of items of a full batch down.
+
+    Returns:
+        The indices of the items of each batch.
+    """
+    # The longest first, so that no worker begins a large batch when the others are done.
+    order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
+    batches: list[list[int]] = []
+    room = 0
+    for i in order:
+        if not room:  # a batch is as wide as its first item
+            room = rounded(max(1, batch_tokens // sizes[i]))
+            batches.append([])
+        batches[-1].append(i)
+        room -= 1
+    # Of a few items, batches are divided until every worker has one: that with most tokens first.
+    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
+    parts = [1] * len(batches)
+    while sum(parts) < min(workers, len(order)):
+        divisible = (place for place, batch in enumerate(batches) if parts[place] < len(batch))
+        parts[max(divisible, key=lambda place: tokens[place] / parts[place])] += 1
+    return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
+
 
 logger = logging.getLogger("seq2seq")
 
@@ -347,3 +390,57 @@ def _check_lists(**texts: object) -> None:
     for name, lines in texts.items():
         if isinstance(lines, str | bytes):
             raise TypeError(f"{name} is a single string: give a list of lines")
+
+
+_PIECES = 20
+_ROUNDS = 5
+
+
+def fastest_translator(
+    trained: TrainedModel,
+    options: TranslationOptions,
+    *,
+    sentence: str | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Translator, str]:
+    """Make a translator with each engine, measure them in turn, and choose one.
+
+    Args:
+        trained: the model.
+        options: the options; `engine` is replaced.
+        sentence: what to translate; by default 20 pieces of the vocabulary.
+        clock: returns a time in seconds.
+
+    Returns:
+        The faster one, and the reason in words.
+
+    Raises:
+        UserError: if even the engine `ours` can't run the model with these options.
+    """
+    ours = Translator(trained, replace(options, engine="ours"))
+    sentence = _example(trained.tokenizer) if sentence is None else sentence
+    try:
+        other = Translator(trained, replace(options, engine="ctranslate2"))
+        other.translate([sentence])
+    except UserError as error:
+        return ours, f"engine ours; the other can't be used: {error}"
+    seconds = {ours: float("inf"), other: float("inf")}
+    for _ in range(_ROUNDS):
+        for translator in seconds:
+            start = clock()
+            translator.translate([sentence])
+            seconds[translator] = min(seconds[translator], clock() - start)
+    chosen, slower = sorted(seconds, key=seconds.__getitem__)
+    gain = seconds[slower] / seconds[chosen]
+    return chosen, (
+        f"engine {chosen.options.engine}, for one sentence {gain:.1f} times as fast here as engine"
+        f" {slower.options.engine}"
+    )
+
+
+def _example(tokenizer: Tokenizer) -> str:
+    first = END_ID + 1
+    pieces = tokenizer.source_pieces(
+        list(range(first, min(first + _PIECES, tokenizer.source_vocab_size)))
+    )
+    return "".join(pieces).replace("▁", " ")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.intervals import LineBleu, percentiles, resample, words
+from seq2seq.evaluation.significance import LineBleu, percentiles, resample, words
 
 LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 """Lower bounds of the buckets by source length, in tokens of the model."""

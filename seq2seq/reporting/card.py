@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.health import Health
+from seq2seq.decoding.translation import Health
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
-from seq2seq.reporting.command import translate_command
+from seq2seq.reporting.record import translate_command
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.sets import TextSet, into
 

@@ -9,22 +9,24 @@ from typing import Any
 from torch import nn
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.config import control_marks
-from seq2seq.data.controls import control_ids, target_languages
+from seq2seq.data.config import control_ids, control_marks, target_languages
 from seq2seq.data.corpus import read_pairs
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.reporting.command import PLACES, flat, known_settings, train_command
-from seq2seq.reporting.data import (
+from seq2seq.fidelity.detail import Subject
+from seq2seq.fidelity.report import Row, examine
+from seq2seq.reporting.record import (
     FINISHED_FILE,
+    PLACES,
+    flat,
+    known_settings,
     read_data_record,
     read_object,
+    train_command,
     validation_sums,
 )
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
-from seq2seq.reproduction.detail import Subject
-from seq2seq.reproduction.report import Row, examine
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.training.config import TrainingConfig

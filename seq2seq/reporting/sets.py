@@ -10,15 +10,19 @@ from seq2seq.config import Config
 from seq2seq.data.config import training_splits
 from seq2seq.data.corpus import read_pairs
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.decoding.health import Health
-from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translation import Health, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.intervals import LineBleu
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
+from seq2seq.evaluation.significance import LineBleu
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
-from seq2seq.reporting.comparison import SetComparison, compare_set
-from seq2seq.reporting.samples import MAX_CHARACTERS, Sample, choose_samples
+from seq2seq.reporting.comparison import (
+    MAX_CHARACTERS,
+    Sample,
+    SetComparison,
+    choose_samples,
+    compare_set,
+)
 
 _EXAMPLES = 5
 HEALTH = {

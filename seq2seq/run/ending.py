@@ -7,17 +7,17 @@ from pathlib import Path
 
 from seq2seq.config import Config
 from seq2seq.errors import UserError
-from seq2seq.evaluation.validation import Validation
+from seq2seq.files.atomic import add_file, write_file
 from seq2seq.model import Transformer
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
-from seq2seq.storage.atomic import add_file, write_file
+from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import average
 from seq2seq.storage.model_folder import CARD_FILE, check_weights, read_description
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.display import describe_validation
+from seq2seq.training.recorder import describe_validation
 
 logger = logging.getLogger("seq2seq")
 

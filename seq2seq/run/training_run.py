@@ -11,18 +11,27 @@ from seq2seq.config import Config
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import check_tokenizer
-from seq2seq.evaluation.validation import Validation
-from seq2seq.kernels.memory import keep_few_compiled_products, retain_freed_memory
+from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
-from seq2seq.reporting.command import translate_command
-from seq2seq.reporting.data import DATA_FILE, FINISHED_FILE, data_record, machine, read_object
+from seq2seq.reporting.record import (
+    DATA_FILE,
+    FINISHED_FILE,
+    data_record,
+    machine,
+    read_object,
+    translate_command,
+)
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
-from seq2seq.run.folder import reserved
-from seq2seq.run.parent import load_parent
-from seq2seq.run.settings import changes_of_data, settings, settings_not_used, way_to_micro_batches
-from seq2seq.run.start import describe, make_trainer, prepare_data
-from seq2seq.run.validation import validate_sets
-from seq2seq.storage.atomic import remove_folder, write_file
+from seq2seq.run.folder import (
+    changes_of_data,
+    reserved,
+    settings,
+    settings_not_used,
+    way_to_micro_batches,
+)
+from seq2seq.run.setup import describe, load_parent, make_trainer, prepare_data
+from seq2seq.run.validation import Validation, validate_sets
 from seq2seq.storage.checkpoint import (
     checkpoints,
     newest_good,
@@ -37,13 +46,19 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.storage.model_folder import free_place_of_model, holds_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
-from seq2seq.training.display import describe_validation
 from seq2seq.training.distributed import World
-from seq2seq.training.log_file import DeferredFileHandler, deferred_log_file
-from seq2seq.training.recorder import METRICS, NullRecorder, RunRecorder, read_metrics
-from seq2seq.training.run_state import ChangedSettingError, RunState
-from seq2seq.training.running_update import DivergenceError
+from seq2seq.training.recorder import (
+    METRICS,
+    DeferredFileHandler,
+    NullRecorder,
+    RunRecorder,
+    deferred_log_file,
+    describe_validation,
+    read_metrics,
+)
 from seq2seq.training.signals import exit_on_signals
+from seq2seq.training.state import ChangedSettingError, RunState
+from seq2seq.training.step import DivergenceError
 
 logger = logging.getLogger("seq2seq")
 

@@ -3,7 +3,8 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -15,24 +16,54 @@ from starlette.types import ASGIApp
 
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import BusyError, TooLargeError
-from seq2seq.serving.files import SUFFIXES, Downloads, Subtitles, decode_file
 from seq2seq.serving.guard import Guard, error_response
-from seq2seq.serving.languages import language_name
-from seq2seq.serving.limits import Limits, RequestError, invalid
-from seq2seq.serving.markup import Document
+from seq2seq.serving.html import Document
 from seq2seq.serving.metrics import CONTENT_TYPE, Metrics
 from seq2seq.serving.requests import (
     Fields,
+    Limits,
+    RequestError,
     check_texts,
     count,
+    invalid,
     read_fields,
     translation_request,
     uploaded,
     word,
 )
-from seq2seq.serving.service import Model, Service
-from seq2seq.serving.static import Handler, page_files
-from seq2seq.serving.text import Lines, Source, TranslatedText
+from seq2seq.serving.service import Model, Service, language_name
+from seq2seq.serving.texts import (
+    SUFFIXES,
+    Downloads,
+    Lines,
+    Source,
+    Subtitles,
+    TranslatedText,
+    decode_file,
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_PAGE = Path(__file__).parent / "page"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def page_files() -> dict[str, Handler]:
+    """Read the files, and return the handler of each path."""
+    files = {
+        f"/page/{file.name}": _static(file.read_bytes(), _TYPES[file.suffix])
+        for file in sorted(_PAGE.iterdir())
+        if file.suffix in _TYPES
+    }
+    return {**files, "/": files.pop("/page/index.html")}
+
+
+def _static(content: bytes, kind: str) -> Handler:
+    async def answer(_: Request) -> Response:
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+    return answer
+
 
 R = TypeVar("R")
 

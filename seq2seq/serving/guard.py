@@ -10,8 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2seq.serving.limits import RequestError
 from seq2seq.serving.metrics import Metrics
+from seq2seq.serving.requests import RequestError
 
 logger = logging.getLogger("seq2seq")
 

@@ -16,15 +16,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
+from seq2seq.files.atomic import add_file, remove_folder, remove_leftovers, write_folder
+from seq2seq.files.manifest import MANIFEST, read_listed_file, read_manifest
+from seq2seq.files.strict import MAX_BYTES, max_bytes, parse_json, parse_tensors
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage import format_1
-from seq2seq.storage.atomic import (
-    add_file,
-    remove_folder,
-    remove_leftovers,
-    write_folder,
-)
-from seq2seq.storage.manifest import MANIFEST, read_listed_file, read_manifest
 from seq2seq.storage.model_folder import (
     MODEL_FILES,
     PAIR_FILES,
@@ -36,9 +32,8 @@ from seq2seq.storage.model_folder import (
     read_config,
     read_description,
     read_weights,
+    safetensors_pieces,
 )
-from seq2seq.storage.strict import MAX_BYTES, max_bytes, parse_json, parse_tensors
-from seq2seq.storage.tensors import safetensors_pieces
 from seq2seq.storage.trained_model import TrainedModel
 
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"

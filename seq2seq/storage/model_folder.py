@@ -8,28 +8,29 @@ determine the names, shapes and types that the tensors must have.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage import format_1
-from seq2seq.storage.atomic import Pieces, present_name, remove_leftovers, write_folder
-from seq2seq.storage.manifest import (
+from seq2seq.files.atomic import Pieces, present_name, remove_leftovers, write_folder
+from seq2seq.files.manifest import (
     MANIFEST,
     check_replaceable,
     manifest_sum,
     read_listed_file,
     read_manifest,
 )
-from seq2seq.storage.strict import (
+from seq2seq.files.strict import (
+    DTYPES,
+    LENGTH_BYTES,
     MAX_BYTES,
     check_schema,
     max_bytes,
@@ -38,9 +39,30 @@ from seq2seq.storage.strict import (
     parse_tensors,
     read_regular_file,
 )
-from seq2seq.storage.tensors import safetensors_pieces
-from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.storage import format_1
+from seq2seq.storage.trained_model import TrainedModel, TunedSearch, unloaded_transformer
+
+
+def safetensors_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The bytes that `safetensors.torch.save` returns at once: the header, then each tensor.
+
+    `save` holds all of them twice, and where memory runs out it aborts the process.
+    """
+    # Sorted like the library's own files, so that each tensor is aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    header, end = {}, 0
+    for name, tensor in ordered:
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        dtype = DTYPES[str(tensor.dtype)]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    yield len(text).to_bytes(LENGTH_BYTES, "little") + text
+    for _, tensor in ordered:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+
 
 FORMAT = 2
 """The format to write; format 1, which had other names for the tensors, is still read."""

@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from seq2seq.data.batching import Batching, BatchStatistics
+from seq2seq.data.batching import Batching, BatchStatistics, Mixture
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.mixture import Mixture
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 

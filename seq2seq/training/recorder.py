@@ -4,20 +4,176 @@ import io
 import json
 import logging
 import math
+import os
+import secrets
+import socket
+import sys
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from tqdm import tqdm
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import write_file
-from seq2seq.storage.strict import read_regular_file
+from seq2seq.files.atomic import write_file
+from seq2seq.files.strict import read_regular_file
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.display import Display, bleu_by_set
-from seq2seq.training.events import EventFile
-from seq2seq.training.progress import Progress
+from seq2seq.training.state import Progress
 
 logger = logging.getLogger("seq2seq")
+
+
+class Display:
+    """Shows a training's progress.
+
+    Args:
+        progress: the progress at the start.
+        max_steps: the limit of steps, if any.
+        max_minutes: the limit of minutes, if any.
+    """
+
+    def __init__(
+        self, progress: Progress, max_steps: int | None, max_minutes: float | None
+    ) -> None:
+        self.max_steps = max_steps
+        self.max_minutes = max_minutes
+        self.first_step, self.first_second = progress.step, progress.seconds
+        self.bar = tqdm(
+            total=max_steps,
+            initial=progress.step,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt}{postfix}"
+            if max_steps
+            else "step {n_fmt}{postfix}",
+        )
+        self.described = ""
+        """The newest metrics in words."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """Update the bar."""
+        if self.bar.disable:
+            return
+        if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
+            self.described = f", {_describe(progress.unrecorded.summary())}"
+        self.bar.n = progress.step
+        # What matters least stands last, where a narrow terminal cuts the line.
+        self.bar.set_postfix_str(
+            f"{self._left(progress)}, epoch {progress.epoch + 1}{self.described}", refresh=False
+        )
+        self.bar.update(0)
+
+    def log_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Log a line if there is no bar."""
+        if self.bar.disable:
+            logger.info(
+                f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(metrics)},"
+                f" {self._left(progress)}"
+            )
+
+    def log_validation(
+        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+    ) -> None:
+        """Log a line about a validation."""
+        mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
+        self.bar.clear()
+        logger.info(
+            f"step {progress.step}, {progress.seconds / 60:.1f} min:"
+            f" {describe_validation(metrics)} ({mark})"
+        )
+
+    def close(self) -> None:
+        """Close the bar."""
+        self.bar.close()
+
+    def _left(self, progress: Progress) -> str:
+        """Describe the time left until the first limit."""
+        limits = []
+        done = progress.step - self.first_step
+        if self.max_steps is not None and done:
+            pace = (progress.seconds - self.first_second) / done
+            limits.append((self.max_steps - progress.step) * pace)
+        if self.max_minutes is not None:
+            limits.append(60 * self.max_minutes - progress.seconds)
+        if not limits:
+            return "until BLEU stops rising"
+        return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
+
+
+def describe_validation(metrics: Mapping[str, float]) -> str:
+    """Describe the metrics of a validation."""
+    described = (
+        f"validation loss {metrics['valid/loss']:.3f}, perplexity"
+        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
+    )
+    others = [f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name]
+    return f"{described} ({', '.join(others)})" if others else described
+
+
+def bleu_by_set(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the BLEU of each validation set, by name; the name of the main one is empty."""
+    return {
+        name.removeprefix("valid").removesuffix("bleu").strip("/"): value
+        for name, value in metrics.items()
+        if name.startswith("valid/") and name.endswith("/bleu")
+    }
+
+
+def _describe(metrics: Mapping[str, float]) -> str:
+    return (
+        f"loss {metrics['train/loss']:.3f}, rate {metrics['train/learning_rate']:.2e},"
+        f" {metrics['train/tokens_per_second']:,.0f} tokens/s,"
+        f" waiting for data {metrics['train/waiting_for_data']:.1%}"
+    )
+
+
+class EventFile:
+    """A file of scalars for TensorBoard; each training has a file of its own.
+
+    Args:
+        folder: made if need be.
+        first_step: what earlier files hold from this step on is not shown.
+
+    Raises:
+        OSError: if it can't be written, also from the other methods.
+    """
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        with warnings.catch_warnings():
+            # TensorBoard imports what it doesn't need, some of it deprecated.
+            warnings.simplefilter("ignore")
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        self._event, self._summary = Event, Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads the files in the order of their names.
+        name = f"{time.time():.9f}.{socket.gethostname()}.{os.getpid()}"
+        path = folder / f"events.out.tfevents.{name}.{secrets.token_hex(4)}"
+        self._records = RecordWriter(path.open("xb"))
+        self._write(file_version="brain.Event:2")
+        self._write(step=first_step, session_log=SessionLog(status=SessionLog.START))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Add scalars by name."""
+        values = [
+            self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()
+        ]
+        self._write(step=step, summary=self._summary(value=values))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records.close()
+
+    def _write(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        self._records.write(event.SerializeToString())
+        self._records.flush()
+
 
 METRICS = "metrics.jsonl"
 _MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
@@ -194,3 +350,44 @@ def read_metrics(path: Path) -> Iterator[dict[str, float]]:
 
 def _parse_int(digits: str) -> float:
     return int(digits) if len(digits) <= _MAX_DIGITS else math.inf
+
+
+class DeferredFileHandler(MemoryHandler):
+    """Keeps log records until it has a file, so that a failed start leaves no run folder."""
+
+    def __init__(self) -> None:
+        super().__init__(capacity=1, flushLevel=logging.CRITICAL + 1)
+
+    def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802
+        """Return True once there is a file."""
+        return self.target is not None
+
+    def write_to(self, path: Path) -> None:
+        """Append all records so far to a file, and each one from now on."""
+        file = _FileHandler(path)
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self.setTarget(file)
+        self.flush()
+
+
+class _FileHandler(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Ignore errors: on a full disk the training continues without its log."""
+
+
+@contextmanager
+def deferred_log_file(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
+    """Attach a `DeferredFileHandler` to a logger; an error that ends the run goes into its file."""
+    handler = DeferredFileHandler()
+    logger.addHandler(handler)
+    try:
+        yield handler
+    except Exception as error:
+        # Not to the logger: the command prints it.
+        handler.handle(logging.makeLogRecord({"msg": f"ended by an error: {UserError(error)}"}))
+        raise
+    finally:
+        logger.removeHandler(handler)
+        if handler.target is not None:
+            handler.target.close()
+        handler.close()

@@ -15,19 +15,16 @@ from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.device import HostCopy
-from seq2seq.kernels.training import TrainingKernels, use_training_kernels
+from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.loss import target_entropy
-from seq2seq.training.metrics import RunningMetrics, StepMetrics
-from seq2seq.training.optimizer import dropout_share, learning_rate, make_adam
-from seq2seq.training.progress import Progress
+from seq2seq.training.optimizer import RunningMean, dropout_share, learning_rate, make_adam
 from seq2seq.training.recorder import Recorder
-from seq2seq.training.running_mean import RunningMean
-from seq2seq.training.running_update import DivergenceError, RunningUpdate
 from seq2seq.training.signals import StopSignals
-from seq2seq.training.step_gradient import StepGradient
+from seq2seq.training.state import Progress, RunningMetrics, StepMetrics
+from seq2seq.training.step import DivergenceError, RunningUpdate, StepGradient
 
 Validate = Callable[[], Mapping[str, float]]
 Save = Callable[[], None]

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
+from seq2seq.fidelity.trace import synthetic_tokenizer
 from seq2seq.model import TransformerConfig
-from seq2seq.reproduction.synthetic import synthetic_tokenizer
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig

@@ -21,7 +21,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from seq2seq.cli.overrides import quote_texts
+from seq2seq.cli.hydra import quote_texts
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from tests.cli.conftest import losses, weights_at

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import add_file
+from seq2seq.files.atomic import add_file
+from seq2seq.files.manifest import manifest_sum
 from seq2seq.storage.checkpoint import checkpoints, find_model
-from seq2seq.storage.manifest import manifest_sum
 from seq2seq.storage.model_folder import load_model, read_search, save_search
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.storage.trained_model import TunedSearch
 from tests.cli.conftest import Corpus
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_is_still_in_training_is_told_of(
     command: list[str], says: str, run: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
     words = [command[0], "--model", run, *command[1:]]
-    script = "import sys; from pathlib import Path; from seq2seq.storage.lock import sole_writer\n"
+    script = "import sys; from pathlib import Path; from seq2seq.files.lock import sole_writer\n"
     script += "with sole_writer(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     training = subprocess.Popen(
         [sys.executable, "-c", script, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -17,16 +17,15 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import autocast
 from seq2seq.errors import OutOfMemoryError
-from seq2seq.kernels.training import TrainingKernels, use_training_kernels
+from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.storage.checkpoint import restore_checkpoint, save_checkpoint
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
-from seq2seq.training.batch_loss import BatchLoss
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import Loss
-from seq2seq.training.running_update import DivergenceError
+from seq2seq.training.loss import BatchLoss, Loss
+from seq2seq.training.step import DivergenceError
 from seq2seq.training.trainer import Trainer
 from tests.cuda.device import Journal, inside
 from tests.training.records import train

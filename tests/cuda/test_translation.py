@@ -10,8 +10,8 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import OutOfMemoryError, limit_reached
-from seq2seq.kernels.graphs import Graphs
-from seq2seq.kernels.translation import TranslationKernels
+from seq2seq.fast.graphs import Graphs
+from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.cuda.device import Journal

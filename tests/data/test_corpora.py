@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.config import CorpusConfig, DataConfig, FilterConfig, SplitConfig
-from seq2seq.data.controls import control_ids
+from seq2seq.data.config import CorpusConfig, DataConfig, FilterConfig, SplitConfig, control_ids
 from seq2seq.data.corpus import fingerprint
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
@@ -205,7 +204,7 @@ def test_a_given_vocabulary_of_one_language_marks_every_source(
     one = Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=[">>de<<"])
     with monkeypatch.context() as earlier:  # that of a cache from before they were marked
         for module in ("encoding", "preparation"):
-            earlier.setattr(f"seq2seq.data.{module}.control_ids", lambda *_: [])
+            earlier.setattr(f"seq2seq.data.{module}.split_control_ids", lambda *_: [])
         assert prepared(plain, tmp_path, one).train.source(0)[0] != one.controls[">>de<<"]
     data = prepared(plain, tmp_path, one)
     assert {data.train.source(row)[0] for row in range(5)} == {one.controls[">>de<<"]}

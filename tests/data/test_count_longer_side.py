@@ -3,7 +3,7 @@
 import pytest
 
 from seq2seq.data.batching import Batching
-from seq2seq.reproduction.synthetic import SyntheticLengths
+from seq2seq.fidelity.trace import SyntheticLengths
 
 CORPUS = SyntheticLengths(4000, mean_length=27, max_length=200)
 

@@ -7,7 +7,7 @@ from math import ceil, floor
 import numpy as np
 import pytest
 
-from seq2seq.data.mixture import Mixture
+from seq2seq.data.batching import Mixture
 from seq2seq.errors import UserError
 
 SIZES = {"train": 7, "back": 30, "tiny": 2}

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from seq2seq.data.batching import Batching
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.subword_sampling import SampledCorpus
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, SampledCorpus
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 

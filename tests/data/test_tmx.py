@@ -7,7 +7,7 @@ import pytest
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import locate, read_pairs
-from seq2seq.data.tmx import read_tmx
+from seq2seq.data.pair_files import read_tmx
 from seq2seq.errors import UserError
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
-from seq2seq.kernels.topk import TopK, topk_in_chunks
+from seq2seq.fast.topk import TopK, topk_in_chunks
 
 START, END = 0, 1
 Ids = tuple[int, ...]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seq2seq.decoding.alpha_sweep import sweep_alphas
+from seq2seq.decoding.beam_search import sweep_alphas
 from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
 from seq2seq.errors import UsageError, UserError
 from tests.decoding.table import END, START, Prefixes, Table, search

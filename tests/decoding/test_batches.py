@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.decoding.batches import make_batches
+from seq2seq.decoding.translator import make_batches
 
 LIMIT = 40
 

@@ -16,8 +16,8 @@ from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
-from seq2seq.kernels.rows import round_batch_size
-from seq2seq.kernels.topk import TopK, plain_topk, topk_in_chunks
+from seq2seq.fast.packed import round_batch_size
+from seq2seq.fast.topk import TopK, plain_topk, topk_in_chunks
 from seq2seq.model import IncrementalDecoder, Transformer
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 

@@ -12,10 +12,9 @@ import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
-from seq2seq.decoding.engine_choice import fastest_translator
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Candidate
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.translator import Translator, fastest_translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions

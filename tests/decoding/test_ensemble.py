@@ -17,12 +17,11 @@ from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.kernels.int8 import input_levels
+from seq2seq.fast.packed import input_levels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
 from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
 MakeModel = Callable[..., Transformer]
 VOCABULARY = 7

@@ -2,8 +2,7 @@
 
 import pytest
 
-from seq2seq.decoding.health import Health, repeats
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translation import Candidate, Health, Translation, repeats
 
 
 def translation(text: str, truncated: bool = False, **about: object) -> Translation:

@@ -14,10 +14,10 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.errors import UserError
-from seq2seq.kernels.buffers import Buffers
-from seq2seq.kernels.static import MULTIPLE, round_down, round_up
-from seq2seq.kernels.topk import plain_topk
-from seq2seq.kernels.translation import TranslationKernels, use_translation_kernels
+from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
+from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.topk import plain_topk
+from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
 from tests.decoding.table import END, START, Ids, Prefixes, Table, tables

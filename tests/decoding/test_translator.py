@@ -21,8 +21,8 @@ from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.kernels.int8 import input_levels
-from seq2seq.kernels.threads import process_lock
+from seq2seq.fast.packed import input_levels
+from seq2seq.fast.process import process_lock
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.storage.trained_model import TrainedModel

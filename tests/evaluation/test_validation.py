@@ -10,8 +10,8 @@ import torch
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import START_ID
 from seq2seq.evaluation.scores import bleu
-from seq2seq.evaluation.validation import Validation, cross_entropy, validate
 from seq2seq.model import Transformer
+from seq2seq.run.validation import Validation, cross_entropy, validate
 
 V = 30
 CPU = {"device": torch.device("cpu"), "dtype": torch.float32}

@@ -18,8 +18,8 @@ from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
 CHECKOUT = Path(__file__).parents[2]

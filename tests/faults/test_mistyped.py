@@ -9,8 +9,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
+from seq2seq.cli.hydra import check_command_line, keys
 from seq2seq.cli.main import main
-from seq2seq.cli.overrides import check_command_line, keys
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
 

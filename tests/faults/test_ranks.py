@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from seq2seq.data.batching import Batching
+from seq2seq.fidelity.trace import SyntheticLengths
 from seq2seq.model import TransformerConfig
-from seq2seq.reproduction.synthetic import SyntheticLengths
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World

@@ -18,8 +18,8 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.files.manifest import MANIFEST
 from seq2seq.storage.checkpoint import checkpoints
-from seq2seq.storage.manifest import MANIFEST
 from tests.models import SIZES, save_untrained
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"

@@ -8,8 +8,8 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
-from seq2seq.model.positions import PositionalEncoding, sinusoids
-from seq2seq.model.tensor2tensor import concatenated_sinusoids
+from seq2seq.model.transformer import PositionalEncoding, sinusoids
+from seq2seq.model.variants import concatenated_sinusoids
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.kernels.replace import replace_modules
+from seq2seq.fast import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention

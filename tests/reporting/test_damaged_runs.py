@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.reporting.curves import draw_curves
-from seq2seq.reporting.data import DATA_FILE, read_data_record
+from seq2seq.reporting.draw import draw_curves
+from seq2seq.reporting.record import DATA_FILE, read_data_record
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',

@@ -20,9 +20,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from sacrebleu import BLEU
 
-from seq2seq.cli.inheritance import inherit
+from seq2seq.cli.hydra import config_path, quote_texts, register
 from seq2seq.cli.main import main
-from seq2seq.cli.overrides import config_path, quote_texts, register
+from seq2seq.cli.train import inherit
 from seq2seq.config import read_config
 from seq2seq.data.config import CorpusConfig, DataConfig
 from seq2seq.data.corpus import read_pairs
@@ -30,8 +30,9 @@ from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.intervals import LineBleu, words
 from seq2seq.evaluation.scores import ScoreConfig, bleu
+from seq2seq.evaluation.significance import LineBleu, words
+from seq2seq.files.manifest import manifest_sum, read_manifest
 from seq2seq.reporting.buckets import (
     by_length,
     by_rarest_word,
@@ -41,12 +42,11 @@ from seq2seq.reporting.buckets import (
     training_frequencies,
 )
 from seq2seq.reporting.card import facts_of_run, model_card
-from seq2seq.reporting.command import train_command
-from seq2seq.reporting.comparison import line_changes, ngram_changes
-from seq2seq.reporting.curves import draw_curves
+from seq2seq.reporting.comparison import Attention, differing_parts, line_changes, ngram_changes
+from seq2seq.reporting.draw import bucket_table, draw_curves
 from seq2seq.reporting.page import draw_page
+from seq2seq.reporting.record import train_command
 from seq2seq.reporting.report import distinct_names, load_translator, make_report
-from seq2seq.reporting.samples import Attention, differing_parts
 from seq2seq.reporting.sets import (
     OtherSystem,
     Overlap,
@@ -54,13 +54,11 @@ from seq2seq.reporting.sets import (
     examine_health,
     report_sets,
 )
-from seq2seq.reporting.tables import bucket_table
-from seq2seq.run.parent import describe_parent
+from seq2seq.run.setup import describe_parent
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.manifest import manifest_sum, read_manifest
 from seq2seq.storage.model_folder import load_model, save_search
-from seq2seq.storage.tuned_search import TunedSearch
+from seq2seq.storage.trained_model import TunedSearch
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
 

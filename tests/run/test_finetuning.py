@@ -18,8 +18,8 @@ from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
-from seq2seq.evaluation.validation import Validation
 from seq2seq.run.training_run import TrainingRun
+from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
 from tests.toy import reversing, toy_config, train, weights

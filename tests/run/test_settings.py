@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.config import Config
 from seq2seq.data.config import CorpusConfig, DataConfig, SplitConfig
-from seq2seq.run.settings import changes_of_data, way_to_micro_batches
+from seq2seq.run.folder import changes_of_data, way_to_micro_batches
 from seq2seq.training.config import TrainingConfig
 
 

@@ -22,11 +22,11 @@ from seq2seq.decoding import translator
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.validation import Validation, cross_entropy
+from seq2seq.files.lock import LOCK
 from seq2seq.model import Transformer
 from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.validation import Validation, cross_entropy
 from seq2seq.storage.checkpoint import checkpoints, newest_good
-from seq2seq.storage.lock import LOCK
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import METRICS, read_metrics
 from seq2seq.training.trainer import Trainer

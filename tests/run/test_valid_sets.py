@@ -14,8 +14,8 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
-from seq2seq.evaluation.validation import Validation
 from seq2seq.run.training_run import TrainingRun
+from seq2seq.run.validation import Validation
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve

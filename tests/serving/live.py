@@ -17,8 +17,8 @@ from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator
 from seq2seq.serving.app import make_app
-from seq2seq.serving.limits import Limits
 from seq2seq.serving.metrics import Metrics
+from seq2seq.serving.requests import Limits
 from seq2seq.serving.server import listen, make_server
 from seq2seq.serving.service import Model, Service
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from seq2seq.cli.main import main
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
 from tests.serving.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.requests import Limits
 from seq2seq.serving.server import MAX_CONNECTIONS
 from tests.serving.live import Served, serve_by_command, serve_fake, wait_until
 from tests.serving.test_app import FORM

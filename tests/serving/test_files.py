@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.serving.files import Downloads, Subtitles, break_lines, decode_file
-from seq2seq.serving.limits import RequestError
+from seq2seq.serving.requests import RequestError
+from seq2seq.serving.texts import Downloads, Subtitles, break_lines, decode_file
 from tests.serving.live import Served, serve_fake
 from tests.serving.test_app import multipart
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.serving.markup import Document
+from seq2seq.serving.html import Document
 from tests.serving.live import serve_fake
 
 

@@ -1,7 +1,7 @@
 """Texts of several lines, put together from the candidates of each."""
 
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.serving.text import Lines, TranslatedText
+from seq2seq.serving.texts import Lines, TranslatedText
 
 
 def translation(*texts: str) -> Translation:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.storage.atomic import (
+from seq2seq.files.atomic import (
     new_folder,
     output_file,
     present_name,
@@ -25,8 +25,8 @@ from seq2seq.storage.atomic import (
     write_file,
     write_folder,
 )
-from seq2seq.storage.lock import sole_writer
-from seq2seq.storage.manifest import MANIFEST, check_replaceable, read_folder
+from seq2seq.files.lock import sole_writer
+from seq2seq.files.manifest import MANIFEST, check_replaceable, read_folder
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)
@@ -551,7 +551,7 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
     (tmp_path / "stdout").symlink_to("/dev/fd/1")
     path = tmp_path / "redirected"
     code = (
-        "from pathlib import Path; from seq2seq.storage.atomic import output_file\n"
+        "from pathlib import Path; from seq2seq.files.atomic import output_file\n"
         "with output_file(Path('stdout')) as file: file.write(b'text')"
     )
     with path.open("wb") as redirected:

@@ -16,6 +16,7 @@ import torch
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
+from seq2seq.files.manifest import MANIFEST, read_listed_file
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.checkpoint import (
@@ -30,7 +31,6 @@ from seq2seq.storage.checkpoint import (
     save_validation,
     set_aside_later,
 )
-from seq2seq.storage.manifest import MANIFEST, read_listed_file
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.optimizer import make_adam

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import UserError
+from seq2seq.files.atomic import write_folder
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions
-from seq2seq.storage.atomic import write_folder
 from seq2seq.storage.checkpoint import newest_good, restore_checkpoint
 from seq2seq.storage.format_1 import expected_weights, rename_weights
 from seq2seq.storage.model_folder import load_model

@@ -4,7 +4,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from seq2seq.storage.tensors import safetensors_pieces
+from seq2seq.storage.model_folder import safetensors_pieces
 
 TENSORS = {
     "layers.10.weight": torch.randn(3, 5),

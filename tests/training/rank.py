@@ -21,8 +21,8 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
 V = 60

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
 

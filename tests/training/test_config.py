@@ -7,7 +7,7 @@ import pytest
 
 from seq2seq.data.batching import BatchStatistics
 from seq2seq.errors import UserError
-from seq2seq.reproduction.synthetic import SyntheticLengths
+from seq2seq.fidelity.trace import SyntheticLengths
 from seq2seq.training.config import TrainingConfig
 
 

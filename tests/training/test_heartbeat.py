@@ -5,7 +5,7 @@ import time
 import pytest
 from torch.distributed import HashStore
 
-from seq2seq.training.heartbeat import Heartbeat
+from seq2seq.training.distributed import Heartbeat
 
 
 class SlowStore(HashStore):

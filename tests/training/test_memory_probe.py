@@ -7,8 +7,8 @@ import pytest
 
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.errors import OutOfMemoryError
-from seq2seq.reproduction.synthetic import SyntheticLengths
-from seq2seq.training.memory_probe import find_joined, find_slices, split
+from seq2seq.fidelity.trace import SyntheticLengths
+from seq2seq.training.memory import find_joined, find_slices, split
 
 CORPUS = SyntheticLengths(2000, mean_length=20, max_length=60)
 EPOCH = Batching(CORPUS, source_tokens=1000, target_tokens=1000, seed=1).epoch(0)

@@ -9,8 +9,8 @@ import matplotlib
 import pytest
 
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.progress import Progress
 from seq2seq.training.recorder import RunRecorder
+from seq2seq.training.state import Progress
 
 METRICS = {
     "train/loss": 2.0,

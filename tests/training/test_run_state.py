@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.training.metrics import RunningMetrics
-from seq2seq.training.progress import Progress
-from seq2seq.training.run_state import RunState
+from seq2seq.training.state import Progress, RunningMetrics, RunState
 
 PATH = Path("run/progress.json")
 PROGRESS = Progress(

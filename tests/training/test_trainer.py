@@ -30,11 +30,9 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.display import Display
 from seq2seq.training.loss import Loss
-from seq2seq.training.progress import Progress
-from seq2seq.training.recorder import NullRecorder
-from seq2seq.training.run_state import RunState
+from seq2seq.training.recorder import Display, NullRecorder
+from seq2seq.training.state import Progress, RunState
 from seq2seq.training.trainer import Trainer
 from tests.training.records import train
 

@@ -1,0 +1,243 @@
+"""Segments in, hypotheses out: models with the fast forms that suit their device."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+
+from seq2seq.data.batching import pad
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.beam_search import beam_search, sweep_alphas
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, SweepConfig
+from seq2seq.decoding.ensemble import Decoder, Ensemble
+from seq2seq.decoding.sampling import sample
+from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.static_search import StaticSearch, full_batch
+from seq2seq.device import send
+from seq2seq.errors import UserError, limit_reached
+from seq2seq.fast.graphs import Buffers, Graphs
+from seq2seq.fast.loss import can_compile
+from seq2seq.fast.topk import compiled_topk, plain_topk, topk_in_chunks
+from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
+from seq2seq.interop.ctranslate2 import cached_ctranslate2
+from seq2seq.model import Transformer
+from seq2seq.storage.trained_model import TrainedModel
+
+
+class SearchEngine:
+    """Searches with a model, or with several as an ensemble.
+
+    On a GPU, one model that runs one search at a time is searched in fixed shapes.
+
+    Args:
+        models: the models, on the device. Their layers are replaced by fast forms.
+        device: where they run.
+        dtype: the precision of their matrix products.
+        kernels: the fast forms to use.
+        search: the options of the searches; later ones differ in `nbest` at most.
+        workers: how many searches may run at a time.
+
+    Raises:
+        UserError: if the precision is not possible here.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        device: torch.device,
+        dtype: torch.dtype,
+        kernels: TranslationKernels,
+        search: SearchConfig | SamplingConfig,
+        *,
+        workers: int,
+    ) -> None:
+        self.device = device
+        self.topk = topk_in_chunks if kernels.topk else plain_topk
+        if kernels.compiled and can_compile(device):
+            self.topk = compiled_topk()
+        self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(
+            beam_search, topk=self.topk
+        )
+        self.rounded: Callable[[int], int] = int
+        """Rounds the number of sentences of a full batch."""
+        self._turn: AbstractContextManager[object] = nullcontext()
+        buffers = None
+        on_gpu = device.type != "cpu"
+        static = on_gpu if kernels.static is None else kernels.static
+        if static and type(search) is SearchConfig and workers == len(models) == 1:
+            buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
+            self.rounded = partial(full_batch, beam_size=search.beam_size)
+            graphs = Graphs(device) if kernels.graphs and on_gpu else None
+            self.beam_search = StaticSearch(buffers, graphs, self.topk)
+        decoders = [use_translation_kernels(model, dtype, kernels, buffers) for model in models]
+        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+
+    def search(
+        self, segments: list[Segment], search: SearchConfig | SamplingConfig
+    ) -> list[list[Hypothesis]]:
+        """Find the hypotheses of each segment, the best first.
+
+        Raises:
+            UserError: if the logits are NaN, or no output has a probability above zero.
+        """
+        sources = [segment.source_ids for segment in segments]
+        rules: dict[str, Any] = {
+            "start_id": START_ID,
+            "end_id": END_ID,
+            "suppressed_ids": (PADDING_ID, START_ID),
+            "prefixes": [segment.prefix_ids for segment in segments],
+        }
+        with self._turn:
+            limits = torch.tensor([segment.max_length for segment in segments])  # (B,)
+            max_lengths = send(limits, self.device)
+            source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
+            step, state = self.decoder.step, self.decoder.begin(source)
+            if isinstance(search, SamplingConfig):
+                return sample(step, state, max_lengths, search, keys=sources, **rules)
+            if isinstance(search, SweepConfig):
+                return sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
+            return self.beam_search(step, state, max_lengths, search, **rules)
+
+
+DIFFERENCE = (
+    "engine ctranslate2: it stops earlier and compares by log-probability / length^alpha while it"
+    " searches, so some outputs differ from those of the engine ours"
+)
+
+_COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
+
+
+class CTranslate2Engine:
+    """Searches with CTranslate2; calls from several threads run in parallel.
+
+    Args:
+        trained: the model; its export is kept in the user's cache.
+        device: where to run.
+        precision: `fp32`, `bf16`, `int8`, or `auto`: int8 if the device supports it.
+        workers: searches in parallel, each in one thread.
+
+    Raises:
+        UserError: if CTranslate2 is not installed, can't express the model, or can't run on the
+            device or in the precision. It loads a GPU's libraries when it searches first.
+    """
+
+    def __init__(
+        self, trained: TrainedModel, device: torch.device, precision: str, workers: int
+    ) -> None:
+        try:
+            import ctranslate2
+        except ImportError:
+            raise UserError(
+                "engine ctranslate2 is not installed: pip install ctranslate2, or choose the engine"
+                " ours"
+            ) from None
+        if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
+            raise UserError(f"engine ctranslate2 can't use {device} here: choose device cpu")
+        kind = "cuda" if device.type == "cuda" else "cpu"
+        with _errors_as_user_errors():
+            supported = ctranslate2.get_supported_compute_types(kind)
+        compute_type = _compute_type(precision, supported)
+        files = dict(cached_ctranslate2(trained))
+        with _errors_as_user_errors():
+            self._translator = ctranslate2.Translator(
+                "model.ctranslate2",
+                files=files,
+                device=kind,
+                device_index=device.index or 0,
+                compute_type=compute_type,
+                inter_threads=workers,
+                intra_threads=1,
+            )
+        self._tokenizer = trained.tokenizer
+        pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
+        self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        self._suppressed = [[pieces[PADDING_ID]], [pieces[START_ID]]]
+
+    def search(self, segments: Sequence[Segment], config: SearchConfig) -> list[list[Hypothesis]]:
+        """Find the best-scoring outputs of each segment.
+
+        Returns:
+            At most config.nbest hypotheses for each segment, the best first. Their scores don't
+            contain the log-probability of a prefix.
+
+        Raises:
+            UserError: if the model predicts NaN, or a library of the device is missing.
+        """
+        longest = max(segment.max_length for segment in segments)
+        results = self._translate(segments, config, longest)
+        for i, segment in enumerate(segments):
+            # The limit is that of the whole call: the few that pass their own are searched again.
+            if max(map(len, results[i].hypotheses)) > segment.max_length:
+                results[i] = self._translate([segment], config, segment.max_length)[0]
+        return [
+            self._hypotheses(result, segment.max_length, config)
+            for result, segment in zip(results, segments, strict=True)
+        ]
+
+    def _translate(
+        self, segments: Sequence[Segment], config: SearchConfig, max_length: int
+    ) -> list[Any]:
+        sources = [self._tokenizer.source_pieces(s.source_ids[:-1]) for s in segments]
+        prefixes = [self._tokenizer.pieces(list(s.prefix_ids)) or None for s in segments]
+        with _errors_as_user_errors():
+            results: list[Any] = self._translator.translate_batch(
+                sources,
+                prefixes if any(prefixes) else None,
+                beam_size=config.beam_size,
+                num_hypotheses=config.beam_size,
+                length_penalty=config.alpha,
+                max_decoding_length=max_length,
+                min_decoding_length=0,
+                max_input_length=0,
+                suppress_sequences=self._suppressed,
+                return_scores=True,
+            )
+        return results
+
+    def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
+        found: dict[tuple[int, ...], Hypothesis] = {}
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            if math.isnan(score):
+                raise nan_error()
+            length = len(pieces)
+            truncated = length >= max_length
+            # CTranslate2 counts `</s>` unless the output was cut off.
+            log_probability = score * (length + (not truncated)) ** config.alpha
+            token_ids = [self._ids[piece] for piece in pieces]
+            penalized = log_probability / length_penalty(length + 1, config.alpha)
+            found.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
+        ordered = sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
+        return ordered[: config.nbest]
+
+
+@contextmanager
+def _errors_as_user_errors() -> Iterator[None]:
+    """Turn what this machine lacks, such as a library of CUDA, into a user error."""
+    try:
+        yield
+    except RuntimeError as error:
+        if reached := limit_reached(error):
+            raise reached from error
+        message = UserError(error)  # on one line
+        raise UserError(
+            f"engine ctranslate2 can't be used here: {message}; choose the engine ours"
+        ) from error
+
+
+def _compute_type(precision: str, supported: set[str]) -> str:
+    if precision == "auto":
+        return "int8" if "int8" in supported else "float32"
+    chosen = _COMPUTE_TYPES.get(precision, precision)
+    if chosen not in supported:
+        names = [name for name, kind in _COMPUTE_TYPES.items() if kind in supported]
+        raise UserError(
+            f"precision {precision!r} is not possible with engine ctranslate2 here: choose"
+            f" {', '.join(names)} or auto"
+        )
+    return chosen

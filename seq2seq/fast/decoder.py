@@ -1,0 +1,322 @@
+"""The search step with its cache in memory that doesn't move, in shapes that repeat.
+
+Keys and values stay where they were written: a table says which row holds each position of each
+hypothesis, and beams that change places change the table alone. How many positions are filled is a
+number on the device. So a step can be recorded as a CUDA graph, one for each shape.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.packed import Pack, PackedAttention, PackedProduct
+from seq2seq.model.config import Positions
+from seq2seq.model.incremental import DecoderCache, IncrementalDecoder, LayerCache
+from seq2seq.model.transformer import MultiHeadAttention, Transformer
+
+
+@dataclass
+class PositionsFirstCache(LayerCache):
+    """Keys (capacity, N, H, K) and values (capacity, N, H, d_v), filled up to `length`."""
+
+    length: int = 0
+    padded: bool = True
+    """Whether any source is padded."""
+
+    @classmethod
+    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
+        """See `LayerCache.start`."""
+        b, h = memory_keys.shape[:2]
+        keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
+        values = memory_values.new_empty(0, b, h, memory_values.size(3))
+        return cls(keys, values, memory_keys.contiguous(), memory_values.contiguous())
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """Add the newest position: key (N, H, K), value (N, H, d_v)."""
+        if self.length >= len(self.keys):
+            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        self.keys[self.length] = key
+        self.values[self.length] = value
+        self.length += 1
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `LayerCache.reorder`."""
+        self.keys = self._reordered(self.keys, parents)
+        self.values = self._reordered(self.values, parents)
+
+    def _grown(self, x: Tensor) -> Tensor:
+        # Capacity doubles, so all copies together cost less than one more pass over the cache.
+        grown = x.new_empty(max(16, 2 * self.length), *x.shape[1:])
+        grown[: self.length] = x[: self.length]
+        return grown
+
+    def _reordered(self, x: Tensor, parents: Tensor) -> Tensor:
+        # Equal capacities step after step let the allocator reuse freed memory.
+        rows = x.new_empty(len(x), len(parents), *x.shape[2:])
+        torch.index_select(x[: self.length], 1, parents, out=rows[: self.length])
+        return rows
+
+
+class FastIncrementalDecoder(IncrementalDecoder):
+    """`IncrementalDecoder` with packed projections, and self-attention without small products.
+
+    Args:
+        model: in evaluation mode, whose attentions are `PackedAttention`.
+        pack: packs the matrix of the projection to the vocabulary.
+    """
+
+    layer_cache: type[LayerCache] = PositionsFirstCache
+
+    def __init__(self, model: Transformer, pack: Pack) -> None:
+        super().__init__(model)
+        self.projection = PackedProduct([model.output_matrix], [model.output_bias], pack)
+
+    def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
+        """See `IncrementalDecoder.start`."""
+        cache = super().start(memory, source_mask)
+        padded = not bool(source_mask.all())
+        for layer in cache.layers:
+            assert isinstance(layer, PositionsFirstCache)
+            layer.padded = padded
+        return cache
+
+    def project(self, states: Tensor) -> Tensor:
+        """See `IncrementalDecoder.project`."""
+        return self.projection(states)
+
+    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """See `IncrementalDecoder.project_memory`."""
+        assert isinstance(module, PackedAttention)
+        keys, values = module.project_memory(memory)
+        return module.split_heads(keys), module.split_heads(values)
+
+    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
+        """See `IncrementalDecoder.self_attention`."""
+        assert isinstance(module, PackedAttention)
+        n, h = x.size(0), module.num_heads
+        query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
+        cache.append(key, value)
+        assert isinstance(cache, PositionsFirstCache)
+        keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
+        # With one query per head each product would be a row times a small matrix; multiplying and
+        # summing over all rows at once takes half the time. The newest position needs no mask.
+        scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
+        heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
+        output: Tensor = module.w_o(heads.view(n, 1, -1))
+        return output
+
+    def cross_attention(
+        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
+    ) -> Tensor:
+        """See `IncrementalDecoder.cross_attention`."""
+        assert isinstance(module, PackedAttention)
+        assert isinstance(cache, PositionsFirstCache)
+        b = cache.memory_keys.size(0)
+        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
+        # Scaling the queries rather than the scores touches fewer numbers.
+        scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ cache.memory_keys.transpose(-2, -1)
+        if cache.padded:
+            scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
+        heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))
+        return output.view_as(x)
+
+
+MULTIPLE = 16
+"""Source lengths and numbers of positions are multiples of it."""
+
+
+def round_up(count: int) -> int:
+    """Round a number of sentences up to one of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
+    multiple = 1 << max(0, (count - 1).bit_length() - 2)
+    return -(-count // multiple) * multiple
+
+
+def round_down(count: int) -> int:
+    """Round a number of sentences down to one of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
+    multiple = 1 << max(0, count.bit_length() - 2)
+    return count // multiple * multiple
+
+
+class History:
+    """What all layers know of the positions of the N hypotheses, T of which have room."""
+
+    def __init__(self, buffers: Buffers, model: Transformer, device: torch.device) -> None:
+        self.buffers, self.model = buffers, model
+        self.newest = buffers.hold("position", torch.zeros(1, dtype=torch.long, device=device))
+        """(1,), the position that the next step reads."""
+        self.places = torch.empty(0, 0, dtype=torch.long, device=device)
+        """(T, N), where among the T x N keys of a layer each hypothesis has each position."""
+        self.moves = False
+        """Whether hypotheses change places: not if each sentence has only one."""
+
+    def make_room(self, positions: int) -> None:
+        """Give each hypothesis its own row at the positions that are new."""
+        first, rows = self.places.shape
+        new = torch.arange(first * rows, positions * rows, device=self.places.device)
+        self.places = self.buffers.room("places", (positions, rows), new.dtype, new.device)
+        self.places[first:] = new.view(-1, rows)
+        config, like = self.model.config, self.model.embedding.weight
+        learned = config.positions is Positions.learned
+        known = min(positions, config.max_learned_positions) if learned else positions
+        encodings = self.model.positions(like.new_empty(1, known, config.d_model))
+        self.encodings = self.buffers.hold(  # (T, D), added to the embeddings
+            "encodings", F.pad(encodings, (0, 0, 0, positions - known))
+        )
+
+    def keep(self, rows: int) -> None:
+        """Give each of the hypotheses that are left its own row at all positions."""
+        places = torch.arange(len(self.places) * rows, device=self.places.device)
+        self.places = self.buffers.hold("places", places.view(-1, rows))
+
+    def begin_step(self) -> None:
+        """Give each hypothesis its own row at the newest position, and hide those after it."""
+        positions, rows = self.places.shape
+        every = torch.arange(max(positions, rows), device=self.places.device)
+        own = self.newest * rows + every[:rows]
+        self.places.index_copy_(0, self.newest, own.unsqueeze(0))
+        self.visible = every[:positions] <= self.newest  # (T,)
+
+    def of_hypotheses(self, x: Tensor) -> Tensor:
+        """Collect the keys or values of each hypothesis: (T, N, H, K) -> (N, H, T, K)."""
+        if self.moves:
+            x = self.collect(x, self.places)
+        return x.permute(1, 2, 0, 3)
+
+    @staticmethod
+    def collect(x: Tensor, places: Tensor) -> Tensor:
+        """Collect keys or values: (T, N, H, K) and places (T, n) -> (T, n, H, K)."""
+        return x.flatten(0, 1).index_select(0, places.flatten()).view(*places.shape, *x.shape[2:])
+
+
+class StaticLayerCache(LayerCache):
+    """Keys (T, N, H, K) and values (T, N, H, d_v), filled up to the newest position."""
+
+    history: History
+
+    @classmethod
+    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
+        """See `LayerCache.start`."""
+        b, h = memory_keys.shape[:2]
+        keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
+        values = memory_values.new_empty(0, b, h, memory_values.size(3))
+        return cls(keys, values, memory_keys, memory_values)
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """Add the newest position: key (N, H, K), value (N, H, d_v)."""
+        self.keys.index_copy_(0, self.history.newest, key.unsqueeze(0))
+        self.values.index_copy_(0, self.history.newest, value.unsqueeze(0))
+
+
+class StaticCache(DecoderCache):
+    """The state of a search between two steps, in buffers; it begins with room for nothing."""
+
+    def __init__(self, layers: list[LayerCache], source_mask: Tensor, history: History) -> None:
+        super().__init__(layers, source_mask)
+        self.history, self.buffers = history, history.buffers
+        for layer in layers:
+            assert isinstance(layer, StaticLayerCache)
+            layer.history = history
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """T, N and the shape of the sources' mask: equal shapes lie at equal addresses."""
+        return (*self.history.places.shape, *self.source_mask.shape)
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `DecoderCache.reorder`; here N stays."""
+        places = self.history.places
+        places.copy_(places.index_select(1, parents))
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """See `DecoderCache.keep`; a sentence and its rows may be kept several times."""
+        history = self.history
+        places = history.places.index_select(1, rows) if len(history.places) else None
+        for number, layer in enumerate(self.layers):
+            for name in ("keys", "values"):
+                x = getattr(layer, name)  # (T, N, H, K)
+                kept = x.new_empty(0, len(rows), *x.shape[2:])
+                if places is not None:
+                    kept = history.collect(x, places)
+                setattr(layer, name, self.buffers.hold(f"{name} {number}", kept))
+            for name in ("memory_keys", "memory_values"):
+                kept = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)
+                setattr(layer, name, self.buffers.hold(f"{name} {number}", kept))
+        self.source_mask = self.buffers.hold("mask", self.source_mask.index_select(0, sentences))
+        history.keep(len(rows))
+        history.moves = len(rows) > len(sentences)
+
+    def make_room(self, positions: int) -> None:
+        """Make room for that many positions; what there is stays where it is."""
+        for number, layer in enumerate(self.layers):
+            for name in ("keys", "values"):
+                x = getattr(layer, name)
+                shape = (positions, *x.shape[1:])
+                more = self.buffers.room(f"{name} {number}", shape, x.dtype, x.device)
+                more[len(x) :] = 0  # a number that isn't finite would pass through the mask
+                setattr(layer, name, more)
+        self.history.make_room(positions)
+
+
+class StaticDecoder(FastIncrementalDecoder):
+    """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
+
+    layer_cache = StaticLayerCache
+
+    def __init__(self, model: Transformer, pack: Pack, buffers: Buffers) -> None:
+        super().__init__(model, pack)
+        self.buffers = buffers
+
+    def start(self, memory: Tensor, source_mask: Tensor) -> StaticCache:
+        """See `IncrementalDecoder.start`."""
+        padding = -memory.size(1) % MULTIPLE
+        memory = F.pad(memory, (0, 0, 0, padding))  # (B, S, D)
+        source_mask = F.pad(source_mask, (0, padding))  # (B, 1, 1, S)
+        layers: list[LayerCache] = [
+            self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
+            for layer in self.layers
+        ]
+        return StaticCache(layers, source_mask, History(self.buffers, self.model, memory.device))
+
+    def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
+        """See `IncrementalDecoder.step`."""
+        assert isinstance(cache, StaticCache)
+        history = cache.history
+        history.begin_step()
+        x = self.model.target_embedding(token_ids.unsqueeze(1))  # (N, 1, D)
+        x = x * math.sqrt(self.model.config.d_model)
+        x = self.decode(x + history.encodings.index_select(0, history.newest), cache)
+        history.newest += 1
+        return self.project(x.squeeze(1))
+
+    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
+        """See `IncrementalDecoder.self_attention`."""
+        assert isinstance(module, PackedAttention)
+        assert isinstance(cache, StaticLayerCache)
+        n, h = x.size(0), module.num_heads
+        query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
+        cache.append(key, value)
+        keys, values = map(cache.history.of_hypotheses, (cache.keys, cache.values))
+        heads = F.scaled_dot_product_attention(
+            query.unsqueeze(2), keys, values, cache.history.visible.view(1, 1, 1, -1)
+        )  # (N, H, 1, d_v)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))
+        return output
+
+    def cross_attention(
+        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
+    ) -> Tensor:
+        """See `IncrementalDecoder.cross_attention`."""
+        assert isinstance(module, PackedAttention)
+        b = cache.memory_keys.size(0)
+        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
+        heads = F.scaled_dot_product_attention(
+            query, cache.memory_keys, cache.memory_values, source_mask
+        )  # (B, H, beams, d_v)
+        output: Tensor = module.w_o(module.concatenate_heads(heads))
+        return output.view_as(x)

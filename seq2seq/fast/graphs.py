@@ -1,0 +1,116 @@
+"""CUDA graphs: the kernels of a function, recorded once and then started all together.
+
+A search step is some 200 kernels. With few sentences, a GPU does each in less time than the host
+takes to start it.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger("seq2seq")
+
+Call: TypeAlias = Callable[[], None]
+
+
+def record(function: Call, pool: Any, stream: torch.cuda.Stream) -> Call:
+    """Record the kernels that a function starts, and return what starts them again."""
+    graph = torch.cuda.CUDAGraph()
+    # A recording that fails leaves its stream as the current one.
+    before = torch.cuda.stream(torch.cuda.current_stream(stream.device))
+    # Other threads may use the GPU meanwhile: a server pins memory.
+    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    with torch.cuda.device(stream.device), before, recording:
+        function()
+    return graph.replay
+
+
+class Graphs:
+    """The graphs of functions without arguments or results, by key.
+
+    A function must find and leave all its tensors at the same addresses in every call with its key,
+    and ask nothing of them. Its first call with a key is done as usual, so that everything is
+    compiled and loaded; the second is recorded. Where that fails, calls are done as usual for good.
+
+    Args:
+        device: the GPU.
+        most: the number of graphs that are kept; the one that was not used for the longest time
+            makes room.
+    """
+
+    def __init__(self, device: torch.device, most: int = 128) -> None:
+        self.device, self.most = device, most
+        self.replays: dict[Hashable, Call] = {}
+        self.met: set[Hashable] = set()
+        self.memory: tuple[Any, torch.cuda.Stream] | None = None
+        self.works = True
+
+    def run(self, key: Hashable, function: Call) -> None:
+        """Do what `function()` does."""
+        if not self.works or key not in self.met:
+            self.met.add(key)
+            function()
+            return
+        # The last of the dictionary is the one that was used last.
+        replay = self.replays.pop(key, None) or self._record(function)
+        if replay is None:
+            function()
+            return
+        self.replays[key] = replay
+        replay()
+        if len(self.replays) > self.most:
+            del self.replays[next(iter(self.replays))]
+
+    def forget(self) -> None:
+        """Drop all graphs, since their tensors have moved."""
+        self.replays.clear()
+        self.met.clear()
+
+    def _record(self, function: Call) -> Call | None:
+        try:
+            # They run one after the other and leave nothing in it, so they share their memory.
+            if self.memory is None:
+                stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+                self.memory = torch.cuda.graph_pool_handle(), stream
+            return record(function, *self.memory)
+        except RuntimeError as error:
+            self.works = False
+            self.forget()
+            reason = str(error).splitlines()[0]
+            logger.warning(f"translation goes on without CUDA graphs, slower: {reason}")
+            return None
+
+
+class Buffers:
+    """Blocks of memory by name; each holds tensors of different shapes, one after the other."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, Tensor] = {}
+        self.version = 0
+        """Changes when a block has moved."""
+
+    def room(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """Return a tensor in the block of a name; its numbers are those that lie there.
+
+        A block that is too small is replaced by a larger one with the same numbers in front.
+        """
+        count, old = math.prod(shape), self.blocks.get(name)
+        if old is None or len(old) < count or old.dtype != dtype or old.device != device:
+            # By steps of a quarter at most, so that a block moves rarely.
+            step = 1 << max(0, count.bit_length() - 3)
+            block = torch.zeros(-(-count // step) * step, dtype=dtype, device=device)
+            if old is not None and old.dtype == dtype and old.device == device:
+                block[: len(old)] = old
+            self.blocks[name] = block
+            self.version += 1
+        return self.blocks[name][:count].view(*shape)
+
+    def hold(self, name: str, x: Tensor) -> Tensor:
+        """Copy a tensor, which lies elsewhere, into the block of a name."""
+        return self.room(name, x.shape, x.dtype, x.device).copy_(x)

@@ -1,0 +1,73 @@
+"""The fast forms for translation, put in place by one call."""
+
+from dataclasses import dataclass
+
+import torch
+
+from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
+from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.packed import (
+    Pack,
+    can_pack,
+    input_levels,
+    pack_linears,
+    packed_product,
+    plain_product,
+    quantized_product,
+)
+from seq2seq.fast.training import fused_attention
+from seq2seq.model.incremental import IncrementalDecoder
+from seq2seq.model.transformer import Transformer, attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationKernels:
+    """The fast forms to use in translation; without any, the plain model is searched."""
+
+    packed: bool = True
+    """Matrices in oneDNN's layout, on a CPU."""
+    step: bool = True
+    """Packed projections and cheap self-attention in a search step."""
+    topk: bool = True
+    """Candidates selected for a few sentences at a time, by the maxima of blocks."""
+    static: bool | None = None
+    """Beam search in few shapes at fixed addresses; by default on a GPU."""
+    graphs: bool = True
+    """The steps of such a search as CUDA graphs, on a GPU."""
+    compiled: bool = False
+    """The way from logits to candidates compiled, where PyTorch has its compiler."""
+
+
+def use_translation_kernels(
+    model: Transformer,
+    dtype: torch.dtype,
+    kernels: TranslationKernels,
+    buffers: Buffers | None = None,
+) -> IncrementalDecoder:
+    """Put the fast forms into a model, in place; it can no longer be trained or saved.
+
+    Args:
+        model: on its device, in evaluation mode; in float32 if dtype is torch.int8.
+        dtype: of the matrix products: torch.float32, torch.bfloat16, or torch.int8 on a CPU.
+        kernels: the fast forms to use.
+        buffers: where the steps of a `StaticDecoder`, if that is wanted, keep their tensors.
+
+    Returns:
+        The decoder that predicts one token at a time.
+
+    Raises:
+        UserError: if dtype is torch.int8 and PyTorch has no exact eight-bit products for this
+            processor.
+    """
+    on_gpu = model.embedding.weight.is_cuda
+    pack: Pack = plain_product
+    if dtype is torch.int8:
+        input_levels()
+        pack = quantized_product
+    elif kernels.packed and not on_gpu and can_pack(dtype):
+        pack = packed_product
+    if kernels.step or buffers is not None or pack is not plain_product:
+        pack_linears(model, pack, fused_attention if on_gpu else attention)
+    if buffers is not None:
+        return StaticDecoder(model, pack, buffers)
+    return FastIncrementalDecoder(model, pack) if kernels.step else IncrementalDecoder(model)

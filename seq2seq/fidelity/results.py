@@ -1,0 +1,195 @@
+"""Sections 5.1 and 6: vocabulary, test sets, BLEU, and the cost of a training."""
+
+import hashlib
+import io
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from seq2seq.data.config import DataConfig
+from seq2seq.data.lines import iterate_lines
+from seq2seq.errors import UserError
+from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
+from seq2seq.evaluation.scores import bleu
+from seq2seq.fidelity.detail import Finding, Subject, detail
+from seq2seq.fidelity.recipe import STEPS, recorded, synthetic_batches
+from seq2seq.files.strict import read_regular_file
+from seq2seq.model import TransformerConfig
+from seq2seq.model.size import count_parameters
+
+PAPER_MODELS = {
+    "base": TransformerConfig(),
+    "big": TransformerConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
+}
+
+TENSOR2TENSOR_ROWS = 40_960
+"""Rows of tensor2tensor's shared matrix; together with biases on the attention projections, they
+give the parameter counts of Table 3."""
+
+_P100_FLOPS_PER_SECOND = 9.5e12  # sustained, in single precision (footnote 5)
+_DAY = 24 * 3600
+PAPER_FLOPS = {
+    "base": 0.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
+    "big": 3.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
+}
+"""Floating-point operations as section 6.1 estimates them: training time (12 hours and 3.5 days,
+section 5.2) x number of GPUs x sustained rate."""
+
+
+def step_flops(
+    config: TransformerConfig,
+    vocab_size: int,
+    *,
+    source_tokens: float,
+    target_tokens: float,
+    source_length: float,
+    target_length: float,
+) -> float:
+    """Count the floating-point operations of one update: three times the forward matrix products.
+
+    The backward pass has two products for each of the forward pass. A product of (m, k) and (k, n)
+    has 2mkn operations. Masked positions of attention are counted too.
+
+    Args:
+        config: the hyperparameters of the model.
+        vocab_size: rows of the shared matrix.
+        source_tokens: source tokens per update.
+        target_tokens: target tokens per update.
+        source_length: mean source tokens per sentence.
+        target_length: mean target tokens per sentence.
+    """
+    d_model, heads = config.d_model, config.num_heads
+    # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^K and W^V
+    # have d_model times as many entries, and so have W^Q and W^O.
+    width = heads * config.key_width + heads * config.value_width
+    feed_forward = 2 * d_model * config.d_ff
+    # Multiplications per token.
+    encoder_layer = 2 * d_model * width + feed_forward + width * source_length
+    decoder_layer = 3 * d_model * width + feed_forward + width * (target_length + source_length)
+    memory = d_model * width  # keys and values of the memory, in each decoder layer
+    source = config.num_layers * encoder_layer + config.decoder_depth * memory
+    target = config.decoder_depth * decoder_layer + d_model * vocab_size
+    return 3 * 2 * (source_tokens * source + target_tokens * target)
+
+
+_VOCABULARY = {"de": 37_000, "fr": 32_000}
+_MILLIONS = {(6, 512, 2048): "65 million", (6, 1024, 4096): "213, unexplained"}
+_MAX_TEXT_BYTES = 2**20  # newstest2013 has 350 KB
+# By the sha256 of the lines, each with its line feed.
+_KNOWN_TEXTS = {
+    "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e": "newstest2013",
+    "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca": "newstest2013",
+}
+
+
+@detail(
+    "vocabulary (5.1)",
+    paper="shared, about 37,000 (En-De), 32,000 (En-Fr)",
+    tensor2tensor="a matrix of 40,960 rows",
+)
+def vocabulary(subject: Subject) -> Finding:
+    """Count the rows of the shared matrix, and the parameters with these and with 40,960 rows."""
+    expected = _VOCABULARY.get(subject.data.target_language, _VOCABULARY["de"])
+    rows, config = subject.vocab_size, subject.model.config
+    parameters = count_parameters(config, rows)
+    tensor2tensor = count_parameters(replace(config, attention_bias=True), TENSOR2TENSOR_ROWS)
+    millions = _MILLIONS.get((config.num_layers, config.d_model, config.d_ff))
+    return Finding(
+        f"{rows:,} rows, shared: {parameters:,} parameters; with 40,960 rows and biases"
+        f" {tensor2tensor:,}" + (f" (the paper: {millions})" if millions else ""),
+        math.isclose(rows, expected, rel_tol=0.02),
+        rows == TENSOR2TENSOR_ROWS,
+    )
+
+
+@detail(
+    "development and test set (6)", paper="newstest2013, newstest2014", tensor2tensor="the same"
+)
+def evaluation_sets(subject: Subject) -> Finding:
+    """Identify the validation set, by its text if it is a file, else by the pinned data set."""
+    data = subject.data
+    if data.dataset == "wmt/wmt14" and data.revision:
+        splits = (data.valid.split, data.test.split)
+        right = splits == ("validation", "test")
+        names = "newstest2013, newstest2014" if right else "other splits"
+        where = f"{splits[0]} and {splits[1]} of {data.dataset} at {data.revision[:8]}"
+        return Finding.both(f"{names}: {where}", right)
+    valid = _identify(data)
+    right = valid == "newstest2013" and "newstest2014" in str(data.test)
+    return Finding.both(valid or f"{data.name}: another development set", right)
+
+
+def _identify(data: DataConfig) -> str:
+    """Name the source side of the validation set if it is a known text, else return ""."""
+    if not data.valid.source:
+        return ""
+    try:
+        # Whoever made the run folder chose the path: no pipe, nothing compressed, nothing large.
+        path = Path(data.valid.source).expanduser().resolve()
+        content = read_regular_file(path, _MAX_TEXT_BYTES)
+    except (OSError, ValueError, RuntimeError, UserError):
+        return ""
+    lines = b"".join(line + b"\n" for line in iterate_lines(io.BytesIO(content)))
+    return _KNOWN_TEXTS.get(hashlib.sha256(lines).hexdigest(), "")
+
+
+@detail(
+    "BLEU (6)",
+    paper=None,
+    tensor2tensor="cased Moses tokens, German compounds split at hyphens on both sides",
+)
+def bleu_variants(subject: Subject) -> Finding:
+    """Score a sentence with a German compound by paper BLEU and by sacreBLEU."""
+    reference = "Das ist ein neues Software-Update für alle."
+    output = "Das ist ein neues Hardware-Update für alle."
+    tokens = [prepare(line, "de") for line in (reference, output)]
+    split = all(" ##AT##-##AT## Update" in line for line in tokens)
+    cased = paper_bleu([reference.lower()], [[reference]]).value < 99.9
+    paper = paper_bleu([output], [[reference]]).value
+    sacre = bleu([output], [[reference]]).value
+    right = split and cased and not math.isclose(paper, sacre, rel_tol=1e-3)
+    return Finding.both(
+        f"paper BLEU {'splits' if split else 'does not split'} both sides,"
+        f" {'cased' if cased else 'not cased'}: {paper:.1f} where sacreBLEU has {sacre:.1f};"
+        " both are printed, each under its name",
+        right,
+    )
+
+
+@detail(
+    "cost (Table 2)",
+    paper="time x GPUs x 9.5 TFLOP/s: base 3.3e18, big 2.3e19",
+    tensor2tensor=None,
+)
+def cost(subject: Subject) -> Finding:
+    """Count the operations from the sizes of the model; the paper estimates them from time."""
+    statistics, _ = synthetic_batches(subject.training)
+    micro_batches, recipe = subject.training.micro_batches, subject.recipe
+    flops = partial(
+        step_flops,
+        source_length=statistics.source_tokens / statistics.sentences,
+        target_length=statistics.target_tokens / statistics.sentences,
+    )
+    step = flops(
+        subject.model.config,
+        subject.vocab_size,
+        source_tokens=micro_batches * statistics.source_tokens,
+        target_tokens=micro_batches * statistics.target_tokens,
+    )
+    paper_step = flops(
+        PAPER_MODELS[recipe], _VOCABULARY["de"], source_tokens=25_000, target_tokens=25_000
+    )
+    done = recorded(subject, "step")
+    steps = done[-1] if done else subject.training.max_steps
+    paper = paper_step * STEPS[recipe]
+    right, total, share = False, "no limit of steps", ""
+    if steps is not None:
+        ratio = step * steps / paper
+        right, total = 0.8 <= ratio <= 1.25, f"{step * steps:.2g} in {steps:,.0f} steps"
+        share = "" if right else f", {ratio:.2g} of that"
+    return Finding.both(
+        f"counted {step:.2g} a step, {total} (the paper's {recipe} recipe {paper:.2g}{share}); by"
+        f" the paper's time and rate {PAPER_FLOPS[recipe]:.2g}, another measure",
+        right,
+    )

@@ -1,0 +1,273 @@
+"""Table 3 of the paper (section 6.2), compared with runs."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from seq2seq.errors import UserError
+from seq2seq.fidelity.report import COLUMNS, text_table
+from seq2seq.model import TransformerConfig
+
+Setting = int | float | str | None
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of the table: its settings, and its scores on newstest2013."""
+
+    name: str
+    """The name of conf/experiment/table3/<name>.yaml."""
+    settings: Mapping[str, Setting]
+    """The settings that differ from base."""
+    perplexity: float
+    """Perplexity per word piece."""
+    bleu: float
+    millions: int | None = None
+    """Parameters in millions, where the paper prints them."""
+
+
+BASE: Mapping[str, Setting] = {
+    "num_layers": 6,
+    "d_model": 512,
+    "d_ff": 2048,
+    "num_heads": 8,
+    "d_k": None,
+    "d_v": None,
+    "dropout": 0.1,
+    "label_smoothing": 0.1,
+    "positions": "sinusoidal",
+}
+"""The settings that the table varies; d_k and d_v of None are d_model / num_heads."""
+
+_BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
+
+ROWS = (
+    PaperRow("base", {}, 4.92, 25.8, 65),
+    PaperRow("A_h1", {"num_heads": 1}, 5.29, 24.9),
+    PaperRow("A_h4", {"num_heads": 4}, 5.00, 25.5),
+    PaperRow("A_h16", {"num_heads": 16}, 4.91, 25.8),
+    PaperRow("A_h32", {"num_heads": 32}, 5.01, 25.4),
+    PaperRow("B_dk16", {"d_k": 16}, 5.16, 25.1, 58),
+    PaperRow("B_dk32", {"d_k": 32}, 5.01, 25.4, 60),
+    PaperRow("C_n2", {"num_layers": 2}, 6.11, 23.7, 36),
+    PaperRow("C_n4", {"num_layers": 4}, 5.19, 25.3, 50),
+    PaperRow("C_n8", {"num_layers": 8}, 4.88, 25.5, 80),
+    PaperRow("C_dmodel256", {"d_model": 256}, 5.75, 24.5, 28),
+    PaperRow("C_dmodel1024", {"d_model": 1024}, 4.66, 26.0, 168),
+    PaperRow("C_dff1024", {"d_ff": 1024}, 5.12, 25.4, 53),
+    PaperRow("C_dff4096", {"d_ff": 4096}, 4.75, 26.2, 90),
+    PaperRow("D_dropout0", {"dropout": 0.0}, 5.77, 24.6),
+    PaperRow("D_dropout02", {"dropout": 0.2}, 4.95, 25.5),
+    PaperRow("D_eps0", {"label_smoothing": 0.0}, 4.67, 25.3),
+    PaperRow("D_eps02", {"label_smoothing": 0.2}, 5.47, 25.7),
+    PaperRow("E_learned_positions", {"positions": "learned"}, 4.92, 25.7),
+    PaperRow("big", _BIG, 4.33, 26.4, 213),
+)
+
+_WIDTH_NAMES = ("d_model", "d_ff", "d_k", "d_v")
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """A run to compare with the table."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    """Settings with the keys of `BASE`."""
+    seed: int
+    step: int
+    """The step of the last validation."""
+    perplexity: float
+    bleu: float
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """The runs of a row, one for each seed, with the row of the paper, if there is one."""
+
+    runs: Sequence[TableRun]
+    row: PaperRow | None
+    change: str
+    """The settings that differ from those of base, under the paper's names."""
+    perplexity: float
+    """The mean of the runs."""
+    bleu: float
+    """The mean of the runs."""
+    perplexity_spread: float
+    """The difference between the runs' highest and lowest."""
+    bleu_spread: float
+    """The difference between the runs' highest and lowest."""
+    perplexity_minus_base: float
+    bleu_minus_base: float
+
+
+def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
+    """Return the settings of a configuration with the keys of `BASE`."""
+    derived = config.d_model // config.num_heads
+    return {
+        "num_layers": config.num_layers,
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "num_heads": config.num_heads,
+        "d_k": None if config.key_width == derived else config.key_width,
+        "d_v": None if config.value_width == derived else config.value_width,
+        "dropout": config.dropout,
+        "label_smoothing": label_smoothing,
+        "positions": config.positions.value,
+    }
+
+
+def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return the settings that differ from those of base."""
+    return {name: value for name, value in settings.items() if value != base[name]}
+
+
+def compare(runs: Sequence[TableRun]) -> list[Line]:
+    """Match runs with rows of the table, in its order.
+
+    Runs that agree in all settings of the table are the seeds of one row. The base row is the one
+    from which the others differ in the fewest settings; of several, the one closest to the paper's.
+
+    Raises:
+        UserError: if two runs of a row have the same seed, or end at different steps.
+    """
+    by_settings: dict[frozenset[tuple[str, Setting]], list[TableRun]] = {}
+    for run in runs:
+        row = by_settings.setdefault(frozenset(run.settings.items()), [])
+        for other in row:
+            if run.seed == other.seed or run.step != other.step:
+                raise UserError(
+                    f"{run.name} (seed {run.seed}, step {run.step:,}) has the settings of"
+                    f" {other.name} (seed {other.seed}, step {other.step:,}): runs of a row have"
+                    " different seeds and the same number of steps"
+                )
+        row.append(run)
+    rows = list(by_settings.values())
+    base = min(
+        rows,
+        key=lambda row: (
+            sum(len(changed(other[0].settings, row[0].settings)) for other in rows),
+            len(changed(row[0].settings, BASE)),
+        ),
+    )
+    lines = [_line(row, base) for row in rows]
+    order = {row.name: number for number, row in enumerate(ROWS)}
+    return sorted(lines, key=lambda line: order.get(line.row.name, 99) if line.row else 99)
+
+
+def _line(runs: Sequence[TableRun], base: Sequence[TableRun]) -> Line:
+    settings, base_settings = runs[0].settings, base[0].settings
+    changes = changed(settings, base_settings)
+    rows = [row for row in ROWS if _is_same_change(row, settings, base_settings)]
+    words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
+    change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
+    perplexities, scores = [run.perplexity for run in runs], [run.bleu for run in runs]
+    return Line(
+        runs=runs,
+        row=rows[0] if rows else None,
+        change=change or _BASE,
+        perplexity=mean(perplexities),
+        bleu=mean(scores),
+        perplexity_spread=max(perplexities) - min(perplexities),
+        bleu_spread=max(scores) - min(scores),
+        perplexity_minus_base=mean(perplexities) - mean(run.perplexity for run in base),
+        bleu_minus_base=mean(scores) - mean(run.bleu for run in base),
+    )
+
+
+def _is_same_change(
+    row: PaperRow, settings: Mapping[str, Setting], base: Mapping[str, Setting]
+) -> bool:
+    """Return whether a run changes the settings of a row, widths by the same factor."""
+    if set(row.settings) != set(changed(settings, base)):
+        return False
+    for name, value in row.settings.items():
+        if name in _WIDTH_NAMES:
+            factor = _width(settings, name) / _width(base, name)
+            if factor != _width({**BASE, name: value}, name) / _width(BASE, name):
+                return False
+        elif settings[name] != value:
+            return False
+    return True
+
+
+def _width(settings: Mapping[str, Setting], name: str) -> float:
+    value = settings[name]
+    if value is None:
+        return _width(settings, "d_model") / _width(settings, "num_heads")
+    return float(value)
+
+
+_BASE = "base"
+_TITLES = (
+    ("", "", "perplexity", "", "BLEU", "", "million", ""),
+    ("row", "change", "here", "paper", "here", "paper", "here", "paper"),
+)
+_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """Format a table of at most 120 columns, with the differences from base in parentheses."""
+    table = text_table(_TITLES, map(_cells, lines), _WIDTHS)
+    return "\n".join([table, "", *_seeds(lines), *_orderings(lines)])
+
+
+def _seeds(lines: Sequence[Line]) -> list[str]:
+    """Say of how many seeds a row is the mean, and how far they are from one another."""
+    fewest, most = (bound(len(line.runs) for line in lines) for bound in (min, max))
+    if most == 1:
+        return []
+    several = [line for line in lines if len(line.runs) > 1]
+    spreads = (
+        ("perplexity", [line.perplexity_spread for line in several]),
+        ("BLEU", [line.bleu_spread for line in several]),
+    )
+    differences = " and ".join(
+        f"{mean(values):.2f} in {title} (at most {max(values):.2f})" for title, values in spreads
+    )
+    count = most if fewest == most else f"{fewest} to {most}"
+    return [f"A row is the mean of {count} seeds, which differ on average by {differences}."]
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    row, base = line.row, ROWS[0]
+    return (
+        row.name if row else "not in the table",
+        line.change,
+        f"{line.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
+        f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
+        f"{line.bleu:.2f} ({line.bleu_minus_base:+.2f})",
+        f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
+        f"{line.runs[0].parameters / 1e6:.1f}",
+        str(row.millions) if row and row.millions else "",
+    )
+
+
+def _orderings(lines: Sequence[Line]) -> list[str]:
+    """Count the rows that are on the same side of base as in the paper, by each score."""
+    base, sentences = ROWS[0], []
+    base_line = next(line for line in lines if line.change == _BASE)
+    for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
+        same: list[str] = []
+        other: list[str] = []
+        unclear: list[str] = []
+        for line in lines:
+            paper = getattr(line.row, name) - getattr(base, name) if line.row else 0.0
+            if line.row and abs(paper) > 1e-9:
+                here = getattr(line, f"{name}_minus_base")
+                (same if here * paper > 0 else other).append(line.row.name)
+                spread = max(getattr(part, f"{name}_spread") for part in (line, base_line))
+                if spread and abs(here) <= spread:
+                    unclear.append(line.row.name)
+        if same or other:
+            count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
+            rest = f"; not {', '.join(other)}" if other else ""
+            sentence = f"{count} are on the same side of base as in the paper{rest}"
+            if unclear:
+                sentence += (
+                    f". No farther from base than seeds are from one another: {', '.join(unclear)}"
+                )
+            sentences.append(textwrap.fill(sentence, COLUMNS))
+    return sentences

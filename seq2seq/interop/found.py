@@ -1,0 +1,145 @@
+"""The content of another program's folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from seq2seq.data.pair_tokenizer import check_pieces
+from seq2seq.data.processor import MAX_PIECES
+from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID
+from seq2seq.errors import UserError
+from seq2seq.files.strict import parse_json, read_regular_file
+from seq2seq.model import TransformerConfig
+
+MAX_SETTINGS_BYTES = 2**20
+"""The largest file of settings that is read."""
+MAX_VOCABULARY_BYTES = 64 * 2**20
+"""The largest vocabulary or SentencePiece model that is read; OPUS-MT's have one or two MB."""
+
+_POINTER = b"version https://git-lfs"
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file, not a link, of at most `max_bytes` bytes.
+
+    Raises:
+        UserError: if it is missing, unreadable, too large, not a regular file, or a pointer of Git
+            LFS in its place.
+    """
+    content = read_regular_file(path, max_bytes)
+    if content.startswith(_POINTER):
+        raise UserError(
+            f"{path}: a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
+        )
+    return content
+
+
+NO_ROW = -1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A vocabulary in this program's order: the control symbols first."""
+
+    pieces: list[str]
+    rows: list[int]
+    """The row of each piece in the other program's matrices; NO_ROW if there is none."""
+
+
+def read_vocabulary(path: Path, size: int) -> dict[str, int]:
+    """Read a JSON object from piece to id.
+
+    Args:
+        path: the file.
+        size: rows of the matrix that it describes.
+
+    Raises:
+        UserError: if it is damaged, or the ids are not those of all rows.
+    """
+    saved = parse_json(path, read_file(path, MAX_VOCABULARY_BYTES))
+    if not isinstance(saved, dict):
+        raise UserError(f"{path}: not a table from pieces to ids")
+    check_ids(path, saved, size)
+    return saved
+
+
+def check_ids(path: Path, vocabulary: Mapping[str, object], size: int) -> None:
+    """Check that the ids are integers, and that each row has exactly one piece.
+
+    Raises:
+        UserError: if not.
+    """
+    if len(vocabulary) != size:
+        raise UserError(
+            f"{path}: {len(vocabulary):,} pieces, but the matrix has {size:,} rows by config.json"
+        )
+    seen: set[int] = set()
+    for piece, row in vocabulary.items():
+        if type(row) is not int or not 0 <= row < size:
+            raise UserError(f"{path}: {piece[:100]!r} has the id {repr(row)[:100]}, not a row's")
+        if row in seen:
+            raise UserError(f"{path}: two pieces have the id {row}")
+        seen.add(row)
+
+
+def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None = None) -> Table:
+    """Order a vocabulary as this program does: padding, unknown, start, end, then all others.
+
+    Args:
+        path: the file of the vocabulary, for messages.
+        vocabulary: from piece to row.
+        start_row: the row of the decoder's first input, if the vocabulary is the target's.
+
+    Raises:
+        UserError: if `</s>` or `<unk>` is missing, or there are too many pieces.
+    """
+    if len(vocabulary) > MAX_PIECES:
+        raise UserError(f"{path}: more than {MAX_PIECES:,} pieces")
+    for token_id, piece in CONTROL_PIECES.items():
+        if piece not in vocabulary and token_id not in (PADDING_ID, START_ID):
+            raise UserError(f"{path}: has no {piece}")
+    rows = {piece: vocabulary.get(piece, NO_ROW) for piece in CONTROL_PIECES.values()}
+    rows[CONTROL_PIECES[START_ID]] = NO_ROW if start_row is None else start_row
+    others = sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__)
+    pieces = [*rows, *others]
+    try:
+        check_pieces(path.name, pieces)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Table(pieces, [*rows.values(), *(vocabulary[piece] for piece in others)])
+
+
+def check_control_ids(path: Path, vocabulary: Mapping[str, int], *, padding: int, end: int) -> None:
+    """Check that `<pad>` and `</s>` have the ids of the configuration.
+
+    Raises:
+        UserError: if one of them has another id, or is missing.
+    """
+    for key, token_id, row in (("pad", PADDING_ID, padding), ("eos", END_ID, end)):
+        piece = CONTROL_PIECES[token_id]
+        if vocabulary.get(piece) != row:
+            raise UserError(
+                f"{path}: {piece} has the id {vocabulary.get(piece)}, but {key}_token_id in"
+                f" config.json is {row}"
+            )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds, by Hugging Face's names, in the order of its own rows and features."""
+
+    folder: Path
+    config: TransformerConfig
+    """Without the choices that the matrices of the vocabulary determine."""
+    max_source_tokens: int
+    languages: tuple[str, str]
+    tables: tuple[Table, Table]
+    """The vocabularies of source and target; the same one twice if they share it."""
+    weights: dict[str, Tensor]
+    """The parameters of all layers."""
+    matrices: dict[str, Tensor]
+    """By use: source, target and output; what is missing is shared with the one before."""
+    bias: Tensor | None
+    """Of the logits, (1, V)."""

@@ -1,0 +1,185 @@
+"""Export to Hugging Face's Marian: a folder for `MarianMTModel` and `MarianTokenizer`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from seq2seq.data.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
+from seq2seq.data.tokenizer import (
+    CONTROL_PIECES,
+    END_ID,
+    PADDING_ID,
+    START_ID,
+    UNKNOWN_ID,
+    Tokenizer,
+)
+from seq2seq.errors import UserError
+from seq2seq.files.atomic import write_folder
+from seq2seq.interop.names import (
+    EMBEDDINGS,
+    MAX_POSITIONS,
+    NEVER,
+    OUTPUT_BIAS,
+    check_expressible,
+    features_of_marian,
+    layer_places,
+    permute,
+)
+from seq2seq.model import Transformer
+from seq2seq.model.config import Positions, Start
+from seq2seq.storage.trained_model import TrainedModel
+
+
+def write_marian(folder: Path, trained: TrainedModel) -> None:
+    """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`.
+
+    Beam search may choose differently, because `generate` divides a log-probability by
+    length^length_penalty, and this package by ((5 + length) / 6)^alpha.
+
+    Raises:
+        UserError: if Marian can't express the model, or the folder can't be written.
+    """
+    config, tokenizer = trained.model.config, trained.tokenizer
+    check_expressible(config, "Marian")
+    if config.positions is not Positions.sinusoidal:
+        raise UserError(
+            f"Marian has sinusoidal positions only: a model with {config.positions.value} positions"
+            " can't be exported"
+        )
+    write_folder(
+        folder,
+        {
+            "model.safetensors": safetensors.torch.save(marian_weights(trained.model)),
+            "config.json": _json(_marian_config(trained)),
+            "generation_config.json": _json(_generation()),
+            "tokenizer_config.json": _json(_tokenizer_settings(trained)),
+            **_tokenizer_files(tokenizer),
+        },
+    )
+
+
+def _tokenizer_settings(trained: TrainedModel) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": trained.source_language,
+        "target_lang": trained.target_language,
+        "unk_token": CONTROL_PIECES[UNKNOWN_ID],
+        "eos_token": CONTROL_PIECES[END_ID],
+        "pad_token": CONTROL_PIECES[PADDING_ID],
+        "separate_vocabs": _has_own_target_table(trained.tokenizer),
+    }
+
+
+def _has_own_target_table(tokenizer: Tokenizer) -> bool:
+    return isinstance(tokenizer, PairTokenizer) and tokenizer.config.separate_vocabularies
+
+
+def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    if isinstance(tokenizer, PairTokenizer):
+        models = tokenizer.files()
+        files = {"source.spm": models[SOURCE_MODEL], "target.spm": models[TARGET_MODEL]}
+    else:
+        files = {"source.spm": tokenizer.model_bytes, "target.spm": tokenizer.model_bytes}
+    tables = {"vocab.json": tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))}
+    if _has_own_target_table(tokenizer):
+        tables["target_vocab.json"] = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+    for name, pieces in tables.items():
+        files[name] = _json({piece: i for i, piece in enumerate(pieces)})
+    return files
+
+
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights under Marian's names, with the features of all states in its order.
+
+    The epsilon of Marian's norms is always 1e-5; for a model with 1e-6, logits differ by less than
+    1e-4.
+    """
+    config = model.config
+    order = features_of_marian(config.d_model)
+    weights = _vocabulary_weights(model, order)
+    for place in layer_places(config):
+        module = model.get_submodule(place.name)
+        assert isinstance(module, nn.Linear | nn.LayerNorm)
+        bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
+        weights[f"{place.marian}.weight"] = permute(module.weight, place, order)
+        weights[f"{place.marian}.bias"] = permute(bias, place, order)
+    return {name: value.detach().clone().contiguous() for name, value in weights.items()}
+
+
+def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
+    """The matrices of the vocabulary and the output's bias.
+
+    Marian has no start from zero, so that the row of `<s>` becomes zero; its logit, too, then would
+    be zero, where it should never be chosen.
+    """
+    config = model.config
+    bias = torch.zeros(model.vocab_size, dtype=model.output_matrix.dtype)
+    if model.output_bias is not None:
+        bias += model.output_bias.detach()
+    target = model.target_embedding.weight.detach()[:, order]
+    if config.start is Start.zero:
+        target[START_ID] = 0.0
+        bias[START_ID] = NEVER
+    weights = {OUTPUT_BIAS: bias.unsqueeze(0)}
+    if config.shared_embedding and config.tied_output:
+        return {EMBEDDINGS["shared"]: target, **weights}
+    weights[EMBEDDINGS["source"]] = model.embedding.weight[:, order]
+    weights[EMBEDDINGS["target"]] = target
+    if not config.tied_output:
+        weights[EMBEDDINGS["output"]] = model.output_matrix[:, order]
+    return weights
+
+
+def _marian_config(trained: TrainedModel) -> dict[str, Any]:
+    config, tokenizer = trained.model.config, trained.tokenizer
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("layers", config.num_layers if side == "encoder" else config.decoder_depth),
+            ("attention_heads", config.num_heads),
+            ("ffn_dim", config.d_ff),
+        )
+    }
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "vocab_size": tokenizer.source_vocab_size,
+        "decoder_vocab_size": tokenizer.vocab_size,
+        "d_model": config.d_model,
+        **sizes,
+        "activation_function": config.activation.value,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.relu_dropout,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": config.shared_embedding,
+        "tie_word_embeddings": config.tied_output,
+        "max_position_embeddings": tokenizer.max_source_tokens or MAX_POSITIONS,
+        "pad_token_id": PADDING_ID,
+        "bos_token_id": START_ID,
+        "eos_token_id": END_ID,
+        "decoder_start_token_id": START_ID,
+        "forced_eos_token_id": None,
+    }
+
+
+def _generation() -> dict[str, Any]:
+    return {
+        "pad_token_id": PADDING_ID,
+        "bos_token_id": START_ID,
+        "eos_token_id": END_ID,
+        "decoder_start_token_id": START_ID,
+        "bad_words_ids": [[PADDING_ID], [START_ID]],
+        "num_beams": 4,
+        "length_penalty": 0.6,
+        "max_length": 512,
+    }
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()

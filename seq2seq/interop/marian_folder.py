@@ -1,0 +1,316 @@
+"""Marian's own folder: an archive of matrices with their settings, and a vocabulary in YAML.
+
+Its matrices have other names than Hugging Face's and are transposed. The names here are those of
+`transformers`, so that both kinds of folders are arranged by the same code.
+"""
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.interop.found import (
+    MAX_SETTINGS_BYTES,
+    MAX_VOCABULARY_BYTES,
+    Found,
+    check_ids,
+    make_table,
+    read_file,
+)
+from seq2seq.interop.names import layer_places
+from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Activation
+
+_SETTINGS = "special:model.yml"
+_MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
+_MAX_ENTRIES = 100_000
+_MAX_BYTES = 8 * 2**30
+_LAYER_NORM_EPSILON = 1e-9
+_ACTIVATIONS = {
+    "relu": Activation.relu,
+    "swish": Activation.swish,
+    "gelu": Activation.quick_gelu,
+}
+
+# Settings of which this program supports one value, and why. A missing one has that value.
+_FIXED = {
+    "type": ("transformer", "only transformers can be imported"),
+    "transformer-decoder-autoreg": (
+        "self-attention",
+        "a decoder of SSRU cells, as students of Bergamot or Firefox have: import its teacher",
+    ),
+    "transformer-preprocess": ("", "this program's layers are Post-LN"),
+    "transformer-postprocess": ("dan", "this program's layers are Post-LN"),
+    "transformer-postprocess-top": ("", "there is no norm after the last layer here"),
+    "transformer-train-position-embeddings": ("false", "learned positions can't be imported"),
+    "transformer-no-projection": ("false", "attention has a projection of its output here"),
+    "transformer-tied-layers": ("", "each layer has parameters of its own here"),
+    "transformer-ffn-depth": ("2", "feed-forward networks have two products here"),
+    "transformer-decoder-ffn-depth": ("0", "feed-forward networks have two products here"),
+    "lemma-dim-emb": ("0", "vocabularies of factors can't be imported"),
+}
+
+_NAMES = (
+    (r"self_attn\.([qkv])_proj", r"_self_W\1", r"_self_b\1"),
+    (r"self_attn\.out_proj", "_self_Wo", "_self_bo"),
+    (r"self_attn_layer_norm", "_self_Wo_ln_scale", "_self_Wo_ln_bias"),
+    (r"encoder_attn\.([qkv])_proj", r"_context_W\1", r"_context_b\1"),
+    (r"encoder_attn\.out_proj", "_context_Wo", "_context_bo"),
+    (r"encoder_attn_layer_norm", "_context_Wo_ln_scale", "_context_Wo_ln_bias"),
+    (r"fc([12])", r"_ffn_W\1", r"_ffn_b\1"),
+    (r"final_layer_norm", "_ffn_ffn_ln_scale", "_ffn_ffn_ln_bias"),
+)
+
+
+def read_marian_folder(folder: Path) -> Found:
+    """Read the settings, then the vocabulary, then the matrices that they imply.
+
+    Raises:
+        UserError: if a file is missing or damaged, the files don't belong together, or this program
+            can't express the model.
+    """
+    path = _only(folder, "*.npz", "model")
+    archive = _Archive(path)
+    config, settings = _read_settings(path, archive)
+    vocabulary_path = _only(folder, "*vocab*.yml", "vocabulary")
+    vocabulary = parse_vocabulary(vocabulary_path, read_file(vocabulary_path, MAX_VOCABULARY_BYTES))
+    size = len(vocabulary)
+    check_ids(vocabulary_path, vocabulary, size)
+    table = make_table(vocabulary_path, vocabulary)
+    matrices, bias = _vocabulary_matrices(archive, settings, (size, config.d_model))
+    return Found(
+        folder=folder,
+        config=config,
+        max_source_tokens=_MAX_SOURCE_TOKENS,
+        languages=("", ""),
+        tables=(table, table),
+        weights=_layers(archive, config),
+        matrices=matrices,
+        bias=bias,
+    )
+
+
+def _only(folder: Path, pattern: str, what: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise UserError(f"{folder}: {len(found)} files {pattern}; leave one {what} in it")
+    return found[0]
+
+
+class _Archive:
+    """Arrays by name, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content = read_file(path, _MAX_BYTES)
+        with self._open() as archive:
+            entries = archive.infolist()
+            self.sizes = {e.filename.removesuffix(".npy"): e for e in entries}
+            total = sum(entry.file_size for entry in entries)
+            if len(entries) > _MAX_ENTRIES or total > len(self.content):
+                raise UserError(f"{path}: damaged, {len(entries):,} entries of {total:,} bytes")
+
+    def _open(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(io.BytesIO(self.content))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
+            raise UserError(f"{self.path}: not an archive of NumPy's") from None
+
+    def read(self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Tensor:
+        """Read an array of a known shape.
+
+        Raises:
+            UserError: if it is missing or damaged, or has another shape or type.
+        """
+        try:
+            with self._open() as archive:
+                content = archive.read(self.sizes[name])
+            stream = io.BytesIO(content)
+            version = npy.read_magic(stream)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            found, fortran, dtype = header(stream)
+        except KeyError:
+            raise UserError(f"{self.path}: has no {name[:100]}") from None
+        except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
+            raise UserError(f"{self.path}: {name[:100]} is damaged") from None
+        if dtype.str not in dtypes or (shape is not None and found != shape):
+            expected = "a list of bytes" if shape is None else f"{list(shape)} of {dtypes[0]}"
+            raise UserError(
+                f"{self.path}: {name[:100]} is {list(found)} of {dtype.str}, should be {expected}"
+            )
+        rest = content[stream.tell() :]
+        if len(found) > 2 or len(rest) != int(np.prod(found, dtype=object)) * dtype.itemsize:
+            raise UserError(f"{self.path}: {name[:100]} is damaged, it has another length")
+        values = np.frombuffer(bytearray(rest), dtype)
+        return torch.from_numpy(values.reshape(found, order="F" if fortran else "C"))
+
+    def floats(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Read numbers in float32.
+
+        Raises:
+            UserError: if they are missing, of another shape or type, or not finite.
+        """
+        value = self.read(name, shape, ("<f4", "<f2")).float()
+        if not value.isfinite().all():
+            raise UserError(f"{self.path}: {name} holds values that are not finite")
+        return value
+
+
+def _read_settings(path: Path, archive: _Archive) -> tuple[TransformerConfig, Mapping[str, str]]:
+    if _SETTINGS not in archive.sizes:
+        raise UserError(f"{path}: has no {_SETTINGS}: not a model of Marian")
+    content = bytes(archive.read(_SETTINGS, None, ("|i1", "|u1")).numpy().tobytes())
+    if len(content) > MAX_SETTINGS_BYTES:
+        raise UserError(f"{path}: {_SETTINGS} is too large")
+    settings = parse_settings(content.rstrip(b"\0").decode(errors="replace"))
+    for name, (value, reason) in _FIXED.items():
+        if settings.get(name, value) != value:
+            raise UserError(f"{path}: {name} is {settings[name][:100]!r}: {reason}")
+    activation = settings.get("transformer-ffn-activation", "swish")
+    if activation not in _ACTIVATIONS:
+        raise UserError(f"{path}: transformer-ffn-activation is {activation[:100]!r}")
+
+    def number(name: str) -> int:
+        if not re.fullmatch("[0-9]{1,9}", text := settings.get(name, "")):
+            raise UserError(f"{path}: {name} in {_SETTINGS} is {text[:100]!r}, not a number")
+        return int(text)
+
+    depths = number("enc-depth"), number("dec-depth")
+    own = settings.get("transformer-decoder-dim-ffn", "0")
+    if own not in ("0", settings.get("transformer-dim-ffn")):
+        raise UserError(
+            f"{path}: transformer-decoder-dim-ffn is {own[:100]!r}: the layers of both"
+            " sides are equally wide here"
+        )
+    try:
+        config = TransformerConfig(
+            num_layers=depths[0],
+            num_decoder_layers=None if depths[0] == depths[1] else depths[1],
+            d_model=number("dim-emb"),
+            d_ff=number("transformer-dim-ffn"),
+            num_heads=number("transformer-heads"),
+            activation=_ACTIVATIONS[activation],
+            attention_bias=True,
+            layer_norm_epsilon=_LAYER_NORM_EPSILON,
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {str(error).replace('model.', '')}") from None
+    return config, settings
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """Read the single values of YAML's first level; lists and what is below are left out."""
+    settings = {}
+    for line in text.splitlines():
+        if found := re.fullmatch(r"([a-z0-9-]+): *(.*?) *", line):
+            settings[found[1]] = found[2].strip("\"'")
+    return settings
+
+
+def _layers(archive: _Archive, config: TransformerConfig) -> dict[str, Tensor]:
+    """The parameters of all layers under Hugging Face's names."""
+    d_model, d_ff = config.d_model, config.d_ff
+    weights = {}
+    for place in layer_places(config):
+        side, index, rest = place.marian.removeprefix("model.").replace(".layers", "").split(".", 2)
+        for pattern, weight, bias in _NAMES:
+            if matched := re.fullmatch(pattern, rest):
+                layer = f"{side}_l{int(index) + 1}"
+                names = [layer + matched.expand(name) for name in (weight, bias)]
+        inner = {"fc1": (d_model, d_ff), "fc2": (d_ff, d_model)}.get(rest, (d_model, d_model))
+        shape = (1, d_model) if "norm" in rest else inner
+        found = archive.floats(names[0], shape)
+        weights[f"{place.marian}.weight"] = found[0] if "norm" in rest else found.t()
+        weights[f"{place.marian}.bias"] = archive.floats(names[1], (1, shape[1]))[0]
+    return weights
+
+
+def _vocabulary_matrices(
+    archive: _Archive, settings: Mapping[str, str], shape: tuple[int, int]
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The matrices that are not tied, by use, and the bias of the logits."""
+    names = {"source": "encoder_Wemb", "target": "decoder_Wemb"}
+    if "Wemb" in archive.sizes:
+        names = {"source": "Wemb"}
+    matrices = {use: archive.floats(name, shape) for use, name in names.items()}
+    if "decoder_ff_logit_out_W" in archive.sizes:
+        matrices["output"] = archive.floats("decoder_ff_logit_out_W", shape[::-1]).t()
+    elif "decoder_ff_logit_out_Wt" in archive.sizes:
+        matrices["output"] = archive.floats("decoder_ff_logit_out_Wt", shape)
+    bias = "decoder_ff_logit_out_b"
+    return matrices, archive.floats(bias, (1, shape[0])) if bias in archive.sizes else None
+
+
+_LINE = re.compile(r'("(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\'|[^"\'].*?)\s*:\s*([0-9]{1,9})\s*')
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)")
+_ESCAPED = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "0": "\0",
+    "e": "\x1b",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "N": "\x85",
+    "_": "\xa0",
+    "L": "\u2028",
+    "P": "\u2029",
+}
+
+
+def parse_vocabulary(path: Path, content: bytes) -> dict[str, int]:
+    """Read the pieces and ids of Marian's YAML, a `piece: id` on each line.
+
+    Raises:
+        UserError: if a line is something else, or a piece is there twice.
+    """
+    vocabulary: dict[str, int] = {}
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not valid UTF-8") from None
+    # A piece may hold a character that `splitlines` takes for the end of a line.
+    lines = text.replace("\r\n", "\n").split("\n")
+    key = ""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line == "---":
+            continue
+        if line.startswith("? "):
+            key = line[2:]
+            continue
+        matched = _LINE.fullmatch(key + line if key else line)
+        key = ""
+        if matched is None:
+            raise UserError(f"{path}: line {number} is not a piece and its id: {line[:100]!r}")
+        piece = _unquoted(matched[1])
+        if piece in vocabulary:
+            raise UserError(f"{path}: line {number}: the piece {piece[:100]!r} occurs twice")
+        vocabulary[piece] = int(matched[2])
+    if not vocabulary:
+        raise UserError(f"{path}: no piece in it")
+    return vocabulary
+
+
+def _unquoted(text: str) -> str:
+    if text.startswith("'"):
+        return text[1:-1].replace("''", "'")
+    if not text.startswith('"'):
+        return text
+
+    def meant(found: re.Match[str]) -> str:
+        code = found[1]
+        if len(code) > 1:
+            value = int(code[1:], 16)
+            return chr(value) if value < 0x110000 and not 0xD800 <= value < 0xE000 else "\ufffd"
+        return _ESCAPED.get(code, code)
+
+    return _ESCAPE.sub(meant, text[1:-1])

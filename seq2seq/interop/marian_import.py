@@ -1,0 +1,144 @@
+"""A folder of a Marian model, Hugging Face's or Marian's own, as a model of this program."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq.data.pair_tokenizer import (
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    TARGET_VOCABULARY,
+    TYPOGRAPHIC,
+    VOCABULARY,
+    PairConfig,
+    PairTokenizer,
+    Punctuation,
+    dump_pieces,
+)
+from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.errors import UserError
+from seq2seq.interop.found import MAX_VOCABULARY_BYTES, NO_ROW, Found, Table, read_file
+from seq2seq.interop.marian_folder import read_marian_folder
+from seq2seq.interop.names import NEVER, features_of_marian, layer_places, permute
+from seq2seq.interop.transformers_folder import read_transformers_folder
+from seq2seq.model.config import Positions, Start
+from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
+
+
+def import_marian(
+    folder: Path, *, punctuation: Punctuation | None = None, positions: Positions | None = None
+) -> TrainedModel:
+    """Read a folder of Hugging Face's, or of Marian's own.
+
+    Args:
+        folder: the folder; with a `config.json`, it is Hugging Face's.
+        punctuation: what to do with typographic punctuation; by default it is normalized if the
+            model knows less than half of it.
+        positions: sinusoidal, as `transformers` computes them, or concatenated, with which Marian
+            trains; by default, sinusoidal if the folder is Hugging Face's.
+
+    Raises:
+        UserError: if a file is missing or damaged, the files don't belong together, or this program
+            can't express the model.
+    """
+    is_own = not (folder / "config.json").exists()
+    if is_own and not any(folder.glob("*.npz")):
+        raise UserError(f"{folder}: no config.json and no .npz in it: not a folder of Marian")
+    found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
+    if positions is None:
+        positions = Positions.concatenated if is_own else Positions.sinusoidal
+    return _make_model(found, positions, punctuation)
+
+
+def _make_model(
+    found: Found, positions: Positions, punctuation: Punctuation | None
+) -> TrainedModel:
+    tokenizer = _make_tokenizer(found, punctuation)
+    order = torch.arange(found.config.d_model)
+    if positions is Positions.sinusoidal:
+        order = features_of_marian(found.config.d_model).argsort()
+    parameters, choices = _arrange(found.matrices, found.bias, found.tables, order)
+    config = replace(found.config, positions=positions, **choices)
+    for place in layer_places(config):
+        for kind in ("weight", "bias"):
+            value = found.weights.pop(f"{place.marian}.{kind}").float()
+            parameters[f"{place.name}.{kind}"] = permute(value, place, order).contiguous()
+    model = unloaded_transformer(config, tokenizer)
+    model.load_state_dict(parameters, assign=True)
+    return TrainedModel(model.eval(), tokenizer, *found.languages)
+
+
+def _make_tokenizer(found: Found, punctuation: Punctuation | None) -> PairTokenizer:
+    """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
+    files = {
+        SOURCE_MODEL: read_file(found.folder / "source.spm", MAX_VOCABULARY_BYTES),
+        TARGET_MODEL: read_file(found.folder / "target.spm", MAX_VOCABULARY_BYTES),
+        VOCABULARY: dump_pieces(found.tables[0].pieces),
+        TARGET_VOCABULARY: dump_pieces(found.tables[1].pieces),
+    }
+
+    def make(choice: Punctuation) -> PairTokenizer:
+        pair = PairConfig(
+            punctuation=choice,
+            separate_vocabularies=found.tables[0] is not found.tables[1],
+            max_source_tokens=found.max_source_tokens,
+        )
+        return PairTokenizer.read(files, pair, found.languages, found.folder)
+
+    tokenizer = make(punctuation or Punctuation.none)
+    if punctuation is None and 2 * len(unknown_punctuation(tokenizer)) > len(TYPOGRAPHIC):
+        return make(Punctuation.moses)
+    return tokenizer
+
+
+def unknown_punctuation(tokenizer: Tokenizer) -> str:
+    """Return the typographic characters that the source's side does not know."""
+    encoded = tokenizer.encode(list(TYPOGRAPHIC))
+    return "".join(c for c, ids in zip(TYPOGRAPHIC, encoded, strict=True) if UNKNOWN_ID in ids)
+
+
+def _arrange(
+    uses: dict[str, Tensor], bias: Tensor | None, tables: tuple[Table, Table], order: Tensor
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Put the rows and the features of the vocabulary's matrices into this program's order.
+
+    Returns:
+        The parameters by their names here, and the choices of the configuration that they need.
+    """
+    source, target = tables
+    by_use = {"source": source, "target": target, "output": target}
+    parameters = {
+        _NAMES[use]: _rows(matrix, by_use[use].rows)[:, order] for use, matrix in uses.items()
+    }
+    start = parameters[_NAMES["target" if "target" in uses else "source"]][START_ID]
+    choices: dict[str, Any] = {
+        "shared_embedding": "target" not in uses,
+        "tied_output": "output" not in uses,
+        "start": Start.symbol if start.any() else Start.zero,
+    }
+    # Marian has no piece before the first one, and a row that it lacks must not be chosen.
+    own_start = target.rows[START_ID] in target.rows[START_ID + 1 :] + target.rows[:START_ID]
+    if own_start or (bias is not None and bias.any()):
+        values = torch.zeros(len(target.rows)) if bias is None else _rows(bias[0], target.rows)
+        values[[PADDING_ID, START_ID]] = NEVER
+        parameters["output_bias"] = values
+        choices["output_bias"] = True
+    return parameters, choices
+
+
+_NAMES = {
+    "source": "embedding.weight",
+    "target": "own_target_embedding.weight",
+    "output": "own_output_matrix",
+}
+
+
+def _rows(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """Take rows of a matrix or a bias; zeros where there is none."""
+    taken = values.float()[torch.tensor(rows).clamp(min=0)]
+    taken[torch.tensor(rows) == NO_ROW] = 0.0
+    return taken

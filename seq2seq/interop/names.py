@@ -1,0 +1,102 @@
+"""The parameters of a layer under the names of Hugging Face's Marian, for export and import."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.model import TransformerConfig
+
+EMBEDDINGS = {
+    "shared": "model.shared.weight",
+    "source": "model.encoder.embed_tokens.weight",
+    "target": "model.decoder.embed_tokens.weight",
+    "output": "lm_head.weight",
+}
+OUTPUT_BIAS = "final_logits_bias"
+
+NEVER = -100.0
+"""The bias of a piece that no output contains: it leaves nothing of its probability, and a label-
+smoothed loss, to which every logit contributes, stays small."""
+
+
+class Place(NamedTuple):
+    """A linear layer or a norm, whose parameters are `weight` and `bias`."""
+
+    name: str
+    """Its name in this package."""
+    marian: str
+    """Its name in Marian."""
+    reads_state: bool
+    """Whether the columns of its matrix are features of a state, in Marian's order there."""
+    writes_state: bool
+    """Whether its outputs are."""
+
+
+def layer_places(config: TransformerConfig) -> Iterator[Place]:
+    """Yield the places of all layers."""
+    for side, depth in (("encoder", config.num_layers), ("decoder", config.decoder_depth)):
+        attentions = {"self_attention": "self_attn"}
+        if side == "decoder":
+            attentions["cross_attention"] = "encoder_attn"
+        for index in range(depth):
+            ours, theirs = f"{side}.layers.{index}", f"model.{side}.layers.{index}"
+            for name, marian in attentions.items():
+                for letter in "qkv":
+                    place = f"{ours}.{name}.w_{letter}", f"{theirs}.{marian}.{letter}_proj"
+                    yield Place(*place, reads_state=True, writes_state=False)
+                yield Place(
+                    f"{ours}.{name}.w_o",
+                    f"{theirs}.{marian}.out_proj",
+                    reads_state=False,
+                    writes_state=True,
+                )
+                norm = f"{ours}.{name}_norm", f"{theirs}.{marian}_layer_norm"
+                yield Place(*norm, reads_state=False, writes_state=True)
+            for name, marian, reads in (
+                ("feed_forward.inner", "fc1", True),
+                ("feed_forward.outer", "fc2", False),
+                ("feed_forward_norm", "final_layer_norm", False),
+            ):
+                place = f"{ours}.{name}", f"{theirs}.{marian}"
+                yield Place(*place, reads_state=reads, writes_state=not reads)
+
+
+def features_of_marian(d_model: int) -> Tensor:
+    """Return the feature here of each feature in Marian, (D,).
+
+    Marian's positions are all sines, then all cosines, where the paper's alternate, at the same
+    angles. So the elements of every state are permuted.
+    """
+    return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
+
+
+def permute(value: Tensor, place: Place, order: Tensor) -> Tensor:
+    """Put the features of the states that a parameter reads or writes into another order."""
+    if place.reads_state and value.dim() == 2:
+        return value[:, order]
+    return value[order] if place.writes_state else value
+
+
+MAX_POSITIONS = 1088
+"""Number of positions to write: enough for 1,024 source tokens and a somewhat longer output."""
+
+
+def check_expressible(config: TransformerConfig, program: str) -> None:
+    """Check that both programs can express the model's heads.
+
+    Args:
+        config: the hyperparameters of the model.
+        program: the name of the program, for the message.
+
+    Raises:
+        UserError: if heads are not d_model / num_heads wide.
+    """
+    width = config.d_model / config.num_heads
+    if (config.key_width, config.value_width) != (width, width):
+        raise UserError(
+            f"{program}'s heads are d_model / num_heads wide: a model with another d_k or d_v can't"
+            " be exported"
+        )

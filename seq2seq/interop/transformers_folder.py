@@ -1,0 +1,368 @@
+"""A Hugging Face folder, as `MarianMTModel` and `MarianTokenizer` write it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.files.strict import (
+    check_schema,
+    describe_tensor,
+    parse_json,
+    parse_settings,
+    read_header,
+)
+from seq2seq.interop.found import (
+    MAX_SETTINGS_BYTES,
+    Found,
+    Table,
+    check_control_ids,
+    make_table,
+    read_file,
+    read_vocabulary,
+)
+from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_places
+from seq2seq.interop.torch_file import read_torch_file
+from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Activation
+from seq2seq.model.size import empty_transformer
+
+_ACTIVATIONS = {
+    "relu": Activation.relu,
+    "swish": Activation.swish,
+    "silu": Activation.swish,
+    "gelu": Activation.gelu,
+    "quick_gelu": Activation.quick_gelu,
+}
+LAYER_NORM_EPSILON = 1e-5
+"""Hugging Face's; it is not in `config.json`."""
+
+# Settings that change what a model computes, of which this program supports one value, and why.
+_FIXED = {
+    "is_encoder_decoder": (True, "the paper's model has an encoder and a decoder"),
+    "normalize_before": (False, "this program's layers are Post-LN"),
+    "normalize_embedding": (False, "there is no norm on the embeddings here"),
+    "add_final_layer_norm": (False, "there is no norm after the last layer here"),
+    "static_position_embeddings": (True, "positions that were learned can't be imported"),
+    "scale_embedding": (True, "embeddings are multiplied by the root of d_model here"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarianConfig:
+    """The settings of a `MarianMTModel` that determine what it computes, with its defaults."""
+
+    vocab_size: int = 58101
+    decoder_vocab_size: int | None = None
+    d_model: int = 1024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_attention_heads: int = 16
+    decoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4096
+    decoder_ffn_dim: int = 4096
+    activation_function: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    max_position_embeddings: int = 1024
+    pad_token_id: int = 58100
+    eos_token_id: int = 0
+    decoder_start_token_id: int = 58100
+    is_encoder_decoder: bool = True
+    normalize_before: bool = False
+    normalize_embedding: bool = False
+    add_final_layer_norm: bool = False
+    static_position_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        """Check that this program can express the model.
+
+        Raises:
+            UserError: if it can't, or a size or a token id is out of range.
+        """
+        for name, (value, reason) in _FIXED.items():
+            if getattr(self, name) is not value:
+                raise UserError(f"{name} is {str(not value).lower()}: {reason}")
+        if self.activation_function not in _ACTIVATIONS:
+            raise UserError(
+                f"activation_function is {self.activation_function[:100]!r}: only"
+                f" {', '.join(_ACTIVATIONS)} can be read"
+            )
+        for name in ("attention_heads", "ffn_dim"):
+            sizes = [getattr(self, f"{side}_{name}") for side in ("encoder", "decoder")]
+            if sizes[0] != sizes[1]:
+                raise UserError(
+                    f"encoder_{name} is {sizes[0]} and decoder_{name} {sizes[1]}: they are equal in"
+                    " this program's models"
+                )
+        for name in ("vocab_size", "max_position_embeddings"):
+            if getattr(self, name) < 2:
+                raise UserError(f"{name} is {getattr(self, name)}: must be at least 2")
+        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+            if not 0 <= getattr(self, name) < self.target_vocab_size:
+                raise UserError(f"{name} is {getattr(self, name)}: not the id of a piece")
+
+    @property
+    def target_vocab_size(self) -> int:
+        """Rows of the target's matrix."""
+        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
+            return self.vocab_size
+        return self.decoder_vocab_size
+
+    def transformer(self) -> TransformerConfig:
+        """Return this program's hyperparameters; matrices, bias and start are not known yet."""
+        same_depth = self.encoder_layers == self.decoder_layers
+        return TransformerConfig(
+            num_layers=self.encoder_layers,
+            num_decoder_layers=None if same_depth else self.decoder_layers,
+            d_model=self.d_model,
+            d_ff=self.encoder_ffn_dim,
+            num_heads=self.encoder_attention_heads,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            relu_dropout=self.activation_dropout,
+            activation=_ACTIVATIONS[self.activation_function],
+            attention_bias=True,
+            layer_norm_epsilon=LAYER_NORM_EPSILON,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings:
+    """The settings in `tokenizer_config.json` that matter here."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    separate_vocabs: bool = False
+
+
+def read_config(folder: Path) -> MarianConfig:
+    """Read `config.json`; settings that don't change what the model computes are ignored.
+
+    Raises:
+        UserError: if it is missing or damaged, or this program can't express the model.
+    """
+    path = folder / "config.json"
+    saved = _read_settings(path)
+    if saved.keys() >= {"format", "model"}:
+        raise UserError(f"{folder}: a model of this program already: nothing to import")
+    if (model_type := saved.get("model_type")) != "marian":
+        raise UserError(
+            f"{path}: model_type is {repr(model_type)[:100]}: only 'marian' can be imported"
+        )
+    names = {field.name: field.default for field in fields(MarianConfig)}
+    known = {name: saved.get(name, default) for name, default in names.items()}
+    config = parse_settings(path, known, MarianConfig)
+    try:
+        config.transformer()
+    except UserError as error:
+        raise UserError(f"{path}: {str(error).replace('model.', '')}") from None
+    return config
+
+
+def read_tokenizer_settings(folder: Path) -> TokenizerSettings:
+    """Read `tokenizer_config.json`, if there is one.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return TokenizerSettings()
+    saved = _read_settings(path)
+    known = {
+        field.name: saved.get(field.name, field.default) for field in fields(TokenizerSettings)
+    }
+    return parse_settings(path, known, TokenizerSettings)
+
+
+def _read_settings(path: Path) -> dict[str, object]:
+    saved = parse_json(path, read_file(path, MAX_SETTINGS_BYTES))
+    check_schema(path, {} if isinstance(saved, dict) else saved, {})
+    assert isinstance(saved, dict)
+    return saved
+
+
+SAFETENSORS, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
+_OTHERS = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5")
+_POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_BYTES_PER_ENTRY = 1024  # of the description of a tensor
+_MAX_COPIES = 4  # of one matrix of the vocabulary
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def expected_shapes(config: MarianConfig) -> tuple[dict[str, tuple[int, ...]], Shapes]:
+    """Return names and shapes of the layers' parameters, and of what may be there beside them."""
+    transformer = config.transformer()
+    model = empty_transformer(transformer, vocab_size=config.target_vocab_size)
+    parameters = model.state_dict()
+    layers = {
+        f"{place.marian}.{kind}": tuple(parameters[f"{place.name}.{kind}"].shape)
+        for place in layer_places(transformer)
+        for kind in ("weight", "bias")
+    }
+    rows = dict.fromkeys(EMBEDDINGS, config.target_vocab_size)
+    rows |= {"shared": config.vocab_size, "source": config.vocab_size}
+    others = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
+    others[OUTPUT_BIAS] = (1, config.target_vocab_size)
+    others |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
+    return layers, others
+
+
+def find_weights(folder: Path) -> Path:
+    """Find the file of the weights: safetensors, else PyTorch's.
+
+    Raises:
+        UserError: if there is neither.
+    """
+    for name in (SAFETENSORS, TORCH_FILE):
+        if (folder / name).exists() or (folder / name).is_symlink():
+            return folder / name
+    found = [name for name in _OTHERS if (folder / name).exists()]
+    beside = f", only {found[0]}, which can't be read" if found else ""
+    raise UserError(f"{folder}: no {SAFETENSORS} and no {TORCH_FILE} in it{beside}")
+
+
+def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
+    """Read the weights of a configuration.
+
+    Raises:
+        UserError: if the file is missing or damaged, holds other names or shapes than those of the
+            configuration, or a value that is not finite.
+    """
+    try:
+        required, optional = expected_shapes(config)
+    except UserError as error:  # sizes that no matrix can have
+        raise UserError(f"{path.with_name('config.json')}: {error}") from None
+    shapes = {**required, **optional}
+    elements = [torch.Size(shape).numel() for shape in shapes.values()]
+    limit = 4 * (sum(elements) + _MAX_COPIES * max(elements)) + _BYTES_PER_ENTRY * len(shapes)
+    content = read_file(path, limit)
+
+    def check(name: str, dtype: torch.dtype | None, shape: tuple[int, ...]) -> None:
+        if name not in shapes:
+            raise UserError(f"{path}: {name[:100]!r} is no parameter of such a model")
+        if shape != shapes[name]:
+            raise UserError(
+                f"{path}: {name} has the shape {list(shape)}, by config.json it is"
+                f" {list(shapes[name])}"
+            )
+        if dtype not in _DTYPES.values():
+            raise UserError(f"{path}: {name} is not of a floating-point type of 16 or 32 bits")
+
+    if path.name == SAFETENSORS:
+        weights = _read_safetensors(path, content, _BYTES_PER_ENTRY * len(shapes), check)
+    else:
+        weights = read_torch_file(path, content, check)
+    if missing := sorted(required.keys() - weights.keys()):
+        raise UserError(f"{path}: has no {missing[0]} ({len(missing)} missing in all)")
+    for name, value in weights.items():
+        if not value.isfinite().all():
+            raise UserError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
+    return weights
+
+
+def _read_safetensors(
+    path: Path,
+    content: bytes,
+    max_header: int,
+    check: Callable[[str, torch.dtype | None, tuple[int, ...]], None],
+) -> dict[str, Tensor]:
+    header = read_header(path, content, max_header)
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        describe_tensor(path, name, entry)
+        assert isinstance(entry, dict)
+        shape = entry["shape"] if isinstance(entry["shape"], list) else [entry["shape"]]
+        check(name, _DTYPES.get(str(entry["dtype"])), tuple(shape))
+    try:
+        return safetensors.torch.load(content)
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise UserError(f"{path}: not a safetensors file: {error}") from None
+
+
+def read_transformers_folder(folder: Path) -> Found:
+    """Read the configuration, then the vocabularies, then the weights that they imply.
+
+    Raises:
+        UserError: if a file is missing or damaged, the files don't belong together, or this program
+            can't express the model.
+    """
+    config = read_config(folder)
+    path = find_weights(folder)
+    settings = read_tokenizer_settings(folder)
+    tables = _read_tables(folder, config, separate=settings.separate_vocabs)
+    weights = read_weights(path, config)
+    return Found(
+        folder=folder,
+        config=config.transformer(),
+        max_source_tokens=config.max_position_embeddings,
+        languages=(settings.source_lang or "", settings.target_lang or ""),
+        tables=tables,
+        matrices=_vocabulary_matrices(path, weights, config),
+        bias=weights.pop(OUTPUT_BIAS, None),
+        weights=weights,
+    )
+
+
+def _read_tables(folder: Path, config: MarianConfig, *, separate: bool) -> tuple[Table, Table]:
+    """The vocabularies of source and target; the same one twice if they share it."""
+    if separate and config.share_encoder_decoder_embeddings:
+        raise UserError(
+            f"{folder}: separate_vocabs in tokenizer_config.json, but config.json has one matrix"
+        )
+    path = folder / "vocab.json"
+    vocabulary = read_vocabulary(path, config.vocab_size)
+    ids = {"padding": config.pad_token_id, "end": config.eos_token_id}
+    if not separate:
+        if config.target_vocab_size != config.vocab_size:
+            raise UserError(
+                f"{folder}: vocabularies of {config.vocab_size:,} and {config.target_vocab_size:,}"
+                " pieces, but no separate_vocabs in tokenizer_config.json"
+            )
+        check_control_ids(path, vocabulary, **ids)
+        table = make_table(path, vocabulary, config.decoder_start_token_id)
+        return table, table
+    target_path = folder / "target_vocab.json"
+    target = read_vocabulary(target_path, config.target_vocab_size)
+    check_control_ids(target_path, target, **ids)
+    start = config.decoder_start_token_id
+    return make_table(path, vocabulary), make_table(target_path, target, start)
+
+
+def _vocabulary_matrices(
+    path: Path, weights: dict[str, Tensor], config: MarianConfig
+) -> dict[str, Tensor]:
+    """The matrices of source, target and output, of which `transformers` would make one storage."""
+    names = ["shared", "source", "target", "output"]
+    uses = {"source": ["source"], "target": ["target"], "output": ["output"]}
+    if config.tie_word_embeddings:
+        uses = {"source": ["source"], "target": ["target", "output"]}
+        if config.share_encoder_decoder_embeddings:
+            uses = {"source": names}
+    elif config.share_encoder_decoder_embeddings:
+        uses = {
+            "source": ["source", "shared"],
+            "target": ["target", "shared"],
+            "output": ["output"],
+        }
+    found = {}
+    for use, candidates in uses.items():
+        present = [EMBEDDINGS[name] for name in candidates if EMBEDDINGS[name] in weights]
+        if not present:
+            raise UserError(f"{path}: has no {EMBEDDINGS[candidates[0]]}")
+        found[use] = weights[present[0]]
+    for name in names:
+        weights.pop(EMBEDDINGS[name], None)
+    return found

@@ -1,1 +1,0 @@
-"""Fast forms of the computations of model, training and decoding, equal to the plain ones."""

@@ -1,0 +1,255 @@
+"""The start of a training: its data, its model and its trainer, made from the configuration."""
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from seq2seq.config import Config, read_config
+from seq2seq.data.checks import check_lengths
+from seq2seq.data.config import training_splits
+from seq2seq.data.encoded import SampledCorpus
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.device import make_deterministic
+from seq2seq.errors import UserError
+from seq2seq.evaluation.scores import tokenizer_without_spaces
+from seq2seq.fast.loss import can_compile
+from seq2seq.fast.training import TrainingKernels
+from seq2seq.files.cache import private_cache, user_cache
+from seq2seq.files.manifest import read_manifest
+from seq2seq.model import TransformerConfig
+from seq2seq.model.config import DROPOUTS, Positions
+from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.training.distributed import World
+from seq2seq.training.optimizer import risky_start, start_moments
+from seq2seq.training.trainer import Trainer
+
+logger = logging.getLogger("seq2seq")
+
+
+def prepare_data(config: Config, world: World, parent: TrainedModel | None) -> PreparedData:
+    """Prepare the data in the main process, then open it in the others.
+
+    Args:
+        config: the configuration.
+        world: the processes that share the work.
+        parent: the model whose weights and tokenizer the training takes over, if any.
+
+    Raises:
+        UserError: if the data can't be used, or a text is longer than the model accepts.
+    """
+    tokenizer = None if parent is None else parent.tokenizer
+    cache = user_cache() if config.cache is None else Path(config.cache)
+    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
+    if data.folder.name != world.on_main(lambda: data.folder.name):
+        raise UserError("the text is not the same on all machines")
+    if config.model.positions is Positions.learned:
+        limit = config.model.max_learned_positions
+        corpora = [(training_splits(config.data), data.train), (["valid"], data.valid)]
+        for name, valid_set in data.valid_sets.items():
+            corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
+        for splits, corpus in corpora:
+            check_lengths(config.data, splits, corpus, data.tokenizer, limit)
+    return data
+
+
+def make_trainer(
+    config: Config,
+    data: PreparedData,
+    parent: TrainedModel | None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    world: World,
+) -> Trainer:
+    """Make the model, its batches and the trainer of both.
+
+    Args:
+        config: the configuration.
+        data: the prepared data.
+        parent: the model whose weights and tokenizer the training takes over, if any.
+        device: where to train.
+        dtype: the precision of the matrix products.
+        world: the processes that share the work.
+
+    Raises:
+        UserError: if the configuration can't be used.
+    """
+    make_deterministic(config.deterministic)
+    torch.manual_seed(config.seed)
+    tokenizer = data.tokenizer
+    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+    model = new_transformer(config.model, *sizes, config.training.init_std).to(device)
+    if parent is not None:
+        model.load_state_dict(parent.model.state_dict())
+    train = data.train
+    if rate := config.data.tokenizer.sampling:
+        text = data.folder / TRAIN_TEXT_FILE
+        train = SampledCorpus(train, text, tokenizer, rate=rate, seed=config.seed)
+    trainer = Trainer(
+        model,
+        config.training.batching(train, seed=config.seed, devices=world.size, mixture=data.mixture),
+        config.training,
+        device=device,
+        dtype=dtype,
+        seed=config.seed,
+        world=world,
+        kernels=TrainingKernels(compiled=config.compile and _prepare_compiler(device)),
+    )
+    if parent is not None:
+        start_moments(trainer.optimizer)
+    return trainer
+
+
+def _prepare_compiler(device: torch.device) -> bool:
+    """Return whether there is a compiler, and let it keep its work in the user's cache."""
+    if not can_compile(device):
+        logger.warning(f"compile=true: PyTorch has no compiler for {device} here")
+        return False
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
+    logger.info("compiling, which takes about a minute at the first start")
+    return True
+
+
+def _languages_without_tokenizer(config: Config) -> list[str]:
+    """Return the target languages without spaces between words that BLEU has no tokenizer for."""
+    if config.bleu_tokenizer is not None:
+        return []
+    sets = (config.data.valid, *config.data.valid_sets.values())
+    languages = dict.fromkeys(s.target_language or config.data.target_language for s in sets)
+    return [language for language in languages if tokenizer_without_spaces(language)]
+
+
+def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
+    """Log the model and its batches, and warn of settings that are likely to fail.
+
+    Raises:
+        UserError: if the corpus is too small for the tokens of a step.
+    """
+    training, processes = config.training, trainer.world.size
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    logger.info(
+        f"model: {parameters:,} parameters, vocabulary {tokenizer.vocab_size:,};"
+        f" device {trainer.device}, {str(trainer.dtype).removeprefix('torch.')},"
+        f" {torch.get_num_threads()} threads"
+        + (f" in each of {processes} processes" if processes > 1 else "")
+    )
+    if risk := risky_start(
+        num_layers=trainer.model.config.num_layers,
+        d_model=trainer.model.config.d_model,
+        warmup_steps=training.warmup_steps,
+        scale=training.learning_rate_scale,
+    ):
+        logger.warning(risk)
+    for language in _languages_without_tokenizer(config):
+        logger.warning(
+            f"bleu_tokenizer is not set: the BLEU of validations takes a sentence of {language},"
+            " which has no spaces, for a single word, so that it says little; set"
+            f" bleu_tokenizer={tokenizer_without_spaces(language)}"
+        )
+    statistics = trainer.batching.statistics(trainer.batching.epoch(0))
+    training.check_budget(statistics, devices=processes)
+    if excess := training.excessive_epochs(statistics, devices=processes):
+        logger.warning(excess)
+    count = trainer.micro_batches
+    logger.info(
+        f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
+        f" {count * statistics.source_tokens:,.0f} source and"
+        f" {count * statistics.target_tokens:,.0f} target tokens in"
+        f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
+        f" an epoch: {statistics.batches / count:,.1f} steps"
+    )
+    joined, slices = trainer.gradient.joined, trainer.gradient.slices
+    if joined > 1:
+        logger.info(f"memory: {joined} micro-batches are computed at once")
+    if slices > 1:
+        logger.info(
+            f"memory: a micro-batch does not fit at once, so it is computed in {slices}"
+            " slices; the step is the same, but slower"
+        )
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the configuration of a training takes over from its parent."""
+
+    model: TransformerConfig
+    vocab_size: int
+    source_language: str
+    target_language: str
+    sha256: str | None
+    """Of its weights; unknown only if a resumed run's config.yaml lacks it."""
+
+
+def describe_parent(config: Config, run: Path) -> Description:
+    """Read what a configuration takes over from the model of `init_from`, without the weights.
+
+    A training that is resumed no longer needs its parent: all of that is in its own run folder.
+
+    Args:
+        config: the configuration.
+        run: the folder of the run.
+
+    Raises:
+        UserError: if there is no model, it is damaged, or its weights are not those of
+            `init_sha256`.
+    """
+    if config.resume and checkpoints(run):
+        sha256 = read_config(run).init_sha256
+    else:
+        sha256 = read_manifest(_folder_of_parent(config)).get(WEIGHTS_FILE)
+    if config.init_sha256 not in (None, sha256):
+        raise UserError(
+            f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
+            f" init_sha256={config.init_sha256}: give the model that is meant"
+        )
+    found = _read(config, run, read_description)
+    return Description(
+        found.model.config,
+        found.tokenizer.vocab_size,
+        found.source_language,
+        found.target_language,
+        sha256,
+    )
+
+
+def load_parent(config: Config, run: Path) -> TrainedModel:
+    """Load the model of `init_from`; of a training that is resumed, its newest checkpoint.
+
+    Raises:
+        UserError: if there is no model, it is damaged, or the configuration asks for other sizes.
+    """
+    parent = _read(config, run, load_model)
+    own, sizes = asdict(config.model), asdict(parent.model.config)
+    for name, value in own.items():
+        if name not in DROPOUTS and value != sizes[name]:
+            shown, known = (getattr(v, "value", v) for v in (value, sizes[name]))
+            raise UserError(
+                f"init_from={config.init_from}: model.{name}={shown} is not the model's {known}:"
+                " leave model.* out"
+            )
+    return parent
+
+
+def _read(config: Config, run: Path, read: Callable[[Path], T]) -> T:
+    """Read the parent; of a training that is resumed, its newest checkpoint that can be read."""
+    for folder in reversed(checkpoints(run)) if config.resume else ():
+        with suppress(UserError):  # damaged; the training, too, goes back to the one before
+            return read(folder)
+    return read(_folder_of_parent(config))
+
+
+def _folder_of_parent(config: Config) -> Path:
+    assert config.init_from is not None
+    return find_model(Path(config.init_from).expanduser())

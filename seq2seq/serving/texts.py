@@ -1,0 +1,239 @@
+"""Texts of several lines: split for the translator, and put together from its translations."""
+
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from seq2seq.decoding.translation import Translation
+from seq2seq.serving.requests import RequestError, invalid
+from seq2seq.serving.service import suspicions
+
+
+class Source(Protocol):
+    """Something with lines to translate, and more around them."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines to translate."""
+
+    def join(self, translated: list[str]) -> str:
+        """Put translated lines in the place of these."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a text, and the line ends between them, which stay as they are."""
+
+    lines: list[str]
+    ends: list[str]
+
+    @classmethod
+    def of(cls, text: str) -> "Lines":
+        """Split a text at its line feeds; a carriage return before one belongs to it."""
+        parts = text.split("\n")
+        ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts[:-1]]
+        bare = [part.removesuffix("\r") for part in parts[:-1]]
+        return cls([*bare, parts[-1]], [*ends, ""])
+
+    def join(self, translated: list[str]) -> str:
+        """Put translated lines in the place of these."""
+        return "".join(line + end for line, end in zip(translated, self.ends, strict=True))
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """A text's translation, as the interface shows it."""
+
+    text: str
+    alternatives: list[str]
+    details: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, source: Source, translations: list[Translation]) -> "TranslatedText":
+        """Join the translations of a text's lines.
+
+        The alternatives are made of the second candidates of all lines, of the third ones, and so
+        on; a line that has fewer gives its last. Equal ones are left out.
+        """
+        most = max((len(translation.candidates) for translation in translations), default=0)
+        texts = []
+        for rank in range(max(most, 1)):
+            line_texts = [
+                translation.candidates[min(rank, len(translation.candidates) - 1)].text
+                if translation.candidates
+                else ""
+                for translation in translations
+            ]
+            texts.append(source.join(line_texts))
+        text, *others = dict.fromkeys(texts)
+        details = [
+            _details(*part)
+            for line, translation in zip(source.lines, translations, strict=True)
+            for part in translation.parts or [(line, translation)]
+            if translation.candidates
+        ]
+        return cls(text, others, details)
+
+
+def _details(source: str, translation: Translation) -> dict[str, Any]:
+    """Describe the translation of a sentence, or of a line if lines are not split."""
+    best, *others = translation.candidates
+    return {
+        "source": source,
+        "text": best.text,
+        "score": best.score,
+        "pieces": best.pieces,
+        "truncated": best.truncated,
+        "unknown": translation.unknown,
+        "suspect": suspicions(source, translation),
+        "alternatives": [{"text": other.text, "score": other.score} for other in others],
+    }
+
+
+SUFFIXES = (".txt", ".srt")
+
+_MAX_FILES = 100
+_MAX_BYTES = 32 * 2**20
+_KEPT_SECONDS = 600.0
+# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps
+_TIMES = re.compile(r"\s*[0-9:.,]+\s+-->\s+[0-9:.,]+.*")
+# <i>, </font>, {\an8}
+_TAG = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+
+
+def decode_file(name: str, content: bytes) -> tuple[str, str]:
+    """Read an uploaded file.
+
+    Returns:
+        Its suffix, one of SUFFIXES, and its text.
+
+    Raises:
+        RequestError: if it is of another kind, or not UTF-8.
+    """
+    suffix = name[-4:].lower()
+    if suffix not in SUFFIXES:
+        raise invalid(f"file format is not supported: choose {', '.join(SUFFIXES)}")
+    try:
+        return suffix, content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise invalid("the file is not UTF-8") from None
+
+
+@dataclass(frozen=True)
+class Subtitles:
+    """A SubRip file: texts to translate, and all that stays between them."""
+
+    lines: list[str]
+    """The texts, each without tags and on one line."""
+    rest: list[str]
+    """What stands before each text, and after the last."""
+    line_counts: list[int]
+    """The number of lines that each text had."""
+
+    @classmethod
+    def of(cls, content: str) -> "Subtitles":
+        """Find the texts of a file; whatever is not the text of a subtitle stays as it is."""
+        texts: list[str] = []
+        rest = [""]
+        line_counts: list[int] = []
+        in_text = False
+        waiting: list[str] = []  # the lines of the subtitle so far
+
+        def finish() -> None:
+            joined = "".join(waiting)
+            place = 0
+            for tag in [*_TAG.finditer(joined), None]:
+                part = joined[place : tag.start() if tag else len(joined)]
+                if bare := part.strip():
+                    before, after = part.split(bare, 1)
+                    rest[-1] += before
+                    lines = bare.splitlines()
+                    texts.append(" ".join(line.strip() for line in lines))
+                    line_counts.append(len(lines))
+                    rest.append(after)
+                else:
+                    rest[-1] += part
+                if tag:
+                    rest[-1] += tag[0]
+                    place = tag.end()
+            waiting.clear()
+
+        for line in content.splitlines(keepends=True):
+            if in_text and line.strip():
+                waiting.append(line)
+                continue
+            if in_text:
+                finish()
+            in_text = bool(_TIMES.fullmatch(line.rstrip("\r\n")))
+            rest[-1] += line
+        finish()
+        return cls(texts, rest, line_counts)
+
+    def join(self, translated: list[str]) -> str:
+        """Put translations in the place of the texts."""
+        newline = "\r\n" if any("\r\n" in part for part in self.rest) else "\n"
+        parts = [self.rest[0]]
+        for text, count, rest in zip(translated, self.line_counts, self.rest[1:], strict=True):
+            parts += [newline.join(break_lines(text, count)), rest]
+        return "".join(parts)
+
+
+def break_lines(text: str, count: int) -> list[str]:
+    """Break a text at spaces into at most `count` lines of similar length."""
+    lines = []
+    for left in range(count, 1, -1):
+        goal = len(text) / left
+        spaces = [i for i, character in enumerate(text) if character == " "]
+        if not spaces:
+            break
+        place = min(spaces, key=lambda i: abs(i - goal))
+        lines.append(text[:place])
+        text = text[place + 1 :]
+    return [*lines, text]
+
+
+class Downloads:
+    """Translated files, kept in memory for ten minutes, under names that can't be guessed.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._files: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+
+    def keep(self, content: bytes, suffix: str) -> str:
+        """Keep a file; the oldest ones make room for it.
+
+        Returns:
+            Its name.
+        """
+        name = secrets.token_urlsafe(24) + suffix
+        self._files[name] = (self._clock(), content)
+        self._forget()
+        return name
+
+    def find(self, name: str) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            RequestError: if there is none of that name, or no longer.
+        """
+        self._forget()
+        if name not in self._files:
+            raise RequestError(404, "no such file, or no longer: send it again")
+        return self._files[name][1]
+
+    def _forget(self) -> None:
+        oldest = self._clock() - _KEPT_SECONDS
+        total = sum(len(content) for _, content in self._files.values())
+        for name, (begun, content) in list(self._files.items()):
+            if begun >= oldest and total <= _MAX_BYTES and len(self._files) <= _MAX_FILES:
+                break
+            total -= len(content)
+            del self._files[name]

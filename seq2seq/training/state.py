@@ -1,0 +1,244 @@
+"""`progress.json` of a checkpoint: the progress of the training, and its settings."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from seq2seq.errors import UserError
+from seq2seq.files.strict import check_schema
+
+
+class StepMetrics(NamedTuple):
+    """The metrics of one update."""
+
+    smoothed: float
+    """Label-smoothed loss in nats, summed over the target tokens."""
+    cross_entropy: float
+    """Loss without label smoothing, in nats, summed over the target tokens."""
+    source_tokens: int
+    """Source tokens, padding not counted."""
+    target_tokens: int
+    """Target tokens, padding not counted."""
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+    waited: float
+    """Seconds of these spent waiting for batches."""
+
+
+@dataclass
+class RunningMetrics:
+    """Sums over the updates since the last record."""
+
+    steps: int = 0
+    smoothed: float = 0.0
+    cross_entropy: float = 0.0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    gradient_norm: float = 0.0
+    learning_rate: float = 0.0
+    """The learning rate of the last update."""
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def add(self, step: StepMetrics) -> None:
+        """Add an update."""
+        self.steps += 1
+        self.smoothed += step.smoothed
+        self.cross_entropy += step.cross_entropy
+        self.source_tokens += step.source_tokens
+        self.target_tokens += step.target_tokens
+        self.gradient_norm += step.gradient_norm
+        self.learning_rate = step.learning_rate
+        self.seconds += step.seconds
+        self.waited += step.waited
+
+    def summary(self) -> dict[str, float]:
+        """Return losses per target token, tokens per step and second, and the share of waiting."""
+        seconds = max(self.seconds, 1e-9)  # a clock may stand still
+        return {
+            "train/loss": self.smoothed / self.target_tokens,
+            "train/perplexity": math.exp(min(self.cross_entropy / self.target_tokens, 700.0)),
+            "train/gradient_norm": self.gradient_norm / self.steps,
+            "train/learning_rate": self.learning_rate,
+            "train/source_tokens": self.source_tokens / self.steps,
+            "train/target_tokens": self.target_tokens / self.steps,
+            "train/tokens_per_second": (self.source_tokens + self.target_tokens) / seconds,
+            "train/waiting_for_data": self.waited / seconds,
+        }
+
+
+@dataclass
+class Progress:
+    """The state of a training beside model and optimizer."""
+
+    step: int = 0
+    """Updates done."""
+    epoch: int = 0
+    batch: int = 0
+    """Micro-batches of this epoch that are done."""
+    seconds: float = 0.0
+    """Time spent, validation included."""
+    validated_seconds: float = 0.0
+    """The time spent when the last validation was done."""
+    best_bleu: float = -1.0
+    best_step: int = 0
+    validations_without_improvement: int = 0
+    """Validations since the best one."""
+    validation_pending: bool = False
+    """Whether this step is saved, and still to be validated."""
+    unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
+    """The updates since the last record."""
+    changes: list[str] = field(default_factory=list)
+    """Settings that were others when the training was resumed, one line each."""
+    ended: str = ""
+    """The reason for the end; empty until then."""
+
+    def __post_init__(self) -> None:
+        """Check values that may come from a file.
+
+        Raises:
+            UserError: if a count or a time is below 0.
+        """
+        counts = ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step")
+        for name in (*counts, "validations_without_improvement"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
+
+    def record_bleu(self, bleu: float) -> bool:
+        """Record the BLEU of a validation, and return whether it is the best so far."""
+        if bleu > self.best_bleu:
+            self.best_bleu, self.best_step = bleu, self.step
+            self.validations_without_improvement = 0
+            return True
+        self.validations_without_improvement += 1
+        return False
+
+
+FORMAT = 2
+
+Setting: TypeAlias = str | int | float | None
+
+
+class ChangedSettingError(UserError):
+    """A setting that a resumed training must share with its checkpoint is another one.
+
+    Attributes:
+        name: of the setting.
+        before: its value in the checkpoint.
+    """
+
+    def __init__(self, path: Path, name: str, before: object, now: object) -> None:
+        super().__init__(
+            f"{path}: was trained with {name[:100]}={repr(before)[:100]}, now {now!r}:"
+            " resume with what it was trained with, or start a new run_dir"
+        )
+        self.name = name
+        self.before = before
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that is saved beside weights and moments, so that a training can be resumed."""
+
+    progress: Progress
+    fixed: dict[str, Setting]
+    """Settings that a resumed training must share: text, seed, batches, model."""
+    changeable: dict[str, Setting]
+    """Settings that may change, but then the result is not that of the uninterrupted training."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
+        """Return the saved state, if a training in this state may resume from it.
+
+        Args:
+            path: the file's path, for messages.
+            saved: the file's content, in this format or an earlier one.
+
+        Raises:
+            UserError: if the content is not a run state.
+            ChangedSettingError: if a setting in `fixed` differs.
+        """
+        if "format" not in saved:
+            saved = _from_format_1(path, saved)
+        if saved["format"] != FORMAT:
+            written = repr(saved["format"])[:100]
+            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        if isinstance(changeable := saved.get("changeable"), dict):
+            added = {name: _ADDED[name] for name in _ADDED if name in self.changeable}
+            saved = {**saved, "changeable": added | changeable}
+        if isinstance(progress := saved.get("progress"), dict):
+            added_later = {"changes": list[str](), "validated_seconds": progress.get("seconds")}
+            saved = {**saved, "progress": added_later | progress}
+        # The values in `fixed` are compared, so their types need no check.
+        check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
+        fixed = saved["fixed"]
+        if not isinstance(fixed, dict):
+            raise UserError(f"{path}: damaged, no keys and values in fixed")
+        for name in {**self.fixed, **fixed}:
+            # Keys without a value are left out, and so are those of later versions.
+            before, now = fixed.get(name), self.fixed.get(name)
+            if before != now:
+                raise ChangedSettingError(path, name, before, now)
+        unrecorded = RunningMetrics(**saved["progress"]["unrecorded"])
+        try:
+            progress = Progress(**{**saved["progress"], "unrecorded": unrecorded})
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        return RunState(progress, fixed, saved["changeable"])
+
+    def changes(self, before: "RunState") -> list[str]:
+        """Describe each changed setting in one line."""
+        return [
+            f"{name}: {before.changeable[name]} before, {now} now"
+            for name, now in self.changeable.items()
+            if before.changeable[name] != now
+        ]
+
+
+# Settings that earlier versions didn't save, and what they were then.
+_ADDED: dict[str, Setting] = {
+    "compiled": False,
+    "dropout_warmup_steps": 0,
+    "validate_mean": False,
+    "beam_size": 4,
+    "alpha": 0.6,
+}
+# Names of format 1, whose files have no "format" key, and their names now.
+_RENAMED = {
+    "checks_without_gain": "validations_without_improvement",
+    "unchecked": "validation_pending",
+    "longer_side": "count_longer_side",
+}
+
+
+def _from_format_1(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
+    """Convert the content of a file in format 1 to this format."""
+
+    def renamed(section: dict[str, Any]) -> dict[str, Any]:
+        return {_RENAMED.get(name, name): value for name, value in section.items()}
+
+    try:
+        return {
+            "format": FORMAT,
+            "progress": renamed(saved["progress"]),
+            "fixed": {
+                "data": saved["data"],
+                "seed": saved["seed"],
+                **renamed(saved["batches"]),
+                **saved["model"],
+            },
+            "changeable": {
+                **saved["recipe"],
+                "processes": saved["processes"],
+                "threads": saved["threads"],
+                "dtype": saved["precision"],
+                "slices": 1,
+            },
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: damaged, not the state of a training") from None

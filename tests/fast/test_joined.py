@@ -1,0 +1,129 @@
+"""Joined batches against the plain model, one batch after the other."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import varlen
+
+from seq2seq.data.batching import Batch
+from seq2seq.data.tokenizer import PADDING_ID
+from seq2seq.fast import replace_modules
+from seq2seq.fast.joined import join, joined_states
+from seq2seq.fast.loss import projected_loss
+from seq2seq.fast.training import FusedAttention, TrainingKernels
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.config import Positions, Start
+from seq2seq.model.transformer import MultiHeadAttention, attention, causal_mask
+from seq2seq.training.loss import label_smoothed_loss
+
+MakeModel = Callable[..., Transformer]
+V, SHAPES = 23, [(3, 7, 5), (1, 2, 9), (4, 4, 1)]
+
+
+def make_batches() -> list[Batch]:
+    """Padded on both sides, on the target's alone, and not at all."""
+    chance = torch.Generator().manual_seed(2)
+    batches = []
+    for pairs, source_length, target_length in SHAPES:
+        source = torch.randint(4, V, (pairs, source_length), generator=chance)
+        output = torch.randint(4, V, (pairs, target_length), generator=chance)
+        batches.append(Batch(source, output.roll(1, 1), output))
+    batches[0].source[1, 3:] = batches[0].target_output[2, 2:] = 0
+    batches[1].target_output[0, 6:] = 0
+    return batches
+
+
+def attention_by_sentence(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest_query: int,
+    longest_key: int,
+    *,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """What `torch.nn.attention.varlen.varlen_attn` computes, which CPUs have no kernel for."""
+    assert window_size in ((-1, -1), (-1, 0))
+    bounds = [starts.tolist() for starts in (query_starts, key_starts)]
+    lengths = [[end - start for start, end in pairwise(starts)] for starts in bounds]
+    assert [max(of_side) for of_side in lengths] == [longest_query, longest_key]
+    heads = []
+    for sentence in range(len(lengths[0])):
+        of_query, of_key = (slice(*starts[sentence : sentence + 2]) for starts in bounds)
+        q, k, v = query[of_query], key[of_key], value[of_key]
+        mask = torch.ones(len(q), len(k), dtype=torch.bool)
+        if window_size[1] == 0:
+            mask = causal_mask(len(q), q.device)
+        inputs = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        heads.append(attention(*inputs, mask, nn.Identity()).squeeze(0).transpose(0, 1))
+    return torch.cat(heads)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
+        {"d_k": 3, "d_v": 5, "positions": Positions.concatenated},
+        {"shared_embedding": False, "tied_output": False, "output_bias": True},
+    ],
+    ids=str,
+)
+def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
+    make_model: MakeModel, choices: dict[str, Any], packed: bool
+) -> None:
+    plain, fast = (make_model(vocab_size=V, max_learned_positions=20, **choices) for _ in "12")
+    rules: dict[str, Any] = {"smoothing": 0.1, "padding_id": 0}
+    expected = torch.zeros((), dtype=torch.float64)
+    for batch in make_batches():
+        logits = plain(batch.source, batch.target_input)
+        expected = expected + label_smoothed_loss(logits, batch.target_output, **rules).smoothed
+    expected.backward()
+
+    replace_modules(fast, MultiHeadAttention, FusedAttention)
+    joined = join(make_batches(), packed=packed).to(torch.device("cpu"))
+    assert (PADDING_ID in joined.source) is (PADDING_ID in joined.target_output) is not packed
+    with mock.patch.object(varlen, "varlen_attn", attention_by_sentence):
+        states = joined_states(fast, joined)
+    found, _ = projected_loss(
+        states,
+        fast.output_matrix,
+        joined.target_output,
+        rows=joined.target_rows,
+        bias=fast.output_bias,
+        **rules,
+    )
+    found.backward()
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
+    for one, other in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-7, atol=1e-9)
+
+
+def test_every_dropout_of_joined_batches_drops(make_model: MakeModel) -> None:
+    for name in ("dropout", "attention_dropout", "relu_dropout"):
+        model = make_model(vocab_size=V, **{name: 0.5})
+        replace_modules(model, MultiHeadAttention, FusedAttention)
+        joined = join(make_batches())
+        exact = joined_states(model, joined)
+        torch.testing.assert_close(joined_states(model, joined), exact)
+        model.train()
+        assert not torch.equal(joined_states(model, joined), exact), name
+
+
+def test_only_what_the_packed_kernel_can_do_is_packed() -> None:
+    gpu, bf16, base = torch.device("cuda"), torch.bfloat16, TransformerConfig()
+    packed = TrainingKernels(packed=True)
+    assert packed.pack_on(gpu, bf16, base)
+    assert not packed.pack_on(torch.device("cpu"), bf16, base)
+    assert not packed.pack_on(gpu, torch.float32, base)
+    assert not packed.pack_on(gpu, bf16, TransformerConfig(attention_dropout=0.1))
+    assert not packed.pack_on(gpu, bf16, TransformerConfig(d_k=16))
+    assert not TrainingKernels().pack_on(gpu, bf16, base)

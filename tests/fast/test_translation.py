@@ -1,0 +1,145 @@
+"""The fast forms of a translator against the plain model, all at once and step by step."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.fast import packed
+from seq2seq.fast.packed import PackedLinear, packed_product, plain_product
+from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
+from seq2seq.model import IncrementalDecoder, Transformer
+from seq2seq.model.config import Activation, Positions, Start
+
+MakeModel = Callable[..., Transformer]
+SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
+TARGET = torch.tensor([[2, 9, 4, 6], [2, 5, 5, 7]])
+CHOICES = [
+    {},
+    {"attention_bias": True, "start": Start.zero},
+    {"d_k": 3, "d_v": 5, "positions": Positions.learned},
+    {"activation": Activation.swish, "output_bias": True, "num_decoder_layers": 1},
+    {"shared_embedding": False, "tied_output": False, "activation": Activation.gelu},
+]
+KERNELS = [
+    TranslationKernels(),
+    TranslationKernels(packed=False),
+    TranslationKernels(step=False),
+    TranslationKernels(packed=False, step=False),
+]
+
+
+def steps(model: Transformer, decoder: IncrementalDecoder) -> Tensor:
+    """Logits of TARGET (B, T, V), one position after the other, with beams that change places."""
+    mask = model.source_mask(SOURCE)
+    cache = decoder.start(model.encode(SOURCE, mask), mask)
+    logits = []
+    for place, tokens in enumerate(TARGET.T):
+        if place == 1:
+            cache.reorder(torch.tensor([0, 0, 1, 1]))
+        if place > 1:
+            cache.reorder(torch.tensor([1, 0, 3, 2]))
+        beams = 1 if place == 0 else 2
+        step = decoder.step(tokens.repeat_interleave(beams), cache)
+        logits.append(step.view(2, beams, -1)[:, 0])
+    return torch.stack(logits, dim=1)
+
+
+@pytest.mark.parametrize("kernels", KERNELS, ids=str)
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@torch.inference_mode()
+def test_a_translators_model_gives_the_plain_models_logits(
+    make_model: MakeModel, choices: dict[str, Any], dtype: torch.dtype, kernels: TranslationKernels
+) -> None:
+    plain = make_model(vocab_size=40, **choices).to(dtype)
+    fast = copy.deepcopy(plain)
+    decoder = use_translation_kernels(fast, dtype, kernels)
+    expected = plain(SOURCE, TARGET)
+    low = dtype is torch.bfloat16
+    close = {"rtol": 5e-2, "atol": 5e-2} if low else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(fast(SOURCE, TARGET), expected, **close)
+    torch.testing.assert_close(steps(fast, decoder), expected, **close)
+
+
+@torch.inference_mode()
+def test_a_search_continues_after_sentences_have_left(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=40)
+    plain, mask = copy.deepcopy(model), model.source_mask(SOURCE)
+    decoders = [
+        IncrementalDecoder(plain),
+        use_translation_kernels(model, torch.float64, TranslationKernels()),
+    ]
+    caches = [d.start(d.model.encode(SOURCE, mask), mask) for d in decoders]
+    tokens = torch.tensor([2, 2])
+    source, read = SOURCE, tokens.unsqueeze(1)
+    for length in range(40):  # longer than the first room of the cache
+        if length == 3:
+            for cache in caches:
+                cache.keep(torch.tensor([1]), torch.tensor([1]))
+            tokens, source, read = tokens[1:], source[1:], read[1:]
+        expected = plain(source, read)[:, -1]
+        for decoder, cache in zip(decoders, caches, strict=True):
+            found = decoder.step(tokens, cache)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        tokens = expected.argmax(dim=1)
+        read = torch.cat((read, tokens.unsqueeze(1)), dim=1)
+
+
+@torch.inference_mode()
+def test_a_copy_of_a_packed_model_packs_its_own_weights(make_model: MakeModel) -> None:
+    if not packed.can_pack(torch.float32):
+        pytest.skip("no oneDNN here")
+    plain = make_model(vocab_size=40).float()
+    fast = copy.deepcopy(plain)
+    use_translation_kernels(fast, torch.float32, TranslationKernels())
+    fast(SOURCE, TARGET)
+    doubled, expected = copy.deepcopy(fast), copy.deepcopy(plain)
+    for model in (doubled, expected):
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    torch.testing.assert_close(
+        doubled(SOURCE, TARGET), expected(SOURCE, TARGET), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("choices", [CHOICES[0], *CHOICES[-2:]], ids=str)
+@torch.inference_mode()
+def test_a_model_in_eight_bits_comes_close(make_model: MakeModel, choices: dict[str, Any]) -> None:
+    plain = make_model(vocab_size=40, **choices).float()
+    fast = copy.deepcopy(plain)
+    try:
+        decoder = use_translation_kernels(fast, torch.int8, TranslationKernels())
+    except UserError:
+        pytest.skip("no eight-bit products here")
+    expected, found = plain(SOURCE, TARGET), fast.decoder_states(SOURCE, TARGET)
+    logits = decoder.project(found)
+    assert 1e-4 < ((logits - expected).norm() / expected.norm()).item() < 0.04
+    torch.testing.assert_close(steps(fast, decoder), logits, rtol=0.03, atol=0.03)
+
+
+def products_of(model: Transformer) -> set[object]:
+    return {m.product.pack for m in model.modules() if isinstance(m, PackedLinear)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_matrices_are_packed_where_they_can_be(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    model = make_model(vocab_size=40).to(dtype)
+    use_translation_kernels(model, dtype, TranslationKernels())
+    assert products_of(model) == {packed_product if packed.can_pack(dtype) else plain_product}
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert not packed.can_pack(dtype)
+    model = make_model(vocab_size=40).to(dtype)
+    use_translation_kernels(model, dtype, TranslationKernels())
+    assert products_of(model) == {plain_product}
+
+
+def test_without_the_operations_nothing_is_packed() -> None:
+    assert not packed.can_pack(torch.float64)
+    assert not packed.can_pack(torch.float32, operations=("_linear_pointwise", "nonesuch"))

@@ -1,0 +1,731 @@
+"""The report on faithful models, and on models that are wrong on purpose."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from seq2seq.data.batching import Batch, Batching
+from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.tokenizer import PADDING_ID, START_ID
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.errors import UserError
+from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
+from seq2seq.fidelity import layers as sublayers
+from seq2seq.fidelity.detail import Detail, Subject, new_model
+from seq2seq.fidelity.report import DETAILS, as_records, as_text, examine, summary
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.model.transformer import EncoderLayer, FeedForward
+from seq2seq.training import loss as batch_loss
+from seq2seq.training import trainer
+from seq2seq.training.config import TrainingConfig
+
+SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
+BIG = TransformerConfig(num_layers=1, d_model=1024, d_ff=4096, num_heads=16)
+WMT = DataConfig(
+    dataset="wmt/wmt14",
+    revision="0" * 40,
+    source_language="en",
+    target_language="de",
+    valid=SplitConfig(split="validation"),
+    test=SplitConfig(split="test"),
+)
+ARCHITECTURE = DETAILS[: DETAILS.index(optimization.label_smoothing)]
+
+
+def subject(
+    config: TransformerConfig = SMALL,
+    *,
+    search: SearchConfig | None = None,
+    data: DataConfig = WMT,
+    **training: Any,
+) -> Subject:
+    return Subject(
+        model=new_model(config),
+        vocab_size=data.tokenizer.vocab_size,
+        training=TrainingConfig(**training),
+        search=search or SearchConfig(),
+        data=data,
+    )
+
+
+def with_model(kind: type[Transformer]) -> Subject:
+    torch.manual_seed(1)
+    model = kind(SMALL, vocab_size=101, padding_id=PADDING_ID, start_id=START_ID)
+    return replace(subject(), model=model)
+
+
+def named(value: object) -> str:
+    """Name a case of a test; a detail's own text shows an address, which no two processes share."""
+    return value.name if isinstance(value, Detail) else str(value)
+
+
+def differing(examined: Subject) -> list[Detail]:
+    return [detail for detail in ARCHITECTURE if detail(examined).differs]
+
+
+def test_the_defaults_are_the_paper_and_where_it_is_silent_tensor2tensor() -> None:
+    rows = examine(subject())
+    # Only its size is not the paper's.
+    assert [row.detail for row in rows if row.finding.paper is False] == [results.cost]
+    assert [row.detail for row in rows if row.finding.differs] == [results.cost]
+    for row in rows:
+        assert (row.finding.paper is None) == (row.detail.paper is None)
+        assert (row.finding.tensor2tensor is None) == (row.detail.tensor2tensor is None)
+    assert summary(rows).startswith("27 details: 22 as the paper; 4 as tensor2tensor, the paper")
+    text = as_text(rows)
+    assert max(map(len, text.splitlines())) <= 120
+    assert "1 differ (27)" in " ".join(text.split())
+    entries = as_records(rows)
+    assert [entry["number"] for entry in entries] == list(range(1, 28))
+    assert (entries[3]["paper"], entries[3]["as_tensor2tensor"]) == (None, True)
+
+
+def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
+    config = replace(SMALL, positions=Positions.concatenated, start=Start.zero, attention_bias=True)
+    rows = examine(
+        subject(
+            config,
+            source_tokens=32768,
+            target_tokens=32768,
+            micro_batch_tokens=4096,
+            count_longer_side=True,
+            subtract_target_entropy=True,
+        )
+    )
+    assert [row.detail for row in rows if row.finding.differs] == [results.cost]
+    assert [row.detail for row in rows if row.finding.verdict == "as tensor2tensor"] == [
+        layers.norm_epsilon,
+        embedding.positions,
+        embedding.decoder_start,
+        sublayers.attention_biases,
+        sublayers.initialization,
+        optimization.loss_normalization,
+        recipe.batch,
+        results.bleu_variants,
+    ]
+    here = {row.detail: row.finding.here for row in rows}
+    assert here[optimization.loss_normalization].endswith(
+        "recorded minus the entropy of the targets"
+    )
+
+
+def test_the_rows_are_in_the_order_of_the_sections_of_the_files() -> None:
+    assert DETAILS[0] is layers.residual_norm_dropout
+    assert DETAILS[-1] is results.cost
+    assert len(set(DETAILS)) == len(DETAILS) == 27
+
+
+def test_pre_ln_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+        normed = layer.self_attention_norm(x)
+        x = x + layer.dropout(layer.self_attention(normed, normed, mask))
+        return x + layer.dropout(layer.feed_forward(layer.feed_forward_norm(x)))
+
+    monkeypatch.setattr(EncoderLayer, "forward", forward)
+    assert differing(subject()) == [layers.residual_norm_dropout]
+    assert "Pre-LN" in layers.residual_norm_dropout(subject()).here
+
+
+def feed_forward_beside_attention(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    attended = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
+    return layer.feed_forward_norm(attended + layer.dropout(layer.feed_forward(x)))
+
+
+def doubled_output(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    x = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
+    return 2 * layer.feed_forward_norm(x + layer.dropout(layer.feed_forward(x)))
+
+
+def no_residual(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
+    x = layer.self_attention_norm(layer.dropout(layer.self_attention(x, x, mask)))
+    return layer.feed_forward_norm(layer.dropout(layer.feed_forward(x)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "here"),
+    [
+        (
+            feed_forward_beside_attention,
+            "a sublayer does not read the output of the norm before it",
+        ),
+        (doubled_output, "a layer does not end with a norm"),
+        (no_residual, "a norm's input is not x + Dropout(Sublayer(x))"),
+    ],
+)
+def test_another_layer_differs(
+    monkeypatch: pytest.MonkeyPatch, forward: Callable[..., Tensor], here: str
+) -> None:
+    monkeypatch.setattr(EncoderLayer, "forward", forward)
+    assert differing(subject()) == [layers.residual_norm_dropout]
+    assert layers.residual_norm_dropout(subject()).here == here
+
+
+class RootMeanSquare(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+
+class OutsideTheRoot(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + self.eps)
+
+
+class Unbiased(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.eps).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "remark"),
+    [
+        (RootMeanSquare, layers.residual_norm_dropout, "does not have mean 0"),
+        (OutsideTheRoot, layers.norm_epsilon, "not inside the root"),
+        (Unbiased, layers.norm_epsilon, "unbiased variance"),
+    ],
+)
+def test_another_norm_differs(kind: type[nn.LayerNorm], detail: Detail, remark: str) -> None:
+    examined = subject()
+    examined.model.get_submodule("encoder.layers.1").feed_forward_norm = kind(64, eps=1e-6)
+    assert detail(examined).differs
+    assert remark in detail(examined).here
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_norm_after_the_last_layer_differs(stack: str) -> None:
+    class EndNorm(Transformer):
+        def __init__(self, *arguments: Any, **facts: Any) -> None:
+            super().__init__(*arguments, **facts)
+            self.end = nn.LayerNorm(SMALL.d_model, eps=1e-6)
+
+        def encode(self, *inputs: Tensor) -> Tensor:
+            memory = super().encode(*inputs)
+            return self.end(memory) if stack == "encoder" else memory
+
+        def decode(self, *inputs: Tensor) -> Tensor:
+            states = super().decode(*inputs)
+            return self.end(states) if stack == "decoder" else states
+
+    assert differing(with_model(EndNorm)) == [layers.norm_after_the_last_layer]
+    assert stack in layers.norm_after_the_last_layer(with_model(EndNorm)).here
+
+
+def test_a_norm_after_the_last_layer_that_is_no_module_differs() -> None:
+    class EndNorm(Transformer):
+        def decode(self, *inputs: Tensor) -> Tensor:
+            return nn.functional.layer_norm(super().decode(*inputs), (64,))
+
+    assert differing(with_model(EndNorm)) == [layers.norm_after_the_last_layer]
+
+
+def test_a_missing_embedding_scale_differs() -> None:
+    class Unscaled(Transformer):
+        def embed(
+            self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+        ) -> Tensor:
+            x = self.embedding(token_ids)
+            embedded: Tensor = self.dropout(x + self.positions(x, first_position))
+            return embedded
+
+    assert differing(with_model(Unscaled)) == [embedding.embedding_scale]
+    here = embedding.embedding_scale(with_model(Unscaled)).here
+    assert here.startswith("times 1 (source), 1 (target)")
+
+
+def test_an_embedding_scale_that_targets_lack_differs() -> None:
+    class UnscaledTargets(Transformer):
+        def embed(
+            self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+        ) -> Tensor:
+            x = self.embedding(token_ids)
+            if token_ids[0, 0] != self.start_id:
+                x = x * self.config.d_model**0.5
+            embedded: Tensor = self.dropout(x + self.positions(x, first_position))
+            return embedded
+
+    found = embedding.embedding_scale(with_model(UnscaledTargets))
+    assert found.differs
+    assert found.here.startswith("times 8 (source), 1 (target)")
+
+
+def test_unmasked_padding_differs() -> None:
+    class Unmasked(Transformer):
+        def source_mask(self, source: Tensor) -> Tensor:
+            return torch.ones_like(super().source_mask(source))
+
+    assert differing(with_model(Unmasked)) == [embedding.embedding_scale]
+    assert "padding reaches other tokens" in embedding.embedding_scale(with_model(Unmasked)).here
+
+
+@pytest.mark.parametrize("diagonal", [1, SMALL.d_model])
+def test_targets_that_attend_to_those_after_them_differ(
+    monkeypatch: pytest.MonkeyPatch, diagonal: int
+) -> None:
+    def mask(length: int, device: torch.device) -> Tensor:
+        return torch.ones(length, length, dtype=torch.bool, device=device).tril(diagonal)
+
+    monkeypatch.setattr("seq2seq.model.transformer.causal_mask", mask)
+    assert differing(subject()) == [sublayers.attention_formula]
+    assert "a target attends to those after it" in sublayers.attention_formula(subject()).here
+
+
+def test_an_untied_matrix_differs() -> None:
+    class Untied(Transformer):
+        def __init__(self, *arguments: Any, **facts: Any) -> None:
+            super().__init__(*arguments, **facts)
+            # Equal at first, but stored apart.
+            self.output = nn.Parameter(self.embedding.weight.detach().clone())
+
+        def project(self, states: Tensor) -> Tensor:
+            return states @ self.output.T
+
+    assert differing(with_model(Untied)) == [embedding.shared_matrix]
+    here = embedding.shared_matrix(with_model(Untied)).here
+    assert here == "2 matrices of V x d_model, moving: logits; source and target"
+
+
+def test_a_bias_of_the_logits_is_not_as_tensor2tensor_even_while_it_is_zero() -> None:
+    class Biased(Transformer):
+        def __init__(self, *arguments: Any, **facts: Any) -> None:
+            super().__init__(*arguments, **facts)
+            self.bias = nn.Parameter(torch.zeros(self.vocab_size))
+
+        def project(self, states: Tensor) -> Tensor:
+            return super().project(states) + self.bias
+
+    found = embedding.shared_matrix(with_model(Biased))
+    assert (found.paper, found.tensor2tensor) == (True, False)
+    assert found.here.endswith("logits with a bias")
+
+
+def test_targets_that_are_not_shifted_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    collate = Batching.collate
+
+    def unshifted(batching: Batching, indices: Any) -> Batch:
+        batch = collate(batching, indices)
+        return replace(batch, target_input=batch.target_output)
+
+    monkeypatch.setattr(Batching, "collate", unshifted)
+    assert embedding.decoder_start(subject()).differs
+
+
+@pytest.mark.parametrize(
+    ("detail", "setting"),
+    [
+        (layers.inner_dropout, {"attention_dropout": 0.1}),
+        (layers.inner_dropout, {"relu_dropout": 0.1}),
+        (layers.norm_epsilon, {"layer_norm_epsilon": 1e-5}),
+        (embedding.positions, {"positions": Positions.learned}),
+    ],
+    ids=named,
+)
+def test_another_setting_differs(detail: Detail, setting: dict[str, Any]) -> None:
+    assert differing(subject(replace(SMALL, **setting))) == [detail]
+
+
+def test_initial_weights_of_another_deviation_differ() -> None:
+    assert differing(subject(init_std=0.02)) == [sublayers.initialization]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_the_rate_of_dropout_is_measured(rate: float) -> None:
+    examined = subject(replace(SMALL, dropout=rate))
+    assert layers.dropout_rates(examined.model) == [rate]
+    assert differing(examined) == []
+    assert recipe.dropout_rate(examined).differs
+
+
+class Unscaled(nn.Dropout):
+    """The zeros, without the factor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1.0 - self.p) if self.training else x
+
+
+class OnlyScaled(nn.Dropout):
+    """The factor, without the zeros."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (1.0 - self.p) if self.training else x
+
+
+class TooManyZeros(nn.Dropout):
+    """The factor of p, the zeros of 2p."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        keep = torch.rand_like(x) >= 2 * self.p
+        return x * keep / (1.0 - self.p) if self.training else x
+
+
+@pytest.mark.parametrize("kind", [Unscaled, OnlyScaled, TooManyZeros])
+@pytest.mark.parametrize("place", ["", "encoder.layers.1", "decoder.layers.0"])
+def test_another_dropout_differs(kind: type[nn.Dropout], place: str) -> None:
+    examined = subject()
+    examined.model.get_submodule(place).dropout = kind(0.1)
+    assert differing(examined) == [layers.residual_norm_dropout]
+    assert recipe.dropout_rate(examined).differs
+
+
+def test_a_missing_dropout_differs() -> None:
+    examined = subject()
+    examined.model.dropout.p = 0.0
+    assert differing(examined) == [layers.residual_norm_dropout]
+
+
+@pytest.mark.parametrize(
+    ("language", "dropout", "right"),
+    [("de", 0.3, True), ("de", 0.1, False), ("fr", 0.1, True), ("fr", 0.3, False)],
+)
+def test_the_dropout_of_big_is_0_3_but_for_french(
+    language: str, dropout: float, right: bool
+) -> None:
+    data = replace(WMT, target_language=language)
+    examined = subject(replace(BIG, dropout=dropout), data=data)
+    assert recipe.dropout_rate(examined).differs != right
+    assert "the paper's big model" in recipe.dropout_rate(examined).here
+
+
+@pytest.mark.parametrize(("steps", "averaged", "right"), [(300_000, 20, True), (100_000, 5, False)])
+def test_big_is_trained_three_times_as_long_and_averages_twenty_checkpoints(
+    steps: int, averaged: int, right: bool
+) -> None:
+    examined = subject(
+        BIG, max_steps=steps, average_checkpoints=averaged, keep_checkpoints=averaged
+    )
+    findings = [recipe.steps(examined), recipe.averaging(examined)]
+    assert [finding.differs for finding in findings] == [not right] * 2
+
+
+def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unscaled(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+    ) -> Tensor:
+        scores = (query @ key.transpose(-2, -1)).masked_fill(~mask, -1e30)
+        attended: Tensor = dropout(scores.softmax(dim=-1)) @ value
+        return attended
+
+    monkeypatch.setattr("seq2seq.model.transformer.attention", unscaled)
+    assert differing(subject()) == [sublayers.attention_formula]
+    assert "softmax(QK^T) V" in sublayers.attention_formula(subject()).here
+
+
+def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lenient(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+    ) -> Tensor:
+        scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
+        attended: Tensor = dropout(scores.masked_fill(~mask, -5.0).softmax(dim=-1)) @ value
+        return attended
+
+    monkeypatch.setattr("seq2seq.model.transformer.attention", lenient)
+    assert differing(subject()) == [embedding.embedding_scale, sublayers.attention_formula]
+    assert "another, mask" in sublayers.attention_formula(subject()).here
+
+
+def test_a_bias_in_one_attention_differs() -> None:
+    examined = subject()
+    examined.model.get_submodule("decoder.layers.1.cross_attention").w_k = nn.Linear(64, 64)
+    nn.init.zeros_(examined.model.get_parameter("decoder.layers.1.cross_attention.w_k.bias"))
+    assert sublayers.attention_biases(examined).differs
+    assert sublayers.attention_biases(examined).here == "biases in 1 of 6 attentions"
+
+
+@pytest.mark.parametrize("activation", [a for a in Activation if a is not Activation.relu])
+def test_another_feed_forward_network_differs(activation: Activation) -> None:
+    examined = subject(replace(SMALL, activation=activation))
+    assert differing(examined) == [sublayers.feed_forward_formula]
+    here = sublayers.feed_forward_formula(examined).here
+    assert here.startswith(f"{activation.value}(xW1 + b1)W2 + b2, in ")
+    for module in examined.model.modules():
+        if isinstance(module, FeedForward):
+            module.activation = torch.tanh
+    assert sublayers.feed_forward_formula(examined).here == "another formula"
+
+
+@pytest.mark.parametrize(
+    ("choices", "here"),
+    [
+        ({"shared_embedding": False}, "2 matrices.*source; target and logits"),
+        ({"tied_output": False}, "2 matrices.*logits; source and target"),
+    ],
+)
+def test_matrices_of_their_own_differ(choices: dict[str, bool], here: str) -> None:
+    examined = subject(replace(SMALL, **choices))
+    assert differing(examined) == [embedding.shared_matrix]
+    assert re.search(here, embedding.shared_matrix(examined).here)
+
+
+def test_a_bias_of_the_logits_is_named() -> None:
+    found = embedding.shared_matrix(subject(replace(SMALL, output_bias=True)))
+    assert found.here.endswith("source and target and logits; logits with a bias")
+    assert not found.tensor2tensor
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("embedding.weight", "embeddings"),
+        ("encoder.layers.0.feed_forward.inner.weight", "feed-forward"),
+        ("decoder.layers.0.cross_attention.w_v.weight", "attention"),
+        ("decoder.layers.0.self_attention_norm.bias", "norms"),
+        ("encoder.layers.0.feed_forward.outer.bias", "biases"),
+    ],
+)
+def test_another_initialization_differs(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    reset_parameters = Transformer.reset_parameters
+
+    def reset(model: Transformer, init_std: float | None) -> None:
+        reset_parameters(model, init_std)
+        nn.init.normal_(model.get_parameter(name), std=0.2)
+
+    monkeypatch.setattr(Transformer, "reset_parameters", reset)
+    assert sublayers.initialization(subject()).differs
+    assert sublayers.initialization(subject()).here.startswith(f"otherwise: {kind};")
+
+
+def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_loss = batch_loss.projected_loss
+
+    def over_all(*arguments: Any, smoothing: float, **rest: Any) -> Any:
+        return projected_loss(*arguments, smoothing=smoothing * 10 / 11, **rest)
+
+    monkeypatch.setattr(batch_loss, "projected_loss", over_all)
+    found = optimization.label_smoothing(subject())
+    assert found.differs
+    assert found.here.startswith("reference 0.9091, others eps / (V - 1) = 0.0091 each")
+
+
+def test_another_smoothing_differs() -> None:
+    assert optimization.label_smoothing(subject(label_smoothing=0.0)).differs
+
+
+def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_loss = batch_loss.projected_loss
+
+    def halved(*arguments: Any, **rest: Any) -> Any:
+        smoothed, cross_entropy = projected_loss(*arguments, **rest)
+        return smoothed / 2, cross_entropy
+
+    monkeypatch.setattr(batch_loss, "projected_loss", halved)
+    assert optimization.loss_normalization(subject()).differs
+
+
+def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_loss = batch_loss.projected_loss
+
+    def shown_half(*arguments: Any, **rest: Any) -> Any:
+        smoothed, cross_entropy = projected_loss(*arguments, **rest)
+        return smoothed - smoothed.detach() / 2, cross_entropy
+
+    monkeypatch.setattr(batch_loss, "projected_loss", shown_half)
+    assert not optimization.label_smoothing(subject()).differs
+    assert optimization.loss_normalization(subject()).differs
+
+
+def clip(optimizer: Adam, *_: object) -> None:
+    for group in optimizer.param_groups:
+        nn.utils.clip_grad_norm_(group["params"], 1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"betas": (0.9, 0.999)}, {"eps": 1e-6}, {"weight_decay": 0.1}, {"clipping": True}],
+    ids=str,
+)
+def test_another_optimizer_differs(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
+    def make(model: nn.Module) -> Adam:
+        paper: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9}
+        settings = {k: v for k, v in change.items() if k != "clipping"}
+        adam = Adam(model.parameters(), lr=0.0, fused=True, **{**paper, **settings})
+        if "clipping" in change:
+            adam.register_step_pre_hook(clip)
+        return adam
+
+    monkeypatch.setattr(trainer, "make_adam", make)
+    assert optimization.adam(subject()).differs
+
+
+@pytest.mark.parametrize("setting", [{"warmup_steps": 8000}, {"learning_rate_scale": 2.0}], ids=str)
+def test_another_learning_rate_differs(setting: dict[str, Any]) -> None:
+    assert optimization.learning_rates(subject(**setting)).differs
+
+
+@pytest.mark.parametrize(
+    ("detail", "setting"),
+    [
+        (recipe.batch, {"source_tokens": 4096, "target_tokens": 4096}),
+        (recipe.steps, {"max_steps": 50_000}),
+        (recipe.steps, {"max_minutes": 30.0}),
+        (recipe.steps, {"patience": 5}),
+        (recipe.averaging, {"average_checkpoints": 1}),
+        (recipe.averaging, {"average_alternatives": [3]}),
+        (recipe.averaging, {"validate_mean": True}),
+        (recipe.dropout_rate, {"dropout_warmup_steps": 1000}),
+        (recipe.averaging, {"checkpoint_minutes": 5.0}),
+    ],
+    ids=named,
+)
+def test_another_recipe_differs(detail: Detail, setting: dict[str, Any]) -> None:
+    assert not detail(subject()).differs
+    assert detail(subject(**setting)).differs
+
+
+def test_a_trainer_that_does_not_end_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer.Trainer, "limit_reached", lambda self: "")
+    assert recipe.steps(subject()).differs
+
+
+def test_the_last_checkpoint_in_place_of_the_mean_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    average = recipe.average
+    monkeypatch.setattr(recipe, "average", lambda folders: average(folders[-1:]))
+    assert recipe.averaging(subject()).differs
+
+
+@pytest.mark.parametrize(
+    ("detail", "setting"),
+    [
+        (decoding.beam, {"beam_size": 5}),
+        (decoding.beam, {"alpha": 1.0}),
+        (decoding.longest_output, {"max_extra_tokens": 20}),
+    ],
+    ids=named,
+)
+def test_another_search_differs(detail: Detail, setting: dict[str, Any]) -> None:
+    assert detail(subject(search=SearchConfig(**setting))).differs
+
+
+def test_another_length_penalty_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "seq2seq.decoding.beam_search.length_penalty", lambda length, alpha: length**alpha
+    )
+    found = decoding.length_penalties(subject())
+    assert found.differs
+    assert found.here.startswith("length^alpha: 1.5157 at 2")
+
+
+def test_fewer_candidates_than_twice_the_beam_are_not_as_tensor2tensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topk: Callable[..., Any] = Tensor.topk
+    monkeypatch.setattr(Tensor, "topk", lambda x, k, **rest: topk(x, min(k, 4), **rest))
+    found = decoding.beam(subject())
+    assert (found.paper, found.tensor2tensor) == (True, False)
+    assert "fewer than 2 x beam" in found.here
+
+
+def test_a_search_that_does_not_stop_early_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    beam_search = decoding.beam_search
+
+    def to_the_end(step: Any, state: Any, max_lengths: Tensor, *rest: Any, **facts: Any) -> Any:
+        found = beam_search(step, state, max_lengths, *rest, **facts)
+        state.step = int(max_lengths.max())
+        return found
+
+    monkeypatch.setattr(decoding, "beam_search", to_the_end)
+    assert decoding.longest_output(subject()).differs
+
+
+def test_the_cost_of_base_is_the_papers_and_that_of_half_as_many_steps_is_not() -> None:
+    assert not results.cost(subject(TransformerConfig())).differs
+    assert results.cost(subject(TransformerConfig(), max_steps=50_000)).differs
+
+
+def test_the_cost_of_a_run_is_that_of_the_steps_done(tmp_path: Path) -> None:
+    run = replace(subject(TransformerConfig(), max_steps=50_000), run=tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 100000}\n')
+    assert not results.cost(run).differs
+    endless = subject(TransformerConfig(), max_steps=None, max_minutes=60.0)
+    found = results.cost(endless)
+    assert found.differs
+    assert "no limit of steps" in found.here
+
+
+def test_another_development_set_differs(tmp_path: Path) -> None:
+    splits = {}
+    for part, name in (("valid", "newstest2013"), ("test", "newstest2014")):
+        source, target = tmp_path / f"{name}.en", tmp_path / f"{name}.de"
+        source.write_text("not the news\n")
+        target.write_text("nicht die Nachrichten\n")
+        splits[part] = SplitConfig(source=str(source), target=str(target))
+    found = results.evaluation_sets(subject(data=DataConfig(name="captions", **splits)))
+    assert found.differs
+    assert found.here == "captions: another development set"
+
+
+def test_other_data_differ() -> None:
+    other_split = replace(WMT, valid=SplitConfig(split="test"))
+    assert not results.evaluation_sets(subject()).differs
+    assert results.evaluation_sets(subject(data=other_split)).differs
+    assert results.evaluation_sets(subject(data=DataConfig(name="captions"))).differs
+    assert results.vocabulary(replace(subject(), vocab_size=8000)).differs
+    assert results.vocabulary(replace(subject(), vocab_size=40_960)).tensor2tensor
+
+
+@pytest.mark.parametrize("change", ["split", "case"])
+def test_another_bleu_differs(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    if change == "split":
+        monkeypatch.setattr(results, "prepare", lambda line, language: line)
+    else:
+        paper_bleu = results.paper_bleu
+        monkeypatch.setattr(
+            results,
+            "paper_bleu",
+            lambda outputs, references: paper_bleu(
+                [line.lower() for line in outputs],
+                [[line.lower() for line in side] for side in references],
+            ),
+        )
+    assert results.bleu_variants(subject()).differs
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "search"),
+    [
+        ("parameters", replace(SMALL, d_ff=10**9), SearchConfig()),
+        ("model.d_model", replace(SMALL, d_model=4 * 10**12), SearchConfig()),
+        ("search.beam_size", SMALL, SearchConfig(beam_size=10**9)),
+        ("search.max_extra_tokens", SMALL, SearchConfig(max_extra_tokens=10**9)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_absurd_sizes_are_refused_in_one_line(
+    name: str, config: TransformerConfig, search: SearchConfig
+) -> None:
+    with pytest.raises(UserError, match=name) as error:
+        subject(config, search=search)
+    assert "\n" not in str(error.value)
+
+
+def test_a_step_of_many_micro_batches_is_examined_as_fast() -> None:
+    examined = subject(source_tokens=10**9, target_tokens=10**9)
+    assert not optimization.loss_normalization(examined).differs
+    assert recipe.batch(examined).differs
+
+
+def test_a_step_that_is_full_on_one_side_only_is_examined() -> None:
+    assert recipe.batch(subject(source_tokens=10**9, target_tokens=512)).differs
+
+
+def test_an_examination_does_not_change_the_model() -> None:
+    examined = subject()
+    examined.model.eval()
+    before = {name: value.clone() for name, value in examined.model.state_dict().items()}
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    for detail in DETAILS:
+        detail(examined)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(module.training for module in examined.model.modules())
+    for name, value in examined.model.state_dict().items():
+        assert torch.equal(value, before[name])

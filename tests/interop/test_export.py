@@ -1,0 +1,198 @@
+"""Exported models against their originals, in the programs that they are for."""
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.interop.ctranslate2 import write_ctranslate2
+from seq2seq.interop.marian_export import write_marian
+from seq2seq.model import Transformer
+from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.storage.trained_model import TrainedModel
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+
+# The libraries' own warnings.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
+    model = make_model(vocab_size=tokenizer.vocab_size, layer_norm_epsilon=1e-5).float()
+    return TrainedModel(model, tokenizer, "en", "de")
+
+
+def ctranslate2_pieces(trained: TrainedModel, sentences: list[str]) -> list[list[str]]:
+    ids = trained.tokenizer.encode(sentences)
+    return [trained.tokenizer.pieces(one) for one in ids]
+
+
+NEEDS_CTRANSLATE2 = pytest.mark.skipif(
+    not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"
+)
+NO_CONTROL = [["<pad>"], ["<s>"]]
+
+
+def greedy(trained: TrainedModel, sentences: list[str], longest: int) -> list[list[str]]:
+    search = SearchConfig(beam_size=1, max_extra_tokens=longest)
+    options = TranslationOptions(device="cpu", search=search)
+    translations = Translator(trained, options).translate(sentences)
+    return [translation.candidates[0].pieces[:longest] for translation in translations]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"start": Start.zero, "activation": Activation.swish, "output_bias": True},
+        {"num_decoder_layers": 1, "activation": Activation.gelu, "tied_output": False},
+        {"shared_embedding": False, "activation": Activation.quick_gelu},
+        {"shared_embedding": False, "tied_output": False, "start": Start.zero},
+    ],
+    ids=str,
+)
+def test_marian_has_the_same_ids_logits_and_greedy_output(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    tmp_path: Path,
+    choices: dict[str, object],
+) -> None:
+    sizes = {"vocab_size": tokenizer.vocab_size, "layer_norm_epsilon": 1e-5}
+    trained = TrainedModel(make_model(**sizes, **choices).float(), tokenizer, "en", "de")
+    write_marian(tmp_path / "marian", trained)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "marian").eval()
+    few = sentences[::7]
+    batch = tokenizer(few, return_tensors="pt", padding=True)
+    ids = [[*ids, END_ID] for ids in trained.tokenizer.encode(few)]
+    assert [row[row != PADDING_ID].tolist() for row in batch["input_ids"]] == ids
+
+    target = torch.randint(4, trained.model.vocab_size, (len(few), 6))
+    target[:, 0] = START_ID
+    with torch.no_grad():
+        found = model(**batch, decoder_input_ids=target).logits
+        expected = trained.model(batch["input_ids"], target)
+    compared = [i for i in range(expected.size(2)) if i != START_ID or choices.get("start") is None]
+    assert (found - expected)[..., compared].abs().max() < 1e-4
+    output = model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=8)
+    found_pieces = [
+        trained.tokenizer.pieces([i for i in row.tolist()[1:] if i not in (PADDING_ID, END_ID)])
+        for row in output
+    ]
+    assert [pieces[:7] for pieces in found_pieces] == [p[:7] for p in greedy(trained, few, 8)]
+
+
+@pytest.mark.parametrize("control", [PADDING_ID, START_ID])
+def test_marian_outputs_no_control_symbol_even_if_it_is_the_most_probable(
+    trained: TrainedModel, sentences: list[str], tmp_path: Path, control: int
+) -> None:
+    with torch.no_grad():
+        last = trained.model.decoder.layers[-1].feed_forward_norm
+        trained.model.embedding.weight[control] *= 10
+        last.bias.copy_(1e3 * trained.model.embedding.weight[control])
+    write_marian(tmp_path / "marian", trained)
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "marian").eval()
+    (ids,) = trained.tokenizer.encode(sentences[:1])
+    source = torch.tensor([[*ids, END_ID]])
+    with torch.no_grad():
+        first = model(source, decoder_input_ids=torch.tensor([[START_ID]])).logits
+    assert first.argmax() == control
+    output = model.generate(source, num_beams=1, do_sample=False, max_new_tokens=8)
+    assert not {PADDING_ID, START_ID} & set(output[0, 1:].tolist())
+
+
+@NEEDS_CTRANSLATE2
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"layer_norm_epsilon": 1e-6},
+        {"attention_bias": True},
+        {"positions": Positions.learned, "max_learned_positions": 40},
+        {"positions": Positions.concatenated},
+        {"start": Start.zero, "activation": Activation.swish, "output_bias": True},
+        {"num_decoder_layers": 1, "activation": Activation.gelu, "tied_output": False},
+        {"shared_embedding": False, "activation": Activation.quick_gelu},
+        {"shared_embedding": False, "tied_output": False, "start": Start.zero},
+    ],
+)
+def test_ctranslate2_has_the_same_scores_and_greedy_output(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    tmp_path: Path,
+    choices: dict[str, object],
+) -> None:
+    import ctranslate2
+
+    model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
+    trained = TrainedModel(model, tokenizer, "en", "de")
+    write_ctranslate2(tmp_path / "ct2", trained)
+    assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
+    few = sentences[::7]
+    pieces = ctranslate2_pieces(trained, few)
+    found = translator.translate_batch(
+        pieces, beam_size=1, max_decoding_length=7, suppress_sequences=NO_CONTROL
+    )
+    expected = greedy(trained, few, 7)
+    assert [result.hypotheses[0] for result in found] == expected
+    scores = translator.score_batch(pieces, expected)
+    vocabulary = trained.tokenizer.pieces(list(range(trained.tokenizer.vocab_size)))
+    ids_of = {piece: number for number, piece in enumerate(vocabulary)}
+    for source, target, score in zip(pieces, expected, scores, strict=True):
+        read = [START_ID, *(ids_of[piece] for piece in target)]
+        with torch.no_grad():
+            source_ids = torch.tensor([[*(ids_of[piece] for piece in source), END_ID]])
+            exact = trained.model(source_ids, torch.tensor([read])).log_softmax(-1)[0]
+        exact = exact.gather(1, torch.tensor([*read[1:], END_ID]).unsqueeze(1)).squeeze(1)
+        assert (torch.tensor(score.log_probs) - exact).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "write", [write_marian, pytest.param(write_ctranslate2, marks=NEEDS_CTRANSLATE2)]
+)
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"d_k": 3}, "heads"),
+        ({"d_v": 3}, "heads"),
+        ({"num_heads": 3, "d_k": 2, "d_v": 2}, "heads"),
+    ],
+    ids=str,
+)
+def test_models_that_neither_program_can_express_are_refused(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    write: Callable[[Path, TrainedModel], None],
+    choices: dict[str, object],
+    complaint: str,
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size, **choices)
+    with pytest.raises(UserError, match=complaint):
+        write(tmp_path / "model", TrainedModel(model, tokenizer, "en", "de"))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("positions", [Positions.learned, Positions.concatenated])
+def test_positions_that_marian_cannot_express_are_refused(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    positions: Positions,
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size, positions=positions)
+    with pytest.raises(UserError, match=f"{positions.value} positions"):
+        write_marian(tmp_path / "marian", TrainedModel(model, tokenizer, "en", "de"))
+    assert not (tmp_path / "marian").exists()

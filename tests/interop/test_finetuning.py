@@ -1,0 +1,59 @@
+"""A training goes on from an imported model, in its own vocabularies."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seq2seq.data.config import SplitConfig
+from seq2seq.errors import UserError
+from seq2seq.interop.marian_import import import_marian
+from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.training.distributed import World
+from tests.interop.conftest import MakeFolder
+from tests.toy import toy_config
+
+# The library's own warnings.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("kind", [{}, {"separate": True, "tie_word_embeddings": False}], ids=str)
+def test_an_imported_model_learns_on_and_is_resumed(
+    make_folder: MakeFolder, sentences: list[str], tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    imported = import_marian(make_folder(**kind).path)
+    save_model(tmp_path / "model", imported)
+    # Letters that both vocabularies of the fixture have.
+    known = str.maketrans("eat", "oos")
+    config = toy_config(tmp_path, [line.translate(known) for line in sentences])
+    to = "por" if imported.tokenizer.controls else None
+    splits = {
+        name: replace(getattr(config.data, name), target_language=to) for name in ("train", "valid")
+    }
+    own = replace(
+        config,
+        data=replace(config.data, **splits),
+        model=imported.model.config,
+        init_from=str(tmp_path / "model"),
+    )
+    run = tmp_path / "run"
+    short = replace(own, training=replace(own.training, max_steps=1))
+    assert run_training(short, run, "", World()) == 0
+    assert run_training(replace(own, resume=True), run, "", World()) == 0
+    assert [folder.name[-1] for folder in checkpoints(run)] == ["0", "1", "2", "3", "4"]
+    first, last = load_model(checkpoints(run)[0]), load_model(checkpoints(run)[-1])
+    assert first.tokenizer.files() == last.tokenizer.files() == imported.tokenizer.files()
+    for name, value in imported.model.state_dict().items():
+        assert torch.equal(first.model.state_dict()[name], value)
+    assert not torch.equal(first.model.output_matrix, last.model.output_matrix)
+    foreign = tmp_path / "foreign"
+    foreign.write_text("собака бежит\n" * 50)
+    place = SplitConfig(source=str(foreign), target=config.data.train.target, target_language=to)
+    lines = Path(str(config.data.train.target)).read_text().splitlines()[:50]
+    Path(str(config.data.train.target)).write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"does not know .*собака"):
+        TrainingRun(replace(own, data=replace(own.data, train=place)), tmp_path, World())

@@ -1,0 +1,232 @@
+"""Marian's own archives: the same model under other names, and CTranslate2's reading of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.interop.marian_folder import parse_vocabulary
+from seq2seq.interop.marian_import import import_marian
+from seq2seq.model.config import Positions, Start
+from seq2seq.model.variants import concatenated_sinusoids
+from tests.interop.conftest import MakeFolder, MarianFolder
+from tests.interop.test_marian_import import assert_same_logits, exact_positions
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SETTINGS = {
+    "type": "transformer",
+    "transformer-heads": 4,
+    "dim-emb": 16,
+    "transformer-dim-ffn": 24,
+    "transformer-decoder-dim-ffn": 0,
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-ffn-activation": "swish",
+    "transformer-ffn-depth": 2,
+    "transformer-preprocess": '""',
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-no-projection": "false",
+    "transformer-guided-alignment-layer": "last",
+    "tied-embeddings-all": "true",
+    "version": "v1.9.0 6f6d4846",
+}
+
+
+def arrays(model: Any) -> dict[str, np.ndarray]:
+    """The parameters of a `MarianMTModel` under Marian's names: a matrix is read by columns."""
+    found = {}
+
+    def linear(weight: str, bias: str, layer: Any) -> None:
+        found[weight] = layer.weight.detach().numpy().T
+        found[bias] = layer.bias.detach().numpy()[None]
+
+    def norm(name: str, layer: Any) -> None:
+        found[f"{name}_ln_scale"] = layer.weight.detach().numpy()[None]
+        found[f"{name}_ln_bias"] = layer.bias.detach().numpy()[None]
+
+    def attention(name: str, layer: Any, after: Any) -> None:
+        for letter, projection in zip(
+            "qkvo", (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj), strict=True
+        ):
+            linear(f"{name}_W{letter}", f"{name}_b{letter}", projection)
+        norm(f"{name}_Wo", after)
+
+    for side in ("encoder", "decoder"):
+        for number, layer in enumerate(getattr(model.model, side).layers, start=1):
+            name = f"{side}_l{number}"
+            attention(f"{name}_self", layer.self_attn, layer.self_attn_layer_norm)
+            if side == "decoder":
+                attention(f"{name}_context", layer.encoder_attn, layer.encoder_attn_layer_norm)
+            linear(f"{name}_ffn_W1", f"{name}_ffn_b1", layer.fc1)
+            linear(f"{name}_ffn_W2", f"{name}_ffn_b2", layer.fc2)
+            norm(f"{name}_ffn_ffn", layer.final_layer_norm)
+    found["decoder_ff_logit_out_b"] = model.final_logits_bias.numpy()
+    if model.config.tie_word_embeddings:
+        found["Wemb"] = model.model.encoder.embed_tokens.weight.detach().numpy()
+    else:
+        found["encoder_Wemb"] = model.model.encoder.embed_tokens.weight.detach().numpy()
+        found["decoder_Wemb"] = model.model.decoder.embed_tokens.weight.detach().numpy()
+        found["decoder_ff_logit_out_W"] = model.lm_head.weight.detach().numpy().T
+    return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
+
+
+def write_own(made: MarianFolder, folder: Path, **changes: object) -> Path:
+    """Marian's folder of a model; without `<pad>`, which Marian does not have."""
+    folder.mkdir()
+    vocabulary = json.loads((made.path / "vocab.json").read_text())
+    padding = vocabulary.pop("<pad>")
+    kept = [i for i in range(len(vocabulary) + 1) if i != padding]
+    ids = {piece: kept.index(i) for piece, i in vocabulary.items()}
+    found = arrays(made.model)
+    for name in found:
+        if name.endswith("Wemb"):
+            found[name] = found[name][kept]
+        if name.startswith("decoder_ff_logit_out"):
+            found[name] = found[name][:, kept]
+    layers = {"enc-depth": made.model.config.encoder_layers}
+    layers["dec-depth"] = made.model.config.decoder_layers
+    lines = [f"{k}: {v}" for k, v in (SETTINGS | layers | changes).items()]
+    text = "\n".join([*lines, "dim-vocabs:", "  - 10", "  - 10", "\0"])
+    found["special:model.yml"] = np.frombuffer(text.encode(), np.int8)
+    np.savez(folder / "model.npz", **found)
+    yaml = "".join(f"{json.dumps(piece, ensure_ascii=False)}: {i}\n" for piece, i in ids.items())
+    (folder / "opus.vocab.yml").write_text(yaml)
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes((made.path / name).read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"encoder_layers": 3, "activation_function": "relu"},
+     {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}],
+    ids=str,
+)  # fmt: skip
+def test_logits_are_those_of_the_same_weights_in_transformers(
+    make_folder: MakeFolder, kind: dict[str, Any], tmp_path: Path
+) -> None:
+    made = make_folder(**kind)
+    activation = made.model.config.activation_function
+    own = write_own(made, tmp_path / "own", **{"transformer-ffn-activation": activation})
+    exact_positions(made.model)
+    for module in made.model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = 1e-9  # Marian's own
+    trained = import_marian(own, positions=Positions.sinusoidal)
+    assert trained.model.config.start is Start.zero
+    assert_same_logits(trained, made, 1e-9)
+    assert import_marian(own).model.config.positions is Positions.concatenated
+
+
+@pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
+def test_greedy_outputs_are_those_of_ctranslate2(
+    make_folder: MakeFolder, activation: str, sentences: list[str], tmp_path: Path
+) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    made = make_folder(seed=3, pieces=())
+    own = write_own(made, tmp_path / "own", **{"transformer-ffn-activation": activation})
+    trained = import_marian(own)
+    # It reads the positions from the archive, if they are there.
+    with np.load(own / "model.npz") as found:
+        content = dict(found) | {"Wpos": concatenated_sinusoids(200, 16).numpy().astype("f4")}
+    np.savez(tmp_path / "positions.npz", **content)
+    npz, yaml = str(tmp_path / "positions.npz"), str(own / "opus.vocab.yml")
+    converter = ctranslate2.converters.MarianConverter(npz, [yaml, yaml])
+    converter.convert(str(tmp_path / "ct2"))
+    theirs = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
+    lines = sentences[::9]
+    sources = [trained.tokenizer.source_pieces(ids) for ids in trained.tokenizer.encode(lines)]
+    results = theirs.translate_batch(sources, beam_size=1, max_decoding_length=11)
+    options = TranslationOptions(device="cpu", search=SearchConfig(beam_size=1))
+    found_outputs = [
+        translation.candidates[0].pieces[:11]
+        for translation in Translator(trained, options).translate(lines)
+    ]
+    assert found_outputs == [result.hypotheses[0] for result in results]
+
+
+def test_pieces_are_read_from_any_kind_of_quotes() -> None:
+    text = (
+        '---\n"</s>": 0\n<unk>: 1\n\'it\'\'s\': 2\n"a \\"quote\\"": 3\n"\\x85": 4\n"\\u2581x": 5\n'
+        '? "long"\n: 6\n"\\\\": 7\n":": 8\n\':\': 9\n,: 10\n"▁日": 11\na: b: 12\n"\u2028": 13\r\n'
+    )
+    expected = ["</s>", "<unk>", "it's", 'a "quote"', "\x85", "▁x", "long", "\\"]
+    with pytest.raises(UserError, match="line 12: the piece ':' occurs twice"):
+        parse_vocabulary(Path("v.yml"), text.encode())
+    found = parse_vocabulary(Path("v.yml"), text.replace("':': 9", "';': 9").encode())
+    assert list(found) == [*expected, ":", ";", ",", "▁日", "a: b", "\u2028"]
+    assert list(found.values()) == list(range(14))
+
+
+Change = Callable[[Path], None]
+
+
+def rewrite(**changes: Any) -> Change:
+    """Change arrays of the archive; None removes one."""
+
+    def change(folder: Path) -> None:
+        with np.load(folder / "model.npz", allow_pickle=True) as found:
+            content = dict(found) | changes
+        kept = {name: value for name, value in content.items() if value is not None}
+        np.savez(folder / "model.npz", allow_pickle=True, **kept)
+
+    return change
+
+
+def setting(old: str, new: str) -> Change:
+    def change(folder: Path) -> None:
+        with np.load(folder / "model.npz") as found:
+            text = found["special:model.yml"].tobytes()
+        assert old.encode() in text
+        text = text.replace(old.encode(), new.encode())
+        rewrite(**{"special:model.yml": np.frombuffer(text, np.int8)})(folder)
+
+    return change
+
+
+def write(name: str, content: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+REFUSED: dict[str, tuple[Change, str]] = {
+    "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "SSRU cells.*its teacher"),
+    "another type": (setting("type: transformer", "type: amun"), "type is 'amun'"),
+    "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "Post-LN"),
+    "another order": (setting("postprocess: dan", "postprocess: da"), "Post-LN"),
+    "no depth": (setting("enc-depth", "enc-death"), "enc-depth .* is '', not a number"),
+    "more layers": (setting("enc-depth: 2", "enc-depth: 3"), "has no encoder_l3_self_Wq"),
+    "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "too many layers"),
+    "an activation": (setting("activation: swish", "activation: tanh"), "activation is 'tanh'"),
+    "no settings": (rewrite(**{"special:model.yml": None}), "not a model of Marian"),
+    "objects": (rewrite(Wemb=np.array([[print]], dtype=object)), "Wemb is .* of |O"),
+    "another shape": (rewrite(Wemb=np.ones((3, 16), "f4")), "should be"),
+    "another type of number": (rewrite(encoder_l1_self_bq=np.ones((1, 16), "i8")), "<i8, should"),
+    "not a number": (rewrite(encoder_l1_self_bq=np.full((1, 16), np.nan, "f4")), "not finite"),
+    "a missing matrix": (rewrite(decoder_l2_context_Wo=None), "has no decoder_l2_context_Wo"),
+    "not an archive": (write("model.npz", b"PK\3\4 no archive"), "not an archive"),
+    "a pointer": (write("model.npz", b"version https://git-lfs.github.com/spec/v1\n"), "git lfs"),
+    "two models": (write("other.npz", b""), r"2 files \*.npz"),
+    "two vocabularies": (write("b.vocab.yml", b""), "2 files"),
+    "an odd line": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "line 1 is not a"),
+    "no </s>": (write("opus.vocab.yml", b"<unk>: 0\na: 1\n"), "has no </s>"),
+    "a hole": (write("opus.vocab.yml", b"</s>: 0\n<unk>: 5\n"), "'<unk>' has the id 5"),
+}
+
+
+@pytest.mark.parametrize(("change", "complaint"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_such_model_is_refused_in_one_line(
+    make_folder: MakeFolder, change: Change, complaint: str, tmp_path: Path
+) -> None:
+    own = write_own(make_folder(), tmp_path / "own")
+    change(own)
+    with pytest.raises(UserError, match=complaint) as error:
+        import_marian(own)
+    assert "\n" not in str(error.value)

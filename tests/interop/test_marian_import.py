@@ -1,0 +1,187 @@
+"""Imported models against `transformers`, which wrote their folders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.interop.marian_import import import_marian
+from seq2seq.model.config import Start
+from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel
+from tests.interop.conftest import MakeFolder, MarianFolder, transformers
+
+# The library's own warnings.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"activation_function": "relu", "encoder_layers": 3, "decoder_layers": 1},
+    {"activation_function": "gelu", "seed": 3},
+    {"separate": True},
+    {"separate": True, "tie_word_embeddings": False, "encoder_layers": 1},
+    {"tie_word_embeddings": False, "seed": 3},
+    {"share_encoder_decoder_embeddings": False, "seed": 3},
+]
+
+
+def rows_of(trained: TrainedModel, folder: Path) -> tuple[Tensor, Tensor]:
+    """The other program's id of each id here, for source and target; -1 where it has none."""
+    tokenizer = trained.tokenizer
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    own = folder / "target_vocab.json"
+    target = json.loads(own.read_text()) if own.exists() else vocabulary
+    sources = tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
+    targets = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+    return (
+        torch.tensor([vocabulary.get(piece, -1) for piece in sources]),
+        torch.tensor([target.get(piece, -1) for piece in targets]),
+    )
+
+
+def exact_positions(model: Any) -> None:
+    """The sinusoids in float64, which are saved in float32."""
+    for stack in (model.model.encoder, model.model.decoder):
+        length, d = stack.embed_positions.weight.shape
+        position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+        angle = position / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
+        exact = torch.cat((angle.sin(), angle.cos()), dim=1)
+        torch.testing.assert_close(stack.embed_positions.weight, exact, rtol=0, atol=1e-5)
+        stack.embed_positions.weight = torch.nn.Parameter(exact, requires_grad=False)
+
+
+def assert_same_logits(trained: TrainedModel, made: MarianFolder, tolerance: float) -> None:
+    source_rows, target_rows = rows_of(trained, made.path)
+    generator = torch.Generator().manual_seed(4)
+    source = torch.randint(4, len(source_rows), (5, 9), generator=generator)
+    source[:, -1] = END_ID
+    source[1, 6:] = source[3, 2:] = PADDING_ID
+    target = torch.randint(4, len(target_rows), (5, 7), generator=generator)
+    target[:, 3] = 1  # unknown
+    target[:, 0] = START_ID
+    theirs = target_rows[target]
+    theirs[:, 0] = made.model.config.decoder_start_token_id
+    with torch.no_grad():
+        expected = made.model(
+            input_ids=source_rows[source],
+            attention_mask=(source != PADDING_ID).long(),
+            decoder_input_ids=theirs,
+        ).logits
+        found = trained.model.double()(source, target)
+    compared = (target_rows >= 0).nonzero().squeeze(1)
+    compared = compared[compared != PADDING_ID]
+    assert len(compared) == expected.size(2) - 1
+    difference = found[..., compared] - expected[..., target_rows[compared]]
+    assert difference.abs().max() < tolerance
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_logits_are_those_of_transformers(make_folder: MakeFolder, kind: dict[str, Any]) -> None:
+    made = make_folder(**kind)
+    exact_positions(made.model)
+    trained = import_marian(made.path)
+    assert trained.model.config.start is Start.zero
+    assert_same_logits(trained, made, 1e-9)
+
+
+def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> None:
+    made = make_folder(pieces=("<s>",))
+    vocabulary = json.loads((made.path / "vocab.json").read_text())
+    path = made.path / "config.json"
+    config = json.loads(path.read_text()) | {"decoder_start_token_id": vocabulary["<s>"]}
+    path.write_text(json.dumps(config))
+    made.model.config.decoder_start_token_id = vocabulary["<s>"]
+    exact_positions(made.model)
+    trained = import_marian(made.path)
+    assert trained.model.config.start is Start.symbol
+    assert trained.tokenizer.vocab_size == len(vocabulary)
+    with torch.no_grad():
+        trained.model.output_bias[START_ID] += (
+            100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
+        )
+    assert_same_logits(trained, made, 1e-9)
+
+
+def test_the_model_folder_holds_all_of_it(make_folder: MakeFolder, tmp_path: Path) -> None:
+    for kind in ({}, {"separate": True, "tie_word_embeddings": False}):
+        made = make_folder(name=f"marian{len(kind)}", **kind)
+        trained = import_marian(made.path)
+        save_model(tmp_path / f"model{len(kind)}", trained)
+        loaded = load_model(tmp_path / f"model{len(kind)}")
+        assert loaded.model.config == trained.model.config
+        assert loaded.tokenizer.files() == trained.tokenizer.files()
+        weights = trained.model.state_dict()
+        assert loaded.model.state_dict().keys() == weights.keys()
+        assert all(torch.equal(v, weights[n]) for n, v in loaded.model.state_dict().items())
+        lines = ["two small dogs see >>por<< the sea", "„So“ – Größe"]
+        assert loaded.tokenizer.encode(lines) == trained.tokenizer.encode(lines)
+
+
+def greedy(trained: TrainedModel, lines: list[str], to: str | None) -> list[list[str]]:
+    search = SearchConfig(beam_size=1, max_extra_tokens=12)
+    options = TranslationOptions(device="cpu", search=search, to=to)
+    return [t.candidates[0].pieces for t in Translator(trained, options).translate(lines)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_greedy_outputs_are_those_of_transformers(
+    make_folder: MakeFolder, kind: dict[str, Any], sentences: list[str]
+) -> None:
+    made = make_folder(**kind)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(made.path)
+    lines = sentences[::9]
+    trained = import_marian(made.path)
+    to = "por" if trained.tokenizer.controls else None
+    marked = [f">>{to}<< {line}" if to else line for line in lines]
+    batch = tokenizer(marked, return_tensors="pt", padding=True)
+    model = made.model.float()
+    output = model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=12)
+    end, padding = model.config.eos_token_id, model.config.pad_token_id
+    expected = [
+        [tokenizer.decoder[i] for i in row.tolist()[1:] if i not in (end, padding)]
+        for row in output
+    ]
+    found = greedy(trained, lines, to)
+    assert [pieces[:11] for pieces in found] == [pieces[:11] for pieces in expected]
+    assert len({tuple(pieces) for pieces in expected}) > 3
+
+
+def test_imported_models_of_one_vocabulary_are_an_ensemble(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    trained = import_marian(make_folder().path)
+    save_model(tmp_path / "first", trained)
+    with torch.no_grad():
+        for parameter in trained.model.parameters():
+            parameter.mul_(1.1)
+    save_model(tmp_path / "second", trained)
+    lines = ["a man sees the sea", "nobody"]
+    options = TranslationOptions(device="cpu", to="por")
+    together, *alone = (
+        Translator.load(folders, options).log_probabilities(lines, lines[::-1])
+        for folders in (
+            [tmp_path / "first", tmp_path / "second"],
+            tmp_path / "first",
+            tmp_path / "second",
+        )
+    )
+    for both, first, second in zip(together, *alone, strict=True):
+        scores = (first.log_probability, second.log_probability)
+        assert scores[0] != scores[1]
+        assert both.log_probability > min(scores)
+    save_model(tmp_path / "elsewhere", import_marian(make_folder(name="other", seed=2).path))
+    with pytest.raises(UserError, match="another tokenizer"):
+        Translator.load([tmp_path / "first", tmp_path / "elsewhere"], options)
+
+
+def test_the_pieces_of_an_imported_model_are_not_sampled(make_folder: MakeFolder) -> None:
+    tokenizer = import_marian(make_folder().path).tokenizer
+    with pytest.raises(UserError, match="tokenizer of an imported model can't be sampled"):
+        tokenizer.encode_sampled(["a man"], 0.1, seed=1)

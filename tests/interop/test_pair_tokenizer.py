@@ -1,0 +1,179 @@
+"""Token ids of imported vocabularies against those of `MarianTokenizer`."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
+from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID
+from seq2seq.errors import UserError
+from seq2seq.interop.found import make_table
+from tests.interop.conftest import REAL, table, transformers
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LINES = [
+    "", " ", "Hello world!", "  two   spaces ", "tab\tand\u00a0space", "“Quotes” – ‘here’ … «là»",
+    "naïve Ὀδυσσεύς 漢字かな 😀 a😀b", "½ ﬁ Ⅳ ﬀ Å e\u0301", "▁ mark ▁▁", "a\u200bb\ufeffc\u2028d",
+    ">> not a tag", "a >>por<< b", "1,234.5 % (x) [y] {z}", "ß" * 50, "\x00\x01\x1f",
+    "\ud7ff\ufffd",
+    "<s> < / s >", "&quot; &amp;", "日本語の文です。", "Ελληνικά и русский", "ĳ ŀ ſ", "- -- ---",
+]  # fmt: skip
+SYMBOLS = re.compile(r"</s>|<unk>|<pad>|<s>")
+
+
+class Both(NamedTuple):
+    """A tokenizer of each program, and the other's id of each id here."""
+
+    ours: PairTokenizer
+    theirs: Any
+    rows: list[int]
+
+
+def both(folder: Path) -> Both:
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    ordered = make_table(folder / "vocab.json", vocabulary, vocabulary["<pad>"])
+    files = {
+        "source.model": (folder / "source.spm").read_bytes(),
+        "target.model": (folder / "target.spm").read_bytes(),
+        "vocabulary.json": dump_pieces(ordered.pieces),
+    }
+    ours = PairTokenizer.read(files, PairConfig(), ("en", "pt"), folder)
+    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), ordered.rows)
+
+
+@pytest.fixture(scope="module", params=["made", "en-mg", "tc-big-en-pt"])
+def tokenizers(
+    request: pytest.FixtureRequest,
+    spm_models: tuple[bytes, bytes],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Both:
+    if request.param != "made":
+        if not (REAL / request.param).is_dir():
+            pytest.skip("the vocabularies of OPUS-MT are not here")
+        return both(REAL / request.param)
+    folder = tmp_path_factory.mktemp("made")
+    for name, model in zip(("source.spm", "target.spm"), spm_models, strict=True):
+        (folder / name).write_bytes(model)
+    (folder / "vocab.json").write_text(json.dumps(table(spm_models, (">>por<<",), 1)))
+    return both(folder)
+
+
+def typed_symbol(line: str) -> bool:
+    """Whether the other program reads a part of the text as a symbol."""
+    return bool(SYMBOLS.search(line)) or (line.startswith(">>") and "<<" in line)
+
+
+def assert_same_ids(tokenizers: Both, line: str) -> None:
+    expected = tokenizers.theirs(line)["input_ids"]
+    found = [*tokenizers.ours.encode([line])[0], END_ID]
+    assert [tokenizers.rows[i] for i in found] == expected, line
+    expected = tokenizers.theirs(text_target=line)["input_ids"]
+    found = [*tokenizers.ours.encode_target([line])[0], END_ID]
+    assert [tokenizers.rows[i] for i in found] == expected, line
+
+
+def test_ids_are_those_of_transformers(tokenizers: Both) -> None:
+    for line in LINES:
+        if not typed_symbol(line):
+            assert_same_ids(tokenizers, line)
+
+
+@settings(max_examples=150)
+@given(line=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_ids_of_any_line_are_those_of_transformers(tokenizers: Both, line: str) -> None:
+    if not typed_symbol(line):
+        assert_same_ids(tokenizers, line)
+
+
+def test_texts_are_those_of_transformers(tokenizers: Both) -> None:
+    ours, theirs, rows = tokenizers
+    lines = [line for line in LINES if not typed_symbol(line)]
+    for ids in ours.encode_target(lines):
+        known = [i for i in ids if i != UNKNOWN_ID]
+        expected = theirs.decode(
+            [rows[i] for i in known], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        assert ours.decode([known]) == [expected.replace("\n", " ")]
+
+
+def test_typed_symbols_are_text(tokenizers: Both) -> None:
+    ours = tokenizers.ours
+    typed = ["</s>", "<unk>", "<pad> a", "<s>", "a </s> b", *ours.controls]
+    for line, ids in zip(typed, ours.encode(typed), strict=True):
+        assert ids, line
+        assert not {0, 2, 3, *ours.controls.values()} & set(ids), line
+
+
+def test_language_pieces_are_controls_and_not_written(tokenizers: Both) -> None:
+    ours = tokenizers.ours
+    for piece, token_id in ours.controls.items():
+        assert re.fullmatch(">>[a-z]+<<", piece)
+        assert ours.source_pieces([token_id]) == [piece]
+        assert ours.decode([[token_id]]) == [""]
+
+
+def test_lone_surrogates_read_as_the_replacement_character(tokenizers: Both) -> None:
+    assert tokenizers.ours.encode(["a\ud800b"]) == tokenizers.ours.encode(["a\ufffdb"])
+    with pytest.raises(TypeError, match="is not a string"):
+        tokenizers.ours.encode([b"a"])  # type: ignore[list-item]
+
+
+def test_moses_punctuation_is_known_to_a_model_without_typographic_characters(
+    spm_models: tuple[bytes, bytes],
+) -> None:
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", '▁"', '"', "'", "▁'", "-", "▁-", "▁", "s", "so", "o"]
+    files = {
+        "source.model": spm_models[0],
+        "target.model": spm_models[1],
+        "vocabulary.json": dump_pieces(pieces),
+    }
+    config = PairConfig(punctuation=Punctuation.moses)
+    tokenizer = PairTokenizer(files, config, ("en", "pt"))
+    for typed, plain in (("“so”", '"so"'), ("‘so’", "'so'"), ("so – so", "so - so")):
+        assert tokenizer.encode([typed]) == tokenizer.encode([plain])
+        assert tokenizer.encode_target([typed]) == tokenizer.encode_target([plain])
+
+
+Damage = Callable[[dict[str, bytes]], dict[str, bytes]]
+
+
+def pieces_are(*pieces: object) -> Damage:
+    return lambda files: files | {"vocabulary.json": json.dumps(pieces).encode()}
+
+
+CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (pieces_are(), "does not begin with <pad>"),
+        (pieces_are("<unk>", "<pad>", "<s>", "</s>", "a"), "does not begin with <pad>"),
+        (pieces_are(*CONTROLS, "a", "a"), "has a piece twice"),
+        (pieces_are(*CONTROLS, 3), "not a list of pieces"),
+        (pieces_are(*CONTROLS, "a" * 1001), "more than 1,000 characters"),
+        (lambda files: files | {"vocabulary.json": b"{}"}, "not a list of pieces"),
+        (lambda files: files | {"vocabulary.json": b"["}, "not valid JSON"),
+        (lambda files: files | {"source.model": b""}, "it is empty"),
+        (lambda files: files | {"target.model": b"model"}, "can't be parsed"),
+    ],
+)
+def test_damaged_files_are_refused_in_one_line(
+    spm_models: tuple[bytes, bytes], damage: Damage, complaint: str, tmp_path: Path
+) -> None:
+    files = {
+        "source.model": spm_models[0],
+        "target.model": spm_models[1],
+        "vocabulary.json": dump_pieces([*CONTROLS, "a"]),
+    }
+    PairTokenizer.read(files, PairConfig(), ("", ""), tmp_path)
+    with pytest.raises(UserError, match=complaint) as error:
+        PairTokenizer.read(damage(files), PairConfig(), ("", ""), tmp_path)
+    assert "\n" not in str(error.value)

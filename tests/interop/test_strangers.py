@@ -1,0 +1,153 @@
+"""Folders of Hugging Face's that can't be imported: each is refused in one line, and says why."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.interop.marian_import import import_marian
+from tests.interop.conftest import MakeFolder
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+WEIGHTS = "model.safetensors"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 310020485\n"
+Change = Callable[[Path], object]
+
+
+def config(**changes: Any) -> Change:
+    def change(folder: Path) -> None:
+        saved = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(saved | changes))
+
+    return change
+
+
+def vocabulary(edit: Callable[[dict[str, Any]], object]) -> Change:
+    def change(folder: Path) -> None:
+        saved = json.loads((folder / "vocab.json").read_text())
+        edit(saved)
+        (folder / "vocab.json").write_text(json.dumps(saved))
+
+    return change
+
+
+def weights(edit: Callable[[dict[str, torch.Tensor]], object]) -> Change:
+    def change(folder: Path) -> None:
+        saved = safetensors.torch.load_file(folder / WEIGHTS)
+        edit(saved)
+        safetensors.torch.save_file(saved, folder / WEIGHTS)
+
+    return change
+
+
+def write(name: str, content: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def remove(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def link(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "blob")
+    (folder / WEIGHTS).symlink_to("blob")
+
+
+def pipe(folder: Path) -> None:
+    (folder / "source.spm").unlink()
+    os.mkfifo(folder / "source.spm")
+
+
+def swap(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "tf_model.h5")
+
+
+FIRST = "model.encoder.layers.0.fc1.weight"
+
+REFUSED: dict[str, tuple[Change, str]] = {
+    "another model": (config(model_type="bart"), "model_type is 'bart': only 'marian'"),
+    "no model type": (config(model_type=None), "model_type is None"),
+    "Pre-LN": (config(normalize_before=True), "normalize_before is true.*Post-LN"),
+    "a norm after all": (config(add_final_layer_norm=True), "add_final_layer_norm is true"),
+    "a norm on embeddings": (config(normalize_embedding=True), "normalize_embedding is true"),
+    "learned positions": (config(static_position_embeddings=False), "can't be imported"),
+    "unscaled embeddings": (config(scale_embedding=False), "scale_embedding is false"),
+    "a decoder alone": (config(is_encoder_decoder=False), "is_encoder_decoder is false"),
+    "tanh": (config(activation_function="tanh"), "activation_function is 'tanh'"),
+    "other heads": (config(decoder_attention_heads=2), "attention_heads is 4 and"),
+    "other widths": (config(decoder_ffn_dim=12), "ffn_dim is 24 and"),
+    "heads that don't divide": (
+        config(encoder_attention_heads=5, decoder_attention_heads=5), "into 5 heads"
+    ),
+    "a text for a number": (config(d_model="16"), "d_model is '16', not of type int"),
+    "a list for a number": (config(eos_token_id=[0]), "eos_token_id is"),
+    "a billion layers": (config(encoder_layers=10**9), "too many layers"),
+    "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
+    "fewer layers": (config(decoder_layers=1), "is no parameter of such a model"),
+    "a model of petabytes": (config(d_model=2**40), "shape|can be this large|memory"),
+    "a number of 4,000 digits": (
+        write("config.json", b'{"model_type": "marian", "d_model": ' + b"9" * 4000 + b"}"),
+        "too large a number",
+    ),
+    "no JSON": (write("config.json", b"{"), "not valid JSON"),
+    "a list for the configuration": (write("config.json", b"[]"), "not of type dict"),
+    "a configuration of megabytes": (write("config.json", b" " * 2**21), "can't hold more than"),
+    "padding beyond all pieces": (config(pad_token_id=10**6), "not the id of a piece"),
+    "another padding": (config(pad_token_id=3), "<pad> has the id .* in config.json is 3"),
+    "another end": (config(eos_token_id=3), "</s> has the id"),
+    "a pointer for weights": (write(WEIGHTS, POINTER), "a pointer of Git LFS.*git lfs pull"),
+    "a pointer for a tokenizer": (write("target.spm", POINTER), "target.spm: a pointer of Git LFS"),
+    "a pointer for the vocabulary": (write("vocab.json", POINTER), "vocab.json: a pointer"),
+    "no configuration": (remove("config.json"), "no config.json and no .npz in it"),
+    "a model of this program": (
+        write("config.json", b'{"format": 2, "model": {}}'), "already: nothing to import"
+    ),
+    "no weights": (remove(WEIGHTS), "no model.safetensors and no pytorch_model.bin"),
+    "TensorFlow's weights": (swap, "only tf_model.h5, which can't be read"),
+    "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
+    "no vocabulary": (remove("vocab.json"), "vocab.json: No such file"),
+    "a link": (link, "a link, not a regular file"),
+    "a pipe": (pipe, "not a regular file"),
+    "a damaged tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
+    "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
+    "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "two pieces have the id"),
+    "a hole in the ids": (vocabulary(lambda v: v.update({"▁th": 10**4})), "has the id 10000"),
+    "a text for an id": (vocabulary(lambda v: v.update({"▁th": "4"})), "has the id '4'"),
+    "a piece without end": (
+        vocabulary(lambda v: v.update({"x" * 2000: v.pop("▁th")})), "more than 1,000 characters"
+    ),
+    "no <unk>": (vocabulary(lambda v: v.update({"unk": v.pop("<unk>")})), "has no <unk>"),
+    "a key twice": (write("vocab.json", b'{"a": 1, "a": 2}'), "occurs twice"),
+    "separate vocabularies of one matrix": (
+        write("tokenizer_config.json", b'{"separate_vocabs": true}'), "config.json has one matrix"
+    ),
+    "NaN": (weights(lambda w: w[FIRST].fill_(torch.nan)), "not finite"),
+    "another shape": (weights(lambda w: w.update({FIRST: torch.ones(3, 3)})), r"shape \[3, 3\]"),
+    "a missing matrix": (weights(lambda w: w.pop(FIRST)), f"has no {FIRST}"),
+    "one matrix more": (weights(lambda w: w.update(x=torch.ones(2))), "'x' is no parameter"),
+    "integers": (weights(lambda w: w.update({FIRST: w[FIRST].int()})), "floating-point type"),
+    "no embedding": (weights(lambda w: w.pop("model.shared.weight")), "has no model.shared"),
+    "a pickle as safetensors": (write(WEIGHTS, b"\x80\x04N." * 9), "not a safetensors file"),
+    "half a file": (
+        lambda folder: os.truncate(folder / WEIGHTS, 5000), "not a safetensors file"
+    ),
+    "gigabytes": (lambda folder: os.truncate(folder / WEIGHTS, 2**33), "can't hold more than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "complaint"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_in_one_line(make_folder: MakeFolder, change: Change, complaint: str) -> None:
+    folder = make_folder().path
+    change(folder)
+    with pytest.raises(UserError, match=complaint) as error:
+        import_marian(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
+    assert len(str(error.value)) < 500
