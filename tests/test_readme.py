@@ -108,15 +108,14 @@ def test_every_file_that_is_named_exists(readme: Path) -> None:
             assert any((folder / name).exists() for folder in folders), name
 
 
-@pytest.mark.parametrize("readme", [FRONT, TOUR], ids=["front", "tour"])
-def test_the_paper_map_names_what_the_files_define(readme: Path) -> None:
-    title = "The paper in the code" if readme == FRONT else "The paper in detail"
+def test_the_paper_map_names_what_the_files_define() -> None:
     found = re.findall(
-        r"((?:`\w+`(?:, | and )?)+) in \[[^\]]+\]\(([^)]+\.py)\)", section(readme, title)
+        r"((?:`\w+`(?:, | and )?)+) in \[[^\]]+\]\(([^)]+\.py)\)",
+        section(FRONT, "The paper in the code"),
     )
     assert len(found) >= 7
     for quoted, path in found:
-        missing = set(re.findall(r"`(\w+)`", quoted)) - names_in(readme.parent / path)
+        missing = set(re.findall(r"`(\w+)`", quoted)) - names_in(CHECKOUT / path)
         assert not missing, f"{path} does not define {missing}"
 
 
@@ -128,8 +127,8 @@ def test_the_paper_map_names_what_the_files_define(readme: Path) -> None:
         "Table 3", "Table 4", "Figures 3 to 5", "section 4", "sections 1, 2 and 7",
     ],
 )  # fmt: skip
-def test_the_detailed_map_has_every_part_of_the_paper(part: str) -> None:
-    text = section(TOUR, "The paper in detail")
+def test_the_paper_map_has_every_part_of_the_paper(part: str) -> None:
+    text = section(FRONT, "The paper in the code")
     assert re.search(rf"(?<![\d.]){re.escape(part)}(?![\d.]\d)", text)
 
 
