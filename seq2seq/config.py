@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import (
     AliasToken,
@@ -100,14 +100,6 @@ class Config:
             )
 
 
-# Keys that earlier versions named differently: section, old name, new name.
-_RENAMED = (
-    ("", "stall_seconds", "heartbeat_timeout"),
-    ("training", "longer_side", "count_longer_side"),
-    ("training", "loss_above_least", "subtract_target_entropy"),
-)
-
-
 def read_config(run: Path) -> Config:
     """Read the configuration of a run; keys added since then have their defaults.
 
@@ -124,10 +116,6 @@ def read_config(run: Path) -> Config:
         _check_syntax(text)
         saved = OmegaConf.create(text)
         _check_values(OmegaConf.to_container(saved))
-        for section, old, new in _RENAMED:
-            keys = OmegaConf.select(saved, section) if section else saved
-            if isinstance(keys, DictConfig) and old in keys:
-                keys[new] = keys.pop(old)
         merged = OmegaConf.merge(OmegaConf.structured(Config), saved)
         _check_values(OmegaConf.to_container(merged))
         config = OmegaConf.to_object(merged)

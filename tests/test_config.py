@@ -1,4 +1,4 @@
-"""The configuration in a run folder, of this version and of an earlier one."""
+"""The configuration in a run folder."""
 
 from pathlib import Path
 
@@ -14,16 +14,6 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     config = Config(training=TrainingConfig(max_steps=7), heartbeat_timeout=9.0, seed=3)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
     assert read_config(tmp_path) == config
-
-
-def test_the_configuration_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        "training:\n  longer_side: true\n  loss_above_least: true\nstall_seconds: 9.0\n"
-    )
-    config = read_config(tmp_path)
-    assert config.training.count_longer_side
-    assert config.training.subtract_target_entropy
-    assert config.heartbeat_timeout == 9.0
 
 
 @pytest.mark.parametrize(

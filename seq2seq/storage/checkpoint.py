@@ -20,7 +20,6 @@ from seq2seq.files.atomic import add_file, remove_folder, remove_leftovers, writ
 from seq2seq.files.manifest import MANIFEST, read_listed_file, read_manifest
 from seq2seq.files.strict import MAX_BYTES, max_bytes, parse_json, parse_tensors
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage import format_1
 from seq2seq.storage.model_folder import (
     MODEL_FILES,
     PAIR_FILES,
@@ -29,7 +28,6 @@ from seq2seq.storage.model_folder import (
     holds_model,
     load_model,
     model_files,
-    read_config,
     read_description,
     read_weights,
     safetensors_pieces,
@@ -179,24 +177,19 @@ def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
 
 
 def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    path, expected = folder / _OPTIMIZER, _expected_moments(folder, model)
+    path, expected = folder / _OPTIMIZER, _expected_moments(model)
     content = read_listed_file(folder, _OPTIMIZER, max_bytes(expected))
     moments = parse_tensors(path, content, expected, "moments")
     for name, value in moments.items():
         if not name.endswith(".exp_avg") and (value < 0).any():
             raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
-    if (saved := read_config(folder)).format == 1:
-        return format_1.rename_moments(moments, dict(model.named_parameters()), saved.model)
     return moments
 
 
-def _expected_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
+def _expected_moments(model: Transformer) -> dict[str, Tensor]:
     """Names, shapes and types of the moments of Adam that a folder must hold."""
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    if (saved := read_config(folder)).format == 1:
-        parameters = format_1.number_parameters(parameters, saved.model)
     moments: dict[str, Tensor] = {}
-    for name, parameter in parameters.items():
+    for name, parameter in model.named_parameters():
         moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
         for moment in ("exp_avg", "exp_avg_sq"):
             moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
@@ -212,7 +205,7 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
         try:
             model = read_description(folder).model
             check_weights(folder, model)
-            read_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(folder, model)))
+            read_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(model)))
             read_mean(folder, model)
             for name in {_PROGRESS, progress_file(folder).name}:
                 read_listed_file(folder, name, MAX_BYTES)

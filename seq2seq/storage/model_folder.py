@@ -40,7 +40,6 @@ from seq2seq.files.strict import (
     read_regular_file,
 )
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage import format_1
 from seq2seq.storage.trained_model import TrainedModel, TunedSearch, unloaded_transformer
 
 
@@ -65,7 +64,6 @@ def safetensors_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memory
 
 
 FORMAT = 2
-"""The format to write; format 1, which had other names for the tensors, is still read."""
 
 WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
@@ -83,7 +81,6 @@ T = TypeVar("T")
 class SavedConfig(NamedTuple):
     """The content of `config.json`."""
 
-    format: int
     source_language: str
     target_language: str
     model: TransformerConfig
@@ -272,9 +269,9 @@ def read_config(folder: Path) -> SavedConfig:
     """
     path = folder / _CONFIG
     saved = parse_json(path, read_listed_file(folder, _CONFIG, MAX_BYTES))
-    if isinstance(saved, dict) and saved.get("format", FORMAT) not in (1, FORMAT):
+    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
         written = repr(saved["format"])[:100]
-        raise UserError(f"{path}: written in format {written}, this version reads 1 and {FORMAT}")
+        raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
     if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
         raise UserError(f"{path}: not a configuration of this program")
     example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
@@ -282,7 +279,6 @@ def read_config(folder: Path) -> SavedConfig:
     check_schema(path, saved | {"model": {}}, example)
     settings = TransformerConfig.unsaved() | saved["model"]
     return SavedConfig(
-        saved["format"],
         saved["source_language"],
         saved["target_language"],
         parse_settings(path, settings, TransformerConfig),
@@ -307,17 +303,14 @@ def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
 
 
 def read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Read the weights of a model folder by their current names.
+    """Read the weights of a model folder.
 
     Raises:
         UserError: if they are missing or damaged, or those of another model.
     """
-    expected = _expected_weights(folder, model)
+    expected = model.state_dict()
     content = _weights_content(folder, expected)
-    weights = parse_tensors(folder / WEIGHTS_FILE, content, expected)
-    if (saved := read_config(folder)).format == 1:
-        return format_1.rename_weights(weights, model.state_dict(), saved.model)
-    return weights
+    return parse_tensors(folder / WEIGHTS_FILE, content, expected)
 
 
 def check_weights(folder: Path, model: Transformer) -> None:
@@ -326,16 +319,8 @@ def check_weights(folder: Path, model: Transformer) -> None:
     Raises:
         UserError: if they are missing, damaged or larger than this model's.
     """
-    _weights_content(folder, _expected_weights(folder, model))
+    _weights_content(folder, model.state_dict())
 
 
 def _weights_content(folder: Path, expected: Mapping[str, Tensor]) -> bytes:
     return read_listed_file(folder, WEIGHTS_FILE, max_bytes(expected))
-
-
-def _expected_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Names, shapes and types of the weights that a folder must hold."""
-    weights = model.state_dict()
-    if (saved := read_config(folder)).format == 1:
-        return format_1.expected_weights(weights, saved.model)
-    return weights

@@ -157,23 +157,15 @@ class RunState:
 
         Args:
             path: the file's path, for messages.
-            saved: the file's content, in this format or an earlier one.
+            saved: the file's content.
 
         Raises:
             UserError: if the content is not a run state.
             ChangedSettingError: if a setting in `fixed` differs.
         """
-        if "format" not in saved:
-            saved = _from_format_1(path, saved)
-        if saved["format"] != FORMAT:
-            written = repr(saved["format"])[:100]
+        if saved.get("format") != FORMAT:
+            written = repr(saved.get("format"))[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-        if isinstance(changeable := saved.get("changeable"), dict):
-            added = {name: _ADDED[name] for name in _ADDED if name in self.changeable}
-            saved = {**saved, "changeable": added | changeable}
-        if isinstance(progress := saved.get("progress"), dict):
-            added_later = {"changes": list[str](), "validated_seconds": progress.get("seconds")}
-            saved = {**saved, "progress": added_later | progress}
         # The values in `fixed` are compared, so their types need no check.
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]
@@ -198,47 +190,3 @@ class RunState:
             for name, now in self.changeable.items()
             if before.changeable[name] != now
         ]
-
-
-# Settings that earlier versions didn't save, and what they were then.
-_ADDED: dict[str, Setting] = {
-    "compiled": False,
-    "dropout_warmup_steps": 0,
-    "validate_mean": False,
-    "beam_size": 4,
-    "alpha": 0.6,
-}
-# Names of format 1, whose files have no "format" key, and their names now.
-_RENAMED = {
-    "checks_without_gain": "validations_without_improvement",
-    "unchecked": "validation_pending",
-    "longer_side": "count_longer_side",
-}
-
-
-def _from_format_1(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
-    """Convert the content of a file in format 1 to this format."""
-
-    def renamed(section: dict[str, Any]) -> dict[str, Any]:
-        return {_RENAMED.get(name, name): value for name, value in section.items()}
-
-    try:
-        return {
-            "format": FORMAT,
-            "progress": renamed(saved["progress"]),
-            "fixed": {
-                "data": saved["data"],
-                "seed": saved["seed"],
-                **renamed(saved["batches"]),
-                **saved["model"],
-            },
-            "changeable": {
-                **saved["recipe"],
-                "processes": saved["processes"],
-                "threads": saved["threads"],
-                "dtype": saved["precision"],
-                "slices": 1,
-            },
-        }
-    except (KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: damaged, not the state of a training") from None
