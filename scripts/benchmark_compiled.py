@@ -28,6 +28,7 @@ from seq2seq.data.lines import read_text_lines
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.device import Compute
 from seq2seq.fast.loss import compiled_loss
 from seq2seq.fast.process import retain_freed_memory
 from seq2seq.fast.topk import TopK, compiled_topk, plain_topk, topk_in_chunks
@@ -63,8 +64,7 @@ def trainer_of(
     training = TrainingConfig(source_tokens=sizes.tokens, target_tokens=sizes.tokens)
     batching = training.batching(corpus, seed=1)
     model = new_transformer(TransformerConfig(**SIZES[sizes.size]), sizes.vocab_size).train()
-    device = torch.device("cpu")
-    trainer = Trainer(model, batching, training, device=device, dtype=dtype, seed=1)
+    trainer = Trainer(model, batching, training, compute=Compute(dtype=dtype), seed=1)
     if "loss" in parts:
         trainer.gradient.loss.of_chunk = compiled_loss()
     if "ends" in parts:

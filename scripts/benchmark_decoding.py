@@ -75,7 +75,6 @@ class System(turns.System):
 OURS = (
     System("ours, fp32, 2 workers", "ours", "fp32", 2),
     System("ours, bf16, 2 workers", "ours", "bf16", 2),
-    System("ours, int8, 2 workers", "ours", "int8", 2),
     System("ours, fp32, 1 worker", "ours", "fp32"),
     System("engine ctranslate2, fp32, 2 workers", "ours", "fp32", 2, engine="ctranslate2"),
     System("engine ctranslate2, int8, 2 workers", "ours", "int8", 2, engine="ctranslate2"),

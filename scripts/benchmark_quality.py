@@ -24,7 +24,7 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
-from seq2seq.device import autocast, choose_device, choose_precision
+from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
 from seq2seq.run.setup import prepare_data
@@ -53,9 +53,9 @@ def main() -> None:
     if len(data.valid) != len(data.valid_pairs):
         parser.error(f"{words.run}: blank lines or too long ones in the validation set")
     device = choose_device(config.device)
-    dtype = choose_precision(config.precision, device)
+    compute = Compute(device, choose_precision(config.precision, device))
     torch.manual_seed(config.seed)
-    loop = Loop(Marian(config.model, data.tokenizer.vocab_size).to(device), config, device, dtype)
+    loop = Loop(Marian(config.model, data.tokenizer.vocab_size).to(device), config, compute)
     batching = config.training.batching(data.train, seed=config.seed)
     minutes, due, tokens = 0.0, words.every, 0
     for batch in batches(batching):
@@ -92,14 +92,11 @@ class Loop:
     Args:
         marian: on its device.
         config: the configuration whose schedule and smoothing it follows.
-        device: the model's device.
-        dtype: the precision under autocast.
+        compute: the model's device, and the precision of the matmuls.
     """
 
-    def __init__(
-        self, marian: Marian, config: Config, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.marian, self.config, self.device, self.dtype = marian, config, device, dtype
+    def __init__(self, marian: Marian, config: Config, compute: Compute) -> None:
+        self.marian, self.config, self.compute = marian, config, compute
         self.adam = torch.optim.Adam(
             marian.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
@@ -117,7 +114,7 @@ class Loop:
                 scale=training.learning_rate_scale,
             )
         self.marian.train()
-        with autocast(self.device, self.dtype):
+        with self.compute.autocast():
             logits = self.marian(batch.source, batch.target_input)
             loss = F.cross_entropy(
                 logits.flatten(0, 1),
@@ -137,8 +134,8 @@ class Loop:
         texts = [""] * len(order)
         for start in range(0, len(order), _SENTENCES):
             places = order[start : start + _SENTENCES]
-            source = torch.from_numpy(data.valid.padded_sources(places)).to(self.device)
-            with autocast(self.device, self.dtype):
+            source = torch.from_numpy(data.valid.padded_sources(places)).to(self.compute.device)
+            with self.compute.autocast():
                 found: Tensor = self.marian.model.generate(
                     input_ids=source,
                     attention_mask=source != PADDING_ID,

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.device import Compute
 from seq2seq.fast.training import PLAIN, AddAndNorm, TrainingKernels, fuse_sublayer_ends
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
@@ -94,13 +95,11 @@ def count(
     compiled: bool,
 ) -> None:
     """Count the second of two steps."""
-    device = torch.device("cuda")
+    compute = Compute(torch.device("cuda"), torch.bfloat16)
     training = TrainingConfig()
     batching = training.batching(corpus, seed=1)
-    model = new_transformer(config, vocab_size).to(device).train()
-    trainer = Trainer(
-        model, batching, training, device=device, dtype=torch.bfloat16, seed=1, kernels=kernels
-    )
+    model = new_transformer(config, vocab_size).to(compute.device).train()
+    trainer = Trainer(model, batching, training, compute=compute, seed=1, kernels=kernels)
     if compiled:
         fuse_sublayer_ends(model, counted_end)
         trainer.gradient.loss.of_chunk = counted_loss

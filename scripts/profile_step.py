@@ -10,7 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from seq2seq.data.batching import Batch
-from seq2seq.device import autocast
+from seq2seq.device import Compute
 from seq2seq.fast.joined import join
 from seq2seq.fast.loss import can_compile, compiled_loss
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
@@ -40,13 +40,14 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile parts of it")
     parser.add_argument("--packed", action="store_true", help="pack its attention")
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    compute = Compute(torch.device(arguments.device), torch.bfloat16)
+    device = compute.device
     on_gpu = device.type == "cuda"
     config = TransformerConfig(num_layers=arguments.layers)
     model = new_transformer(config, arguments.vocab_size).to(device).train()
     # The form for a GPU, which can be run on a CPU as well.
     compiled = arguments.compile and can_compile(device)
-    use_training_kernels(model, TrainingKernels(compiled=compiled), torch.device("cuda"))
+    use_training_kernels(model, TrainingKernels(compiled=compiled), Compute(torch.device("cuda")))
     of_chunk = compiled_loss() if compiled else None
     loss = BatchLoss(model, 0.1, in_chunks=True, of_chunk=of_chunk)
     adam = make_adam(model)
@@ -58,7 +59,7 @@ def main() -> None:
 
     def step() -> float:
         started = time.perf_counter()
-        with autocast(device, torch.bfloat16):
+        with compute.autocast():
             smoothed = loss(batch).smoothed
         (smoothed / arguments.tokens).backward()
         adam.step()

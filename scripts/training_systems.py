@@ -13,7 +13,7 @@ from turns import System
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.device import autocast
+from seq2seq.device import Compute
 from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import TransformerConfig
 from seq2seq.model.transformer import sinusoids
@@ -70,20 +70,19 @@ class Work:
 
 def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
     """Make the step of `seq2seq train`, with the fast forms of the system."""
-    device = torch.device(work.device)
+    compute = Compute(torch.device(work.device), dtype)
     torch.manual_seed(1)
-    model = new_transformer(work.config, work.vocab_size).to(device)
+    model = new_transformer(work.config, work.vocab_size).to(compute.device)
     batching, _ = work.steps_of_batches()
     trainer = Trainer(
         model,
         batching,
         work.training(),
-        device=device,
-        dtype=dtype,
+        compute=compute,
         seed=1,
         kernels=TrainingKernels(**system.kernels()),
     )
-    if device.type == "cuda":
+    if compute.on_gpu:
         trainer.fit_memory()  # as many micro-batches at once as fit
     model.train()
 
@@ -173,18 +172,18 @@ class Marian(nn.Module):
 
 def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -> Step:
     """Make the step of a plain loop with a peer's model."""
-    device = torch.device(work.device)
+    compute = Compute(torch.device(work.device), dtype)
     model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
-    model.to(device).train()
+    model.to(compute.device).train()
     optimizer = torch.optim.Adam(
-        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=device.type == "cuda"
+        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=compute.on_gpu
     )
     if compiled:
         model.compile(dynamic=True)
     batching, _ = work.steps_of_batches()
 
     def loss_of(batch: Batch) -> Tensor:
-        with autocast(device, dtype):
+        with compute.autocast():
             logits = model(batch.source, batch.target_input)
             return F.cross_entropy(
                 logits.flatten(0, 1),
@@ -196,7 +195,7 @@ def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -
     def step(batches: list[Any]) -> None:
         optimizer.zero_grad()
         for indices in batches:
-            loss = loss_of(batching.collate(indices).to(device)) / len(batches)
+            loss = loss_of(batching.collate(indices).to(compute.device)) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             loss.item()
         optimizer.step()

@@ -1,10 +1,11 @@
-"""Device, precision and memory of this machine."""
+"""Where to compute and in which precision, and copies between the host and a device."""
 
 import logging
 import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,8 +16,32 @@ logger = logging.getLogger("seq2seq")
 
 _NO_KERNELS = "no kernel image is available"  # CUDA's words for a GPU that is too old
 
-# Below this gain of bfloat16 products over float32, the casts take more time than they save.
+# Below this gain of bfloat16 matmuls over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
+
+_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device, and the precision of its matmuls; by default the CPU in float32."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.type == "cuda"
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Make the context in which matmuls have this precision, whatever that of the weights."""
+        enabled = self.dtype is torch.bfloat16
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def __str__(self) -> str:
+        """Return for example `cuda:0, bfloat16`."""
+        return f"{self.device}, {str(self.dtype).removeprefix('torch.')}"
 
 
 def choose_device(name: str, *, processes: int = 1) -> torch.device:
@@ -24,9 +49,6 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
 
     A GPU for which this PyTorch has no kernels is left for the CPU, unless one of several processes
     has it.
-
-    Raises:
-        UserError: if this machine has no such device, or its GPU can't be used.
     """
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")
@@ -45,39 +67,34 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
     return device
 
 
-def choose_precision(
-    name: str, device: torch.device, *, for_translation: bool = False
-) -> torch.dtype:
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Choose a precision by name: `fp32`, `bf16`, or `auto`, bf16 if it is faster here.
 
-    fp32 never means TF32 on a GPU. Translation on a CPU may also use `int8`.
-
-    Raises:
-        UsageError: if the precision is unknown.
-        UserError: if it is not available on this device.
+    fp32 never means TF32 on a GPU.
     """
     if name == "auto":
         return torch.bfloat16 if _gains_from_bf16(device) else torch.float32
-    precisions = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    if for_translation:
-        precisions["int8"] = torch.int8
-    if name not in precisions:
-        raise UsageError(f"precision {name!r} is unknown: choose {', '.join(precisions)} or auto")
-    if name == "int8" and device.type != "cpu":
-        raise UserError(f"precision int8 is for the CPU: choose bf16 on {device}, or device cpu")
-    return precisions[name]
+    if name not in _PRECISIONS:
+        choices = ", ".join(_PRECISIONS)
+        raise UsageError(f"precision {name!r} is unknown: choose {choices} or auto")
+    return _PRECISIONS[name]
 
 
 def _gains_from_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    seconds = {dtype: _matmul_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    return seconds[torch.float32] > _WORTHWHILE_GAIN * seconds[torch.bfloat16]
+    return _matmul_seconds(torch.float32) > _WORTHWHILE_GAIN * _matmul_seconds(torch.bfloat16)
 
 
-def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Make the context for matrix products in bfloat16, or else in the precision of the weights."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16)
+def _matmul_seconds(dtype: torch.dtype) -> float:
+    """Time a matmul of a Transformer's size; the best of five."""
+    a, b = torch.ones(1024, 512, dtype=dtype), torch.ones(512, 1024, dtype=dtype)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ b
+        best = min(best, time.perf_counter() - start)
+    return best
 
 
 def make_deterministic(wanted: bool) -> None:
@@ -88,18 +105,17 @@ def make_deterministic(wanted: bool) -> None:
     torch.use_deterministic_algorithms(wanted)
 
 
-def send(x: Tensor, device: torch.device) -> Tensor:
+def copy_to_device(x: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor from the host to a device, without waiting for the work of a GPU."""
-    if device.type == "cuda":  # only from pinned memory does a copy run beside the products
+    if device.type == "cuda":  # only copies from pinned memory overlap with computation
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
 
 
 class HostCopy:
-    """A tensor on its way to the host, which a GPU copies once it has computed it.
+    """A tensor on its way to the host; a GPU copies it once it has computed it.
 
-    Args:
-        x: on any device; not to be changed afterwards.
+    The tensor must not change afterwards.
     """
 
     def __init__(self, x: Tensor) -> None:
@@ -120,11 +136,7 @@ class HostCopy:
 
 @contextmanager
 def oom_as_user_error() -> Iterator[None]:
-    """Turn an out-of-memory error into a user error.
-
-    Raises:
-        OutOfMemoryError: if the device or the machine runs out of memory.
-    """
+    """Turn an out-of-memory error of the device or the machine into an `OutOfMemoryError`."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -132,14 +144,3 @@ def oom_as_user_error() -> Iterator[None]:
         if isinstance(reached, OutOfMemoryError):
             raise reached from error
         raise
-
-
-def _matmul_seconds(dtype: torch.dtype) -> float:
-    """Time a product of a Transformer's size; the best of five."""
-    a, b = torch.ones(1024, 512, dtype=dtype), torch.ones(512, 1024, dtype=dtype)
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        a @ b
-        best = min(best, time.perf_counter() - start)
-    return best

@@ -17,7 +17,7 @@ from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import autocast
+from seq2seq.device import Compute
 from seq2seq.fast.loss import can_compile, projected_loss
 from seq2seq.fast.training import PLAIN, TrainingKernels, add_and_norm, compiled_add_and_norm
 from seq2seq.fast.translation import TranslationKernels
@@ -147,8 +147,8 @@ def test_a_joined_step_is_that_of_the_plain_model(
         tokens = {"source_tokens": 512, "target_tokens": 512, "micro_batch_tokens": 128}
         config = TrainingConfig(**tokens)
         batching = config.batching(corpus, seed=1)
-        options = {"device": device, "dtype": torch.bfloat16, "seed": 1, "kernels": forms}
-        trainer = Trainer(model, batching, config, **options)
+        compute = Compute(device, torch.bfloat16)
+        trainer = Trainer(model, batching, config, compute=compute, seed=1, kernels=forms)
         trainer.fit_memory()
         found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(3)])
     assert trainer.gradient.joined == 4
@@ -183,7 +183,8 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
     model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
     config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
     batching = config.batching(corpus, seed=1)
-    trainer = Trainer(model, batching, config, device=device, dtype=torch.bfloat16, seed=1)
+    compute = Compute(device, torch.bfloat16)
+    trainer = Trainer(model, batching, config, compute=compute, seed=1)
     model.train()
     losses = []
     for epoch in range(40):
@@ -197,7 +198,7 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
     outputs = []
     for place in ("cpu", "cuda"):
         model.eval().to(place)
-        with torch.inference_mode(), autocast(torch.device(place), torch.float32):
+        with torch.inference_mode():
             decoder, source_mask = IncrementalDecoder(model), model.source_mask(source.to(place))
             memory = model.encode(source.to(place), source_mask)
             outputs.append(

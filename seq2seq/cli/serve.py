@@ -216,7 +216,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     models = []
     choose = arguments.engine == "auto"
     if choose:
-        arguments.engine = None
+        arguments.engine = "ctranslate2" if arguments.precision == "int8" else None
     each = [translation_options(arguments, [run]) for run in arguments.model]
     for run, pair, options in zip(arguments.model, pairs, each, strict=True):
         trained = load_model(find_model(Path(run)))

@@ -26,8 +26,8 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
     parser.add_argument(
         "--precision",
-        help="fp32 (default on a CPU, where no output then depends on the batch), bf16, int8 (on a"
-        " CPU), or auto (default on a GPU): bf16 where it is faster, else fp32",
+        help="fp32 (default on a CPU, where no output then depends on the batch), bf16, int8 (needs"
+        " engine ctranslate2), or auto (default on a GPU): bf16 where it is faster, else fp32",
     )
 
 

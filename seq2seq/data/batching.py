@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 
 Indices = NDArray[np.int64]
@@ -91,7 +91,7 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device."""
         tensors = (self.source, self.target_input, self.target_output)
-        return Batch(*(send(tensor, device) for tensor in tensors))
+        return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
 @dataclass(frozen=True)

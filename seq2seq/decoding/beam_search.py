@@ -23,7 +23,7 @@ from seq2seq.decoding.search import (
     impossible_error,
     length_penalty,
 )
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.fast.packed import round_batch_size
 from seq2seq.fast.topk import TopK, topk_in_chunks
 
@@ -109,7 +109,7 @@ class Beams(SearchBatch):
         self.config, self.end_id = config, end_id
         sentences, beam, longest = len(max_lengths), config.beam_size, max(self.limits)
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
-        self.max_penalties = send(torch.tensor(penalties), max_lengths.device)  # (B,)
+        self.max_penalties = copy_to_device(torch.tensor(penalties), max_lengths.device)  # (B,)
         self.done: set[int] = set()  # ids of sentences
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)  # (B, beam)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), start_id)  # (B, beam, T)

@@ -129,8 +129,8 @@ class TranslationOptions:
     device: str = "auto"
     """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
     precision: str | None = None
-    """`fp32`, `bf16`, `int8` (on a CPU), or `auto`: `bf16` where it is faster, else `fp32`. By
-    default `fp32` on a CPU, where no output then depends on the batch, and `auto` on a GPU."""
+    """`fp32`, `bf16`, or `auto`: `bf16` where it is faster, else `fp32`. By default `fp32` on a
+    CPU, where no output then depends on the batch, and `auto` on a GPU."""
     batch_tokens: int | None = None
     """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None
@@ -152,7 +152,7 @@ class TranslationOptions:
     paper's for a model that is not tuned, and for an ensemble."""
     engine: str = "ours"
     """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
-    differ. Its precision may also be `int8` on a GPU, and `auto` is int8 where that is possible."""
+    differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -162,6 +162,10 @@ class TranslationOptions:
                 raise UsageError(f"{name}={value}: must be at least {least}")
         if self.engine not in ENGINES:
             raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+        if self.precision == "int8" and self.engine != "ctranslate2":
+            raise UsageError(
+                "precision int8 needs engine ctranslate2: choose that engine, or fp32, bf16 or auto"
+            )
         if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
             raise UsageError(
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"

@@ -19,7 +19,7 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.static_search import StaticSearch, full_batch
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError, limit_reached
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.loss import can_compile
@@ -95,8 +95,8 @@ class SearchEngine:
         }
         with self._turn:
             limits = torch.tensor([segment.max_length for segment in segments])  # (B,)
-            max_lengths = send(limits, self.device)
-            source = send(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
+            max_lengths = copy_to_device(limits, self.device)
+            source = copy_to_device(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)

@@ -25,7 +25,7 @@ from seq2seq.decoding.search import (
     length_penalty,
     output_log_probabilities,
 )
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 
 
 @torch.inference_mode()
@@ -126,7 +126,9 @@ class _Samples(SearchBatch):
         self.config = config
         shape, longest = (len(max_lengths), config.nbest), max(self.limits) + 1
         uniform = [uniform_numbers(config.seed, key, config.nbest, longest) for key in keys]
-        self.uniform = send(torch.stack(uniform), max_lengths.device)  # (B, nbest, longest)
+        self.uniform = copy_to_device(
+            torch.stack(uniform), max_lengths.device
+        )  # (B, nbest, longest)
         self.tokens = max_lengths.new_full((*shape, 1), start_id)  # (B, nbest, T)
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted

@@ -12,7 +12,7 @@ from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.ensemble import mean_log_probabilities
 from seq2seq.decoding.search import impossible_error, output_log_probabilities
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.model import Transformer
 
 
@@ -60,13 +60,18 @@ def score_targets(
         UserError: if a model predicts NaN, or a translation has the probability zero.
     """
     device = next(models[0].parameters()).device
-    source = send(pad([np.array(ids) for ids in sources]), device)  # (B, S)
+    source = copy_to_device(pad([np.array(ids) for ids in sources]), device)  # (B, S)
     target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets])  # (B, T)
     target_output = pad([np.array(ids) for ids in targets]).flatten()  # (B * T,)
     # Selected on the host, since a GPU would have to be asked for their number.
     rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
-    target_ids = send(target_output[rows], device)  # (tokens,)
-    inputs = (source, send(target_input, device), send(rows, device), target_ids)
+    target_ids = copy_to_device(target_output[rows], device)  # (tokens,)
+    inputs = (
+        source,
+        copy_to_device(target_input, device),
+        copy_to_device(rows, device),
+        target_ids,
+    )
     tokens = mean_log_probabilities(
         [_token_log_probabilities(model, *inputs, chunk_elements) for model in models]
     )

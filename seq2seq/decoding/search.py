@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.fast.topk import TopK
 
@@ -99,7 +99,7 @@ class SearchBatch:
 
     def indices(self, sentences: Sequence[int]) -> Tensor:
         """Copy indices of sentences to the device of the search."""
-        return send(torch.tensor(sentences), self.max_lengths.device)
+        return copy_to_device(torch.tensor(sentences), self.max_lengths.device)
 
     def forced_tokens(self, end_id: int) -> Tensor | None:
         """Return the only token that may follow in each sentence.
@@ -129,7 +129,7 @@ def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tens
     padded = torch.full((len(max_lengths), longest), NO_TOKEN)
     for row, prefix in zip(padded, prefixes, strict=False):
         row[: len(prefix)] = torch.tensor(prefix)
-    return send(padded, max_lengths.device)
+    return copy_to_device(padded, max_lengths.device)
 
 
 def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ()) -> Tensor:

@@ -110,13 +110,12 @@ class Translator:
         on_cpu = self.device.type == "cpu"
         wanted = options.precision or ("fp32" if on_cpu else "auto")
         precision = "fp32" if uses_ctranslate2 else wanted
-        dtype = choose_precision(precision, self.device, for_translation=True)
+        dtype = choose_precision(precision, self.device)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         # Copies in that precision, because autocast would cast every matrix again at every step.
-        stored = torch.float32 if dtype is torch.int8 else dtype
         self.models = [
-            copy.deepcopy(one.model).to(self.device, stored).requires_grad_(False).eval()
+            copy.deepcopy(one.model).to(self.device, dtype).requires_grad_(False).eval()
             for one in together
         ]
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
@@ -325,7 +324,7 @@ class Translator:
     def attention(self, source: str, target: str) -> AttentionMaps:
         """Compute the attention weights for a source and a given target, in float32.
 
-        A bf16 translator uses its rounded weights, and an int8 translator multiplies in eight bits.
+        A bf16 translator uses its rounded weights.
 
         Raises:
             UserError: if a text is blank, or longer than the model accepts, a weight is NaN, or the
@@ -417,6 +416,9 @@ def fastest_translator(
     Raises:
         UserError: if even the engine `ours` can't run the model with these options.
     """
+    if options.precision == "int8":
+        options = replace(options, engine="ctranslate2")
+        return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
     ours = Translator(trained, replace(options, engine="ours"))
     sentence = _example(trained.tokenizer) if sentence is None else sentence
     try:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from seq2seq.data.batching import Batch
 from seq2seq.data.tokenizer import PADDING_ID
-from seq2seq.device import send
+from seq2seq.device import copy_to_device
 from seq2seq.model import Transformer
 
 
@@ -154,7 +154,9 @@ class JoinedBatch:
     def to(self, device: torch.device) -> "JoinedBatch":
         """Copy the batch to a device, in one copy."""
         tensors = [getattr(self, name) for name in _TENSORS]
-        copied = torch.split(send(torch.cat(tensors), device), [len(tensor) for tensor in tensors])
+        copied = torch.split(
+            copy_to_device(torch.cat(tensors), device), [len(tensor) for tensor in tensors]
+        )
         on_device: dict[str, Any] = dict(zip(_TENSORS, copied, strict=True))
         return replace(self, **on_device)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import Parts
 from seq2seq.fast.loss import can_compile
@@ -258,16 +259,16 @@ class TrainingKernels:
     """The loss of a chunk and the ends of sublayers compiled, on a GPU for which PyTorch has a
     compiler."""
 
-    def join_on(self, device: torch.device) -> bool:
+    def join_on(self, compute: Compute) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
-        return self.joined and self.attention and self.loss and device.type == "cuda"
+        return self.joined and self.attention and self.loss and compute.on_gpu
 
-    def pack_on(self, device: torch.device, dtype: torch.dtype, config: TransformerConfig) -> bool:
+    def pack_on(self, compute: Compute, config: TransformerConfig) -> bool:
         """Return whether joined micro-batches are packed."""
         return (
             self.packed
-            and self.join_on(device)
-            and dtype is torch.bfloat16
+            and self.join_on(compute)
+            and compute.dtype is torch.bfloat16
             and config.attention_dropout == 0.0
             and config.key_width == config.value_width
         )
@@ -276,19 +277,16 @@ class TrainingKernels:
 PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
 
 
-def use_training_kernels(
-    model: Transformer, kernels: TrainingKernels, device: torch.device
-) -> None:
+def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
     """Put the fast forms of attention, dropout and residuals into a model, in place.
 
     Parameters and their names don't change.
     """
-    on_gpu = device.type == "cuda"
-    if kernels.attention and on_gpu:
+    if kernels.attention and compute.on_gpu:
         replace_modules(model, MultiHeadAttention, FusedAttention)
-    if kernels.dropout and not on_gpu:
+    if kernels.dropout and not compute.on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
         cast_residuals(model)
-    if kernels.compiled and can_compile(device):
+    if kernels.compiled and can_compile(compute.device):
         fuse_sublayer_ends(model)

@@ -9,11 +9,9 @@ from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.packed import (
     Pack,
     can_pack,
-    input_levels,
     pack_linears,
     packed_product,
     plain_product,
-    quantized_product,
 )
 from seq2seq.fast.training import fused_attention
 from seq2seq.model.incremental import IncrementalDecoder
@@ -47,24 +45,17 @@ def use_translation_kernels(
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
     Args:
-        model: on its device, in evaluation mode; in float32 if dtype is torch.int8.
-        dtype: of the matrix products: torch.float32, torch.bfloat16, or torch.int8 on a CPU.
+        model: on its device, in evaluation mode.
+        dtype: of the weights.
         kernels: the fast forms to use.
         buffers: where the steps of a `StaticDecoder`, if that is wanted, keep their tensors.
 
     Returns:
         The decoder that predicts one token at a time.
-
-    Raises:
-        UserError: if dtype is torch.int8 and PyTorch has no exact eight-bit products for this
-            processor.
     """
     on_gpu = model.embedding.weight.is_cuda
     pack: Pack = plain_product
-    if dtype is torch.int8:
-        input_levels()
-        pack = quantized_product
-    elif kernels.packed and not on_gpu and can_pack(dtype):
+    if kernels.packed and not on_gpu and can_pack(dtype):
         pack = packed_product
     if kernels.step or buffers is not None or pack is not plain_product:
         pack_linears(model, pack, fused_attention if on_gpu else attention)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.data.batching import Batching
+from seq2seq.device import Compute
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.trace import synthetic_corpus
 from seq2seq.model import TransformerConfig
@@ -46,8 +47,7 @@ class Rehearsal:
             self.model,
             batching,
             subject.training,
-            device=torch.device("cpu"),
-            dtype=torch.float32,
+            compute=Compute(),
             seed=1,
         )
         self.gradients: dict[nn.Parameter, Tensor] = {}

@@ -16,7 +16,7 @@ from seq2seq.data.config import training_splits
 from seq2seq.data.encoded import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.device import make_deterministic
+from seq2seq.device import Compute, make_deterministic
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import tokenizer_without_spaces
 from seq2seq.fast.loss import can_compile
@@ -66,8 +66,7 @@ def make_trainer(
     data: PreparedData,
     parent: TrainedModel | None,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
+    compute: Compute,
     world: World,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both.
@@ -76,8 +75,7 @@ def make_trainer(
         config: the configuration.
         data: the prepared data.
         parent: the model whose weights and tokenizer the training takes over, if any.
-        device: where to train.
-        dtype: the precision of the matrix products.
+        compute: where to train, and the precision of the matmuls.
         world: the processes that share the work.
 
     Raises:
@@ -87,7 +85,7 @@ def make_trainer(
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    model = new_transformer(config.model, *sizes, config.training.init_std).to(device)
+    model = new_transformer(config.model, *sizes, config.training.init_std).to(compute.device)
     if parent is not None:
         model.load_state_dict(parent.model.state_dict())
     train = data.train
@@ -98,11 +96,10 @@ def make_trainer(
         model,
         config.training.batching(train, seed=config.seed, devices=world.size, mixture=data.mixture),
         config.training,
-        device=device,
-        dtype=dtype,
+        compute=compute,
         seed=config.seed,
         world=world,
-        kernels=TrainingKernels(compiled=config.compile and _prepare_compiler(device)),
+        kernels=TrainingKernels(compiled=config.compile and _prepare_compiler(compute.device)),
     )
     if parent is not None:
         start_moments(trainer.optimizer)
@@ -138,7 +135,7 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
     parameters = sum(p.numel() for p in trainer.model.parameters())
     logger.info(
         f"model: {parameters:,} parameters, vocabulary {tokenizer.vocab_size:,};"
-        f" device {trainer.device}, {str(trainer.dtype).removeprefix('torch.')},"
+        f" device {trainer.compute},"
         f" {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seq2seq.config import Config
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
@@ -147,12 +147,13 @@ class TrainingRun:
         self.folder = folder
         self.has_its_name = has_its_name
         self.world = world
-        self.device = world.own_device(choose_device(config.device, processes=world.size))
-        self.dtype = world.on_main(lambda: choose_precision(config.precision, self.device))
+        device = world.own_device(choose_device(config.device, processes=world.size))
+        dtype = world.on_main(lambda: choose_precision(config.precision, device))
+        self.compute = Compute(device, dtype)
         self.parent = None if config.init_from is None else load_parent(config, folder)
         self.data = prepare_data(config, world, self.parent)
         self.trainer = make_trainer(
-            config, self.data, self.parent, device=self.device, dtype=self.dtype, world=world
+            config, self.data, self.parent, compute=self.compute, world=world
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
@@ -163,7 +164,7 @@ class TrainingRun:
             self.config,
             self.data,
             processes=self.world.size,
-            dtype=self.dtype,
+            dtype=self.compute.dtype,
             slices=self.trainer.gradient.slices,
             compiled=self.trainer.kernels.compiled,
         )
@@ -302,7 +303,7 @@ class TrainingRun:
         Raises:
             OutOfMemoryError: if memory does not suffice.
         """
-        return validate_sets(self._trained(model), self.config, self.data, self.device, self.dtype)
+        return validate_sets(self._trained(model), self.config, self.data, self.compute)
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
@@ -358,7 +359,7 @@ class TrainingRun:
         mean, means = best_mean(
             checkpoints(self.folder),
             self.config.training,
-            lambda model: self.validate(model.to(self.device)),
+            lambda model: self.validate(model.to(self.compute.device)),
         )
         finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
         finished |= {"means": means}
@@ -384,7 +385,7 @@ class TrainingRun:
         Args:
             averaged: the number of checkpoints whose mean was kept, or 0.
         """
-        write_report(self.folder, self.config, str(self.device), averaged)
+        write_report(self.folder, self.config, str(self.compute.device), averaged)
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")
 

@@ -16,7 +16,7 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import autocast, oom_as_user_error
+from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
@@ -68,41 +68,37 @@ def validate(
     references: Sequence[str],
     translate: Callable[[], list[str]],
     *,
-    device: torch.device,
-    dtype: torch.dtype,
+    compute: Compute,
     scoring: ScoreConfig | None = None,
 ) -> Validation:
     """Evaluate a model on the validation set.
 
     Args:
-        model: on `device`, in any mode; its mode is restored.
+        model: on its device, in any mode; its mode is restored.
         corpus: the encoded pairs.
         references: the target sides of all validation pairs.
         translate: translates the source sides of all validation pairs, in their order.
-        device: the model's device.
-        dtype: the precision of the matrix products.
+        compute: the model's device, and the precision of the matmuls.
         scoring: the options of BLEU.
     """
     training = model.training
     model.eval()
-    loss = cross_entropy(model, corpus, device=device, dtype=dtype)
+    loss = cross_entropy(model, corpus, compute)
     score = bleu(translate(), [references], scoring).value
     model.train(training)
     return Validation(loss, score)
 
 
 @torch.inference_mode()
-def cross_entropy(
-    model: Transformer, corpus: EncodedCorpus, *, device: torch.device, dtype: torch.dtype
-) -> float:
+def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
     """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
     tokens = max(_BATCH_TOKENS, longest)
     batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
     total, count = 0.0, 0
     for indices in batching.in_order():
-        batch = batching.collate(indices).to(device)
-        with autocast(device, dtype):
+        batch = batching.collate(indices).to(compute.device)
+        with compute.autocast():
             logits = model(batch.source, batch.target_input)
         total += F.cross_entropy(
             logits.float().flatten(0, 1),
@@ -118,23 +114,21 @@ def validate_sets(
     trained: TrainedModel,
     config: Config,
     data: PreparedData,
-    device: torch.device,
-    dtype: torch.dtype,
+    compute: Compute,
 ) -> Validation:
     """Compute loss, perplexity and BLEU of a model on all validation sets.
 
     Args:
-        trained: the model, on `device`, and its tokenizer.
+        trained: the model, on its device, and its tokenizer.
         config: the configuration of the training.
         data: the prepared data.
-        device: the model's device.
-        dtype: the precision of the matrix products.
+        compute: the model's device, and the precision of the matmuls.
 
     Raises:
         OutOfMemoryError: if memory does not suffice.
     """
     sets = config.data
-    options = TranslationOptions(device=str(device), search=config.search)
+    options = TranslationOptions(device=str(compute.device), search=config.search)
 
     def result(
         place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
@@ -146,8 +140,7 @@ def validate_sets(
             corpus,
             references,
             lambda: [translation.text for translation in into.translate(sources)],
-            device=device,
-            dtype=dtype,
+            compute=compute,
             scoring=ScoreConfig(tokenize=config.bleu_tokenizer),
         )
 

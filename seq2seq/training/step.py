@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seq2seq.data.batching import Batch, Batching, Indices
-from seq2seq.device import HostCopy, autocast, oom_as_user_error
+from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.fast.joined import JoinedBatch, join
 from seq2seq.fast.loss import can_compile, compiled_loss
@@ -30,8 +30,7 @@ class StepGradient:
         model: on its device, with the fast forms in it.
         batching: makes the batches.
         label_smoothing: eps in the paper.
-        device: the model's device.
-        dtype: the precision of the matrix products.
+        compute: the model's device, and the precision of the matmuls.
         seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
         world: the processes that share the work.
         kernels: the fast forms to use.
@@ -44,8 +43,7 @@ class StepGradient:
         batching: Batching,
         *,
         label_smoothing: float,
-        device: torch.device,
-        dtype: torch.dtype,
+        compute: Compute,
         seed: int,
         world: World,
         kernels: TrainingKernels,
@@ -53,16 +51,15 @@ class StepGradient:
     ) -> None:
         self.model = model
         self.batching = batching
-        self.device = device
-        self.dtype = dtype
+        self.compute = compute
         self.seed = seed
         self.world = world
         self.clock = clock
-        of_chunk = compiled_loss() if kernels.compiled and can_compile(device) else None
+        of_chunk = compiled_loss() if kernels.compiled and can_compile(compute.device) else None
         self.loss = BatchLoss(model, label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk)
         self.ddp_loss = world.wrap_ddp(self.loss)
-        self.joins = kernels.join_on(device)
-        self.packs = kernels.pack_on(device, dtype, model.config)
+        self.joins = kernels.join_on(compute)
+        self.packs = kernels.pack_on(compute, model.config)
         self.joined = 1
         """Micro-batches computed at once; more than one only where they are joined."""
         self.slices = 1
@@ -87,7 +84,7 @@ class StepGradient:
         """Make the batch of a group, on the device."""
         batches = [self.batching.collate(pairs) for pairs in parts]
         batch = join(batches, packed=self.packs) if self.joins else batches[0]
-        return batch.to(self.device)
+        return batch.to(self.compute.device)
 
     def accumulate(
         self, groups: Sequence[tuple[int, int, list[Indices]]], *, step: int, target_tokens: int
@@ -122,7 +119,7 @@ class StepGradient:
         Micro-batches and their slices then add up to the gradient of the step's mean loss.
         """
         with oom_as_user_error():
-            with autocast(self.device, self.dtype):
+            with self.compute.autocast():
                 loss: Loss = loss_module(batch)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
@@ -142,7 +139,7 @@ class StepGradient:
         """
 
         def attempt(parts: Sequence[Indices]) -> None:
-            with oom_as_user_error(), preserve_state(self.model, optimizer, self.device):
+            with oom_as_user_error(), preserve_state(self.model, optimizer, self.compute.device):
                 # Not through DistributedDataParallel: another process may have memory enough.
                 self._backward(self.loss, self.collate(parts), 1.0)
 

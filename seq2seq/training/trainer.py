@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batching, Indices
-from seq2seq.device import HostCopy
+from seq2seq.device import Compute, HostCopy
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
@@ -38,8 +38,7 @@ class Trainer:
         model: on its device.
         batching: the training pairs; its budgets are those of a micro-batch.
         config: the options.
-        device: the model's device.
-        dtype: the precision of the matrix products.
+        compute: the model's device, and the precision of the matmuls.
         seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
         world: the processes that share the work, each with a trainer like this one.
         kernels: the fast forms to put into the model; all by default.
@@ -52,29 +51,26 @@ class Trainer:
         batching: Batching,
         config: TrainingConfig,
         *,
-        device: torch.device,
-        dtype: torch.dtype,
+        compute: Compute,
         seed: int,
         world: World | None = None,
         kernels: TrainingKernels | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         kernels = kernels or TrainingKernels()
-        use_training_kernels(model, kernels, device)
+        use_training_kernels(model, kernels, compute)
         self.model = model
         self.batching = batching
         self.config = config
-        self.device = device
+        self.compute = compute
         self.kernels = kernels
-        self.dtype = dtype
         self.world = world or World()
         self.clock = clock
         self.gradient = StepGradient(
             model,
             batching,
             label_smoothing=config.label_smoothing,
-            device=device,
-            dtype=dtype,
+            compute=compute,
             seed=seed,
             world=self.world,
             kernels=kernels,
@@ -88,11 +84,11 @@ class Trainer:
         self.progress = Progress()
         self.running: deque[RunningUpdate] = deque()
         """Updates that were started and whose metrics were not read."""
-        self.late = 1 if device.type == "cuda" else 0
+        self.late = 1 if compute.on_gpu else 0
         """How many there may be, so that a GPU has work while metrics are read."""
         self.read_at = -math.inf
         """The time at which metrics were last read."""
-        self.diverged = torch.zeros((), dtype=torch.bool, device=device)
+        self.diverged = torch.zeros((), dtype=torch.bool, device=compute.device)
         self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None
         """A signal received by any of the processes."""

@@ -67,8 +67,6 @@ def test_copies_and_kernels_are_noted(journal: Journal) -> None:
 def test_a_gpu_is_taken_where_there_is_one() -> None:
     assert choose_device("auto").type == "cuda"
     assert choose_precision("auto", CUDA) is torch.bfloat16
-    with pytest.raises(UserError, match="int8 is for the CPU"):
-        choose_precision("int8", CUDA, for_translation=True)
 
 
 def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(

@@ -15,7 +15,7 @@ from torch import Tensor
 from seq2seq.data.batching import Batch
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.device import autocast
+from seq2seq.device import Compute
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer, TransformerConfig
@@ -31,6 +31,7 @@ from tests.cuda.device import Journal, inside
 from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+GPU = Compute(CUDA)
 V = 50
 
 
@@ -48,12 +49,12 @@ def make_batch() -> Batch:
     return Batch(source, output.roll(1, 1), output)
 
 
-def loss_of(plain: Transformer, device: torch.device, dtype: torch.dtype) -> tuple[Any, Loss]:
+def loss_of(plain: Transformer, compute: Compute) -> tuple[Any, Loss]:
     """A copy of the model with the gradients of a batch, and its loss."""
-    model = copy.deepcopy(plain).to(device)
-    use_training_kernels(model, TrainingKernels(), device)
-    with autocast(device, dtype):
-        loss = BatchLoss(model, 0.1, in_chunks=True)(make_batch().to(device))
+    model = copy.deepcopy(plain).to(compute.device)
+    use_training_kernels(model, TrainingKernels(), compute)
+    with compute.autocast():
+        loss = BatchLoss(model, 0.1, in_chunks=True)(make_batch().to(compute.device))
     loss.smoothed.backward()
     return model, loss
 
@@ -68,8 +69,8 @@ def loss_of(plain: Transformer, device: torch.device, dtype: torch.dtype) -> tup
 )
 def test_loss_and_gradients_are_those_of_the_cpu(choices: dict[str, Any]) -> None:
     plain = make_model(**choices)
-    model, expected = loss_of(plain, CPU, torch.float32)
-    on_gpu, found = loss_of(plain, CUDA, torch.float32)
+    model, expected = loss_of(plain, Compute())
+    on_gpu, found = loss_of(plain, GPU)
     assert found.smoothed.is_cuda
     torch.testing.assert_close(found.smoothed.cpu(), expected.smoothed)
     for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
@@ -78,9 +79,9 @@ def test_loss_and_gradients_are_those_of_the_cpu(choices: dict[str, Any]) -> Non
 
 def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
     rates = {"dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1}
-    _, expected = loss_of(make_model(**rates), CPU, torch.bfloat16)
+    _, expected = loss_of(make_model(**rates), Compute(CPU, torch.bfloat16))
     journal.clear()
-    model, found = loss_of(make_model(**rates), CUDA, torch.bfloat16)
+    model, found = loss_of(make_model(**rates), Compute(CUDA, torch.bfloat16))
     assert found.smoothed.item() == pytest.approx(expected.smoothed.item(), rel=0.2)
     assert all(p.grad is not None and p.grad.is_cuda for p in model.parameters())
     assert set(journal.products) == {torch.bfloat16}
@@ -89,11 +90,11 @@ def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
 def test_sums_between_the_layers_are_bf16() -> None:
     kinds: set[torch.dtype] = set()
     model = make_model().to(CUDA)
-    use_training_kernels(model, TrainingKernels(), CUDA)
+    use_training_kernels(model, TrainingKernels(), GPU)
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.register_forward_hook(lambda _, inputs, output: kinds.update({output.dtype}))
     batch = make_batch().to(CUDA)
-    with autocast(CUDA, torch.bfloat16):
+    with Compute(CUDA, torch.bfloat16).autocast():
         model.decoder_states(batch.source, batch.target_input)
     assert kinds == {torch.bfloat16}
 
@@ -102,7 +103,7 @@ def test_no_weight_of_attention_is_dropped_in_evaluation() -> None:
     model, batch = make_model(attention_dropout=0.5).eval(), make_batch()
     expected = model(batch.source, batch.target_input)
     on_gpu = model.to(CUDA)
-    use_training_kernels(on_gpu, TrainingKernels(), CUDA)
+    use_training_kernels(on_gpu, TrainingKernels(), GPU)
     found = on_gpu(batch.source.to(CUDA), batch.target_input.to(CUDA))
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
@@ -130,7 +131,7 @@ def make_trainer(
     config = TrainingConfig(**tokens, warmup_steps=10)
     batching = config.batching(corpus, seed=1)
     model = make_model().to(device)
-    return Trainer(model, batching, config, device=device, dtype=dtype, seed=1)
+    return Trainer(model, batching, config, compute=Compute(device, dtype), seed=1)
 
 
 def test_updates_are_those_of_the_cpu_and_wait_rarely(
@@ -163,7 +164,7 @@ def test_a_sentence_longer_than_all_before_it_is_not_waited_for(
     tokens = {"source_tokens": 800, "target_tokens": 800, "micro_batch_tokens": 400}
     config = TrainingConfig(**tokens)
     batching = config.batching(EncodedCorpus(tmp_path / "train.arrow"), seed=1)
-    sizes: dict[str, Any] = {"device": CUDA, "dtype": torch.float32, "seed": 1}
+    sizes: dict[str, Any] = {"compute": GPU, "seed": 1}
     trainer = Trainer(make_model().to(CUDA), batching, config, **sizes)
     trainer.fit_memory()
     longest = next(pairs for pairs in batching.epoch(0) if 0 in pairs)

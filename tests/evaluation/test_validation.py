@@ -9,12 +9,13 @@ import torch
 
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import START_ID
+from seq2seq.device import Compute
 from seq2seq.evaluation.scores import bleu
 from seq2seq.model import Transformer
 from seq2seq.run.validation import Validation, cross_entropy, validate
 
 V = 30
-CPU = {"device": torch.device("cpu"), "dtype": torch.float32}
+CPU = {"compute": Compute()}
 REFERENCES = ["a man sees the sea.", "two small dogs run in the snow.", "nobody likes it."]
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from seq2seq.device import Compute
 from seq2seq.fast.loss import (
     LossAndGradient,
     can_compile,
@@ -71,7 +72,7 @@ def test_what_is_compiled_computes_the_same() -> None:
 def test_a_layer_is_one_graph_for_all_shapes(make_model: Callable[..., Transformer]) -> None:
     """So it can be compiled: nothing in it needs Python between two operations."""
     model = make_model(dropout=0.1, attention_dropout=0.1).train()
-    use_training_kernels(model, TrainingKernels(), torch.device("cuda"))
+    use_training_kernels(model, TrainingKernels(), Compute(torch.device("cuda")))
     graphs: list[object] = []
 
     def take(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:

@@ -15,8 +15,8 @@ from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import join, joined_states
 from seq2seq.fast.loss import projected_loss
-from seq2seq.fast.training import FusedAttention, TrainingKernels
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.fast.training import FusedAttention
+from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.transformer import MultiHeadAttention, attention, causal_mask
 from seq2seq.training.loss import label_smoothed_loss
@@ -116,14 +116,3 @@ def test_every_dropout_of_joined_batches_drops(make_model: MakeModel) -> None:
         torch.testing.assert_close(joined_states(model, joined), exact)
         model.train()
         assert not torch.equal(joined_states(model, joined), exact), name
-
-
-def test_only_what_the_packed_kernel_can_do_is_packed() -> None:
-    gpu, bf16, base = torch.device("cuda"), torch.bfloat16, TransformerConfig()
-    packed = TrainingKernels(packed=True)
-    assert packed.pack_on(gpu, bf16, base)
-    assert not packed.pack_on(torch.device("cpu"), bf16, base)
-    assert not packed.pack_on(gpu, torch.float32, base)
-    assert not packed.pack_on(gpu, bf16, TransformerConfig(attention_dropout=0.1))
-    assert not packed.pack_on(gpu, bf16, TransformerConfig(d_k=16))
-    assert not TrainingKernels().pack_on(gpu, bf16, base)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
 from seq2seq.fast.training import (
     PLAIN,
@@ -69,8 +70,8 @@ def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
     make_model: MakeModel, device: str, fast: type[nn.Module]
 ) -> None:
     model, plain = make_model(dropout=0.1), make_model(dropout=0.1)
-    use_training_kernels(model, TrainingKernels(), torch.device(device))
-    use_training_kernels(plain, PLAIN, torch.device(device))
+    use_training_kernels(model, TrainingKernels(), Compute(torch.device(device)))
+    use_training_kernels(plain, PLAIN, Compute(torch.device(device)))
     assert fast in {type(module) for module in model.modules()}
     assert fast not in {type(module) for module in plain.modules()}
     assert list(model.state_dict()) == list(plain.state_dict())
@@ -90,7 +91,7 @@ def test_sums_between_layers_are_in_the_precision_of_autocast(make_model: MakeMo
         wide = model(SOURCE, TARGET)
     assert set(states) == {torch.float32}
     states.clear()
-    use_training_kernels(model, TrainingKernels(attention=False, dropout=False), CPU)
+    use_training_kernels(model, TrainingKernels(attention=False, dropout=False), Compute())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = model(SOURCE, TARGET)
     assert set(states) == {torch.bfloat16}

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.errors import UserError
 from seq2seq.fast import packed
 from seq2seq.fast.packed import PackedLinear, packed_product, plain_product
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
@@ -105,21 +104,6 @@ def test_a_copy_of_a_packed_model_packs_its_own_weights(make_model: MakeModel) -
     torch.testing.assert_close(
         doubled(SOURCE, TARGET), expected(SOURCE, TARGET), rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("choices", [CHOICES[0], *CHOICES[-2:]], ids=str)
-@torch.inference_mode()
-def test_a_model_in_eight_bits_comes_close(make_model: MakeModel, choices: dict[str, Any]) -> None:
-    plain = make_model(vocab_size=40, **choices).float()
-    fast = copy.deepcopy(plain)
-    try:
-        decoder = use_translation_kernels(fast, torch.int8, TranslationKernels())
-    except UserError:
-        pytest.skip("no eight-bit products here")
-    expected, found = plain(SOURCE, TARGET), fast.decoder_states(SOURCE, TARGET)
-    logits = decoder.project(found)
-    assert 1e-4 < ((logits - expected).norm() / expected.norm()).item() < 0.04
-    torch.testing.assert_close(steps(fast, decoder), logits, rtol=0.03, atol=0.03)
 
 
 def products_of(model: Transformer) -> set[object]:

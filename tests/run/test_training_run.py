@@ -21,6 +21,7 @@ from seq2seq.config import Config
 from seq2seq.decoding import translator
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator
+from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.files.lock import LOCK
 from seq2seq.model import Transformer
@@ -109,9 +110,7 @@ def test_a_validation_translates_the_sources_by_the_chosen_search(
     found = run.validate(run.trainer.model)
     assert seen == [(sentences[:10], config.search)]
     run.trainer.model.eval()
-    exact = cross_entropy(
-        run.trainer.model, run.data.valid, device=torch.device("cpu"), dtype=torch.float32
-    )
+    exact = cross_entropy(run.trainer.model, run.data.valid, Compute())
     assert found.loss == pytest.approx(exact)
 
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.device import Compute
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
@@ -57,8 +58,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
             checkpoint_steps=8,
             log_steps=1,
         ),
-        device=torch.device("cpu"),
-        dtype=torch.float32,
+        compute=Compute(),
         seed=5,
         world=world,
     )

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
+from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
@@ -82,8 +83,7 @@ def make_trainer(
         model.double() if double else model,
         batching,
         TrainingConfig(**(tokens | defaults | choices)),
-        device=torch.device("cpu"),
-        dtype=torch.float32,
+        compute=Compute(),
         seed=5,
         clock=clock,
     )
