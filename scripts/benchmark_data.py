@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.corpus import Split
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 
@@ -93,7 +93,7 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
     config = DataConfig(
         train=SplitConfig(source=str(arguments.source), target=str(arguments.target))
     )
-    pairs = list(read_pairs(config, "train"))
+    pairs = list(Split(config, "train").pairs())
     random.seed(1)
     valid = write(random.sample(pairs, min(VALIDATION_PAIRS, len(pairs))), folder / "valid")
     train = config.train
@@ -130,7 +130,7 @@ def read(config: DataConfig, _: Path) -> list[Stage]:
     """Decompress, split into lines, decode and pair."""
     stage = Stage("read")
     with stage.timed():
-        stage.pairs = sum(1 for _ in read_pairs(config, "train"))
+        stage.pairs = sum(1 for _ in Split(config, "train").pairs())
     return [stage]
 
 
@@ -138,8 +138,8 @@ def learn_tokenizer(config: DataConfig, _: Path) -> list[Stage]:
     """Read and sample, then learn."""
     stage = Stage("learn the tokenizer")
     with stage.timed():
-        Tokenizer.train(chain.from_iterable(read_pairs(config, "train")), config.tokenizer)
-    stage.pairs = sum(1 for _ in read_pairs(config, "train"))
+        Tokenizer.train(chain.from_iterable(Split(config, "train").pairs()), config.tokenizer)
+    stage.pairs = sum(1 for _ in Split(config, "train").pairs())
     return [stage]
 
 

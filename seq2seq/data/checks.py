@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.config import DataConfig, Split, split_control_ids
-from seq2seq.data.corpus import locate, read_pairs
+from seq2seq.data.corpus import Split
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
@@ -29,12 +28,12 @@ _EXAMPLES = 5
 class AlignmentCheck:
     """Detect misaligned lines by the lengths of the two sides."""
 
-    config: DataConfig
-    split: Split = "train"
+    split: Split
+    max_length_ratio: float
     pairs: int = 0
     """Checked, blank ones not counted."""
     extreme: int = 0
-    """Pairs with a length ratio above ``filter.max_length_ratio``."""
+    """Pairs with a length ratio above it."""
     first_extreme: list[int] = field(default_factory=list)
     """Numbers of the first three of them, counted from 1."""
     windows: int = 0
@@ -58,7 +57,7 @@ class AlignmentCheck:
         pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
-        extreme = pair_numbers[ratio > self.config.filter.max_length_ratio]
+        extreme = pair_numbers[ratio > self.max_length_ratio]
         self.pairs += len(pair_numbers)
         self.extreme += len(extreme)
         self.first_extreme += extreme[: 3 - len(self.first_extreme)].tolist()
@@ -84,10 +83,10 @@ class AlignmentCheck:
         """Describe each sign of misalignment in one line."""
         found = []
         if self.extreme > _ALARMING_SHARE * self.pairs:
-            places = ", ".join(locate(self.config, self.split, line) for line in self.first_extreme)
+            places = ", ".join(self.split.locate(line) for line in self.first_extreme)
             found.append(
                 f"{self.extreme:,} of {self.pairs:,} training pairs have one side over"
-                f" {self.config.filter.max_length_ratio:g} times as long as the other, first"
+                f" {self.max_length_ratio:g} times as long as the other, first"
                 f" {places}: check that the lines belong together"
             )
         if self.first_uncorrelated and self.uncorrelated > _ALARMING_SHARE * self.windows:
@@ -95,7 +94,7 @@ class AlignmentCheck:
             found.append(
                 f"source and target lengths hardly correlate in {self.uncorrelated:,} of"
                 f" {self.windows:,} windows of the training pairs, first at"
-                f" {locate(self.config, self.split, first)} to {last} (correlation"
+                f" {self.split.locate(first)} to {last} (correlation"
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
         return found
@@ -104,7 +103,7 @@ class AlignmentCheck:
 class TrainTestOverlap:
     """Count the pairs of a held-out split that are also training pairs."""
 
-    def __init__(self, split: Split, pairs: Iterable[SentencePair]) -> None:
+    def __init__(self, split: str, pairs: Iterable[SentencePair]) -> None:
         self.split = split
         self._held_out = frozenset(p for p in pairs if p.source.strip() and p.target.strip())
         self._shared: set[SentencePair] = set()
@@ -177,31 +176,23 @@ class UnknownCharacters:
 
 
 def check_lengths(
-    config: DataConfig,
-    splits: Sequence[Split],
-    corpus: EncodedCorpus,
-    tokenizer: Tokenizer,
-    max_tokens: int,
+    splits: Sequence[Split], corpus: EncodedCorpus, tokenizer: Tokenizer, max_tokens: int
 ) -> None:
-    """Check that a model with learned positions has one for every token of a split.
+    """Check that a model with learned positions has one for every token of a corpus.
 
     Args:
-        config: where the text is.
-        splits: of the corpus, in the order in which they are encoded.
-        corpus: the same, encoded; only if a pair of it is too long, the text is read again.
+        splits: the text, in the order of encoding; read only if a pair is too long, to name it.
+        corpus: the same, encoded.
         tokenizer: of the corpus.
         max_tokens: positions of the model; `</s>` takes one.
-
-    Raises:
-        UserError: if a pair is too long; it names the first one.
     """
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
     if longest <= max_tokens:
         return
-    where = f"data.{splits[0]}"
-    for split, number, tokens in _lengths(config, splits, tokenizer):
+    where = f"data.{splits[0].name}"
+    for split, number, tokens in _lengths(splits, tokenizer):
         if max_tokens < tokens <= longest:
-            longest, where = tokens, locate(config, split, number)
+            longest, where = tokens, split.locate(number)
             break
     raise UserError(
         f"{where}: {longest} tokens, but positions are learned up to {max_tokens}: lower"
@@ -209,15 +200,11 @@ def check_lengths(
     )
 
 
-def _lengths(
-    config: DataConfig, splits: Sequence[Split], tokenizer: Tokenizer
-) -> Iterator[tuple[Split, int, int]]:
+def _lengths(splits: Sequence[Split], tokenizer: Tokenizer) -> Iterator[tuple[Split, int, int]]:
     """Yield split, number and tokens, on the longer side, of each pair."""
     for split in splits:
-        controls = len(split_control_ids(config, split, tokenizer))
-        for number, pair in enumerate(read_pairs(config, split), start=1):
-            [source], [target] = (
-                tokenizer.encode([pair.source]),
-                tokenizer.encode_target([pair.target]),
-            )
+        controls = len(split.control_ids(tokenizer.controls))
+        for number, pair in enumerate(split.pairs(), start=1):
+            [source] = tokenizer.encode([pair.source])
+            [target] = tokenizer.encode_target([pair.target])
             yield split, number, max(controls + len(source), len(target)) + 1

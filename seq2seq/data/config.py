@@ -1,93 +1,28 @@
-"""The configuration of a parallel corpus: its splits, its languages and its filters."""
+"""The configuration of a parallel corpus: its languages, its splits and its filters.
+
+Target languages and tags become control symbols, `>>de<<` and `<bt>`, which stand before a source.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from seq2seq.data.tokenizer import CONTROL_PIECES, Tokenizer, TokenizerConfig
+from seq2seq.data.tokenizer import CONTROL_PIECES, TokenizerConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 
-_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
-_LANGUAGE_CODE = re.compile(r"[A-Za-z0-9_-]+")
-_LANGUAGE_PIECE = re.compile(r">>(.+)<<")
-_LISTED = 20
-
-
-def language_piece(code: str) -> str:
-    """Return the piece that marks a source with its target language.
-
-    Raises:
-        UsageError: if the code is not made of letters, digits, _ and -.
-    """
-    if not _LANGUAGE_CODE.fullmatch(code):
-        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
-    return f">>{code}<<"
-
-
-def check_tag(tag: str) -> None:
-    """Check the form of a tag.
-
-    Raises:
-        UsageError: if it is not a word in angle brackets, or is another control symbol.
-    """
-    if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
-        others = ", ".join(CONTROL_PIECES.values())
-        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
-
-
-def target_languages(controls: Iterable[str]) -> list[str]:
-    """Return the codes of the target languages among control symbols."""
-    return [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
-
-
-def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
-    """Return the ids that stand before a source.
-
-    Args:
-        controls: the control symbols of a tokenizer.
-        to: code of the target language; of a model of one, that by default.
-        tag: a piece in `controls`.
-
-    Raises:
-        UserError: if there is no such language or tag, or `to` is missing.
-    """
-    languages = target_languages(controls)
-    tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
-    if to is None and len(languages) == 1:
-        to = languages[0]  # which stands before each source that the model has seen
-    if to is None and languages:
-        raise UserError(
-            f"the model translates into several languages ({_list(languages)}): choose one with"
-            " --to or target_language"
-        )
-    if to is not None and to not in languages:
-        raise UserError(f"no target language {to!r}: the model knows {_list(languages)}")
-    if tag is not None and tag not in tags:
-        raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
-    pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
-    return [controls[piece] for piece in pieces]
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = [*names[:_LISTED], *(["..."] if len(names) > _LISTED else [])]
-    return ", ".join(shown) or "none, so leave it out"
-
-
-Split: TypeAlias = str
-"""`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
-
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
-
+_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
+_LANGUAGE_PIECE = re.compile(r">>(.+)<<")
+_MAX_LISTED = 20
 _MAX_WEIGHT = 1000  # an epoch is made in memory
 
 
 @dataclass(kw_only=True)
 class SplitConfig:
-    """The place of a split: two files, one file of pairs, or the split of a dataset.
+    """Where a split is: two files, one file of pairs, or the split of a dataset.
 
     A file may be compressed (.gz, .xz, .zst, .bz2).
     """
@@ -111,6 +46,11 @@ class SplitConfig:
         check_types(self)
         self.split = self.split or None  # `data.train.split=` on the command line
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether anything says where the text is."""
+        return any((self.source, self.target, self.pairs, self.split))
+
 
 @dataclass(kw_only=True)
 class CorpusConfig(SplitConfig):
@@ -125,12 +65,7 @@ class CorpusConfig(SplitConfig):
 
 @dataclass(kw_only=True)
 class FilterConfig:
-    """Which training pairs are left out; lengths are in tokens, the end symbol counted.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if max_tokens is below 2, or max_length_ratio below 1.
-    """
+    """Which training pairs are skipped; lengths are in tokens, the end symbol counted."""
 
     max_tokens: int = 256
     """The most tokens on either side."""
@@ -150,13 +85,7 @@ class FilterConfig:
 
 @dataclass(kw_only=True)
 class DataConfig:
-    """A parallel corpus: its languages, its three splits, and how it becomes token ids.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if a name, a weight, a tag or the code of a language is not valid, or some
-            splits have a target_language and others none.
-    """
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
 
     name: str = "files"
     """Short name of the corpus, for folders and reports."""
@@ -171,7 +100,7 @@ class DataConfig:
     """The training split; the tokenizer is learned from it and from ``corpora`` alone."""
 
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)
-    """More training corpora, by name; ``train``, if there is one, has the weight 1 beside them."""
+    """More training corpora, by name; ``train``, if there is one, has the weight 1 among them."""
 
     valid: SplitConfig = field(default_factory=SplitConfig)
     """The validation split."""
@@ -195,7 +124,7 @@ class DataConfig:
     """Commit of the dataset; a full hash pins its content."""
 
     filter: FilterConfig = field(default_factory=FilterConfig)
-    """Which training pairs are left out."""
+    """Which training pairs are skipped."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The options of the vocabulary."""
@@ -219,17 +148,17 @@ class DataConfig:
                     f" {_MAX_WEIGHT}"
                 )
             if corpus.tag is not None:
-                with _prefixed(f"data.corpora.{name}.tag"):
+                with prefix_errors(f"data.corpora.{name}.tag"):
                     check_tag(corpus.tag)
         self._check_languages()
 
     def _check_languages(self) -> None:
         """Check that all splits that a model sees have a target language, or none."""
-        splits = [*training_splits(self), "valid", *(f"valid_sets.{n}" for n in self.valid_sets)]
-        codes = {name: split_place(self, name).target_language for name in splits}
+        names = [*self.training_splits(), *self.validation_splits()]
+        codes = {name: self.split_config(name).target_language for name in names}
         for name, code in codes.items():
             if code is not None:
-                with _prefixed(f"data.{name}.target_language"):
+                with prefix_errors(f"data.{name}.target_language"):
                     language_piece(code)
         given = [name for name, code in codes.items() if code is not None]
         if given and len(given) < len(codes):
@@ -239,53 +168,75 @@ class DataConfig:
                 f" data.{missing}.target_language"
             )
 
+    def training_splits(self) -> list[str]:
+        """Return the names of `train` and the further corpora, in the order of encoding."""
+        corpora = [f"corpora.{name}" for name in sorted(self.corpora)]
+        return ["train", *corpora] if self.train.is_configured or not corpora else corpora
+
+    def validation_splits(self) -> list[str]:
+        """Return the names of `valid` and the further validation sets."""
+        return ["valid", *(f"valid_sets.{name}" for name in self.valid_sets)]
+
+    def split_config(self, name: str) -> SplitConfig:
+        """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
+        section, _, member = name.partition(".")
+        found: SplitConfig | Mapping[str, SplitConfig] = getattr(self, section)
+        return found if isinstance(found, SplitConfig) else found[member]
+
 
 @contextmanager
-def _prefixed(key: str) -> Iterator[None]:
+def prefix_errors(key: str) -> Iterator[None]:
+    """Put a key before the message of a user error."""
     try:
         yield
     except UserError as error:
         raise type(error)(f"{key}: {error}") from None
 
 
-def training_splits(config: DataConfig) -> list[Split]:
-    """Return the training split and the further corpora, in the order in which they are encoded."""
-    corpora: list[Split] = [f"corpora.{name}" for name in sorted(config.corpora)]
-    return ["train", *corpora] if is_configured(config, "train") or not corpora else corpora
+def check_tag(tag: str) -> None:
+    """Check that a tag is a word in angle brackets, and not another control symbol."""
+    if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
+        others = ", ".join(CONTROL_PIECES.values())
+        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
 
 
-def control_marks(config: DataConfig, name: Split) -> tuple[str | None, str | None]:
-    """Return target language and tag of a split, which stand before each source."""
-    place = split_place(config, name)
-    return place.target_language, place.tag if isinstance(place, CorpusConfig) else None
+def language_piece(code: str) -> str:
+    """Return the piece that marks a source with its target language."""
+    if not _NAME.fullmatch(code):
+        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
+    return f">>{code}<<"
 
 
-def control_pieces(config: DataConfig) -> list[str]:
-    """Return the control symbols that the vocabulary needs: target languages, then tags."""
-    marks = [control_marks(config, name) for name in training_splits(config)]
-    languages = {code for code, _ in marks if code is not None}
-    tags = {tag for _, tag in marks if tag is not None}
-    return [*map(language_piece, sorted(languages)), *sorted(tags)]
+def target_languages(controls: Iterable[str]) -> list[str]:
+    """Return the codes of the target languages among control symbols."""
+    return [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
 
 
-def split_control_ids(config: DataConfig, name: Split, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids that stand before each source of a split.
+def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
+    """Return the ids that stand before a source.
 
-    Raises:
-        UserError: if the tokenizer, which may be that of a trained model, has no such piece.
+    Args:
+        controls: the control symbols of a tokenizer.
+        to: code of the target language; a model that knows only one needs none.
+        tag: a piece in `controls`.
     """
-    with _prefixed(f"data.{name}"):
-        return control_ids(tokenizer.controls, *control_marks(config, name))
+    languages = target_languages(controls)
+    tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
+    if to is None and len(languages) == 1:
+        to = languages[0]  # which stands before each source that the model has seen
+    if to is None and languages:
+        raise UserError(
+            f"the model translates into several languages ({_list(languages)}): choose one with"
+            " --to or target_language"
+        )
+    if to is not None and to not in languages:
+        raise UserError(f"no target language {to!r}: the model knows {_list(languages)}")
+    if tag is not None and tag not in tags:
+        raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
+    pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
+    return [controls[piece] for piece in pieces]
 
 
-def split_place(config: DataConfig, name: Split) -> SplitConfig:
-    """Return the place of a split."""
-    split, _, member = name.partition(".")
-    place: SplitConfig | Mapping[str, SplitConfig] = getattr(config, split)
-    return place if isinstance(place, SplitConfig) else place[member]
-
-
-def is_configured(config: DataConfig, name: Split) -> bool:
-    """Return whether the configuration names a place for this split."""
-    place = split_place(config, name)
-    return any((place.source, place.target, place.pairs, place.split))
+def _list(names: Sequence[str]) -> str:
+    more = ["..."] if len(names) > _MAX_LISTED else []
+    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so leave it out"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.data.checks import AlignmentCheck, UnknownCharacters
-from seq2seq.data.config import DataConfig, FilterConfig, Split, split_control_ids
+from seq2seq.data.config import FilterConfig
 from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ def filter_lengths(
     return [bool(keep) for keep in kept]
 
 
-Report: TypeAlias = Callable[[str], None]
+Log: TypeAlias = Callable[[str], None]
 """Called with a line of progress."""
 
 _CHUNK_PAIRS = 10_000
@@ -88,18 +88,17 @@ def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
 
 
 def encode_valid(
-    config: DataConfig,
-    split: Split,
     pairs: Iterable[SentencePair],
     tokenizer: Tokenizer,
     path: Path,
-    report: Report,
+    controls: list[int],
+    limits: FilterConfig,
+    log: Log,
 ) -> FilterCounts:
     """Write the validation pairs that are not blank or over-long."""
-    limits = replace(config.filter, max_length_ratio=float("inf"))
-    controls = split_control_ids(config, split, tokenizer)
+    limits = replace(limits, max_length_ratio=float("inf"))
     with new_writer(path, tokenizer) as writer:
-        return encode(pairs, tokenizer, writer, controls, limits, report)
+        return encode(pairs, tokenizer, writer, controls, limits, log)
 
 
 def encode(
@@ -108,7 +107,7 @@ def encode(
     writer: EncodedCorpusWriter,
     controls: list[int],
     limits: FilterConfig,
-    report: Report,
+    log: Log,
     alignment: AlignmentCheck | None = None,
     unknown: UnknownCharacters | None = None,
     text: BinaryIO | None = None,
@@ -138,5 +137,5 @@ def encode(
         if text is not None:
             text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
         if counts.read % _PAIRS_PER_MESSAGE == 0:
-            report(f"data: {counts.read:,} pairs encoded")
+            log(f"data: {counts.read:,} pairs encoded")
     return counts

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from seq2seq.config import Config
-from seq2seq.data.config import DataConfig, split_place
-from seq2seq.data.corpus import describe
+from seq2seq.data.corpus import Split
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_file
@@ -40,7 +39,7 @@ _SHAPE: dict[str, Any] = {
 }
 
 
-def data_record(data: PreparedData, config: DataConfig) -> bytes:
+def data_record(data: PreparedData) -> bytes:
     """Return the counts, the warnings, the lengths and the sums of a training's data, as JSON.
 
     `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
@@ -56,7 +55,7 @@ def data_record(data: PreparedData, config: DataConfig) -> bytes:
             for split, counts in data.counts.items()
         },
         "warnings": data.warnings,
-        "sha256": _sums(data, config),
+        "sha256": _sums(data.splits),
         "histogram": {
             "bounds": LENGTHS,
             **{
@@ -131,17 +130,15 @@ def _fits(value: object, shape: Any) -> bool:
     return type(value) in ((int, float) if shape is float else (shape,))
 
 
-def _sums(data: PreparedData, config: DataConfig) -> dict[str, str]:
+def _sums(splits: Sequence[Split]) -> dict[str, str]:
     """Return the sha256 of each file, or the digest of a data set's split."""
     sums = {}
-    for split, digest in data.digests.items():
-        place = split_place(config, split)
-        if place.split:
-            sums[f"{split}: {describe(config, split)}"] = digest
-            continue
-        sides = ("pairs",) if place.pairs else ("source", "target")
-        for side, (file, file_sum) in zip(sides, data.file_sums[split].items(), strict=True):
-            sums[f"{split}.{side}: {file.name}"] = file_sum
+    for split in splits:
+        if split.is_dataset:
+            sums[f"{split.name}: {split}"] = split.fingerprint
+        else:
+            for side, file in split.files().items():
+                sums[f"{split.name}.{side}: {file.name}"] = split.sums[side]
     return sums
 
 

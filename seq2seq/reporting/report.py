@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.config import control_ids, control_marks, target_languages
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.config import control_ids, target_languages
+from seq2seq.data.corpus import Split
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -205,7 +205,7 @@ def load_translator(run: Path, device: str) -> Translator:
         UserError: if the run or its model can't be read.
     """
     config = read_config(run)
-    language, _ = control_marks(config.data, "valid")
+    language = config.data.valid.target_language
     options = TranslationOptions(device=device, search=_chosen_search(run, config), to=language)
     return Translator.load(run, options)
 
@@ -244,11 +244,11 @@ def validation_sets(config: Config) -> list[TextSet]:
         UserError: if one can't be read.
     """
     sets = []
-    for name in ("valid", *(f"valid_sets.{other}" for other in config.data.valid_sets)):
-        pairs = list(read_pairs(config.data, name))
+    for name in config.data.validation_splits():
+        split = Split(config.data, name)
+        pairs = list(split.pairs())
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        language, _ = control_marks(config.data, name)
-        sets.append(TextSet(name.removeprefix("valid_sets."), *texts, language))
+        sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
     return sets
 
 

@@ -7,8 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from seq2seq.config import Config
-from seq2seq.data.config import training_splits
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.corpus import training_splits
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Health, Translation
 from seq2seq.decoding.translator import Translator
@@ -210,11 +209,7 @@ def _look_up(config: Config, translated: Sequence[_Outputs]) -> _Training:
             yield pair
 
     try:
-        train = watch(
-            chain.from_iterable(
-                read_pairs(config.data, split) for split in training_splits(config.data)
-            )
-        )
+        train = watch(chain.from_iterable(split.pairs() for split in training_splits(config.data)))
         all_lines = chain.from_iterable(lines)
         counts, read = training_frequencies(all_lines, train, config.bleu_tokenizer)
         pairs_read = f"the {'first ' if next(train, None) else ''}{read:,} training pairs"

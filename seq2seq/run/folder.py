@@ -168,7 +168,9 @@ def settings(
         fixed["bleu_tokenizer"] = config.bleu_tokenizer
     if (select := config.training.select) != "valid":
         sets = sorted(data.valid_sets.items())
-        digests = [f"{name} {s.digest[:16]}" for name, s in sets if select in (name, "mean")]
+        digests = [
+            f"{name} {s.split.fingerprint[:16]}" for name, s in sets if select in (name, "mean")
+        ]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}
     return fixed, changeable
 

@@ -12,7 +12,7 @@ import torch
 
 from seq2seq.config import Config, read_config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.config import training_splits
+from seq2seq.data.corpus import Split, training_splits
 from seq2seq.data.encoded import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer
@@ -53,11 +53,11 @@ def prepare_data(config: Config, world: World, parent: TrainedModel | None) -> P
         raise UserError("the text is not the same on all machines")
     if config.model.positions is Positions.learned:
         limit = config.model.max_learned_positions
-        corpora = [(training_splits(config.data), data.train), (["valid"], data.valid)]
-        for name, valid_set in data.valid_sets.items():
-            corpora.append(([f"valid_sets.{name}"], valid_set.corpus))
+        valid = Split(config.data, "valid")
+        corpora = [(training_splits(config.data), data.train), ([valid], data.valid)]
+        corpora += [([added.split], added.corpus) for added in data.valid_sets.values()]
         for splits, corpus in corpora:
-            check_lengths(config.data, splits, corpus, data.tokenizer, limit)
+            check_lengths(splits, corpus, data.tokenizer, limit)
     return data
 
 

@@ -238,7 +238,7 @@ class TrainingRun:
             UserError: if the folder can't be written.
         """
         write_file(self.folder / "config.yaml", yaml.encode())
-        write_file(self.folder / DATA_FILE, data_record(self.data, self.config.data))
+        write_file(self.folder / DATA_FILE, data_record(self.data))
         log_file.write_to(self.folder / "train.log")
         if self.newest is not None:
             set_aside_later(self.folder, self.newest, logger.warning)

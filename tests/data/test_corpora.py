@@ -1,10 +1,9 @@
 """Several training corpora: what is encoded of each, in which share, and with what before it."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import ceil, floor
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.config import CorpusConfig, DataConfig, FilterConfig, SplitConfig, control_ids
-from seq2seq.data.corpus import fingerprint
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UsageError, UserError
@@ -108,24 +106,6 @@ def test_control_symbols_stand_before_the_source_and_can_t_be_typed(
     assert not {de, fr, bt} & {token for target in targets for token in target}
 
 
-def test_one_corpus_is_cached_where_it_always_was(plain: DataConfig, tmp_path: Path) -> None:
-    options = asdict(plain.tokenizer)
-    del options["sampling"]
-    content = {
-        "format": 1,
-        "train": fingerprint(plain, "train"),
-        "valid": fingerprint(plain, "valid"),
-        "languages": ["source", "target"],
-        "filter": asdict(plain.filter),
-        "tokenizer": options,
-    }
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
-    data = prepared(plain, tmp_path)
-    assert data.folder.name == digest
-    assert data.mixture is None
-    assert data.tokenizer.controls == {}
-
-
 def test_a_weight_leaves_the_encoded_text_and_a_tag_does_not(
     plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
 ) -> None:
@@ -199,13 +179,9 @@ def test_a_given_vocabulary_of_several_languages_needs_one(
 
 
 def test_a_given_vocabulary_of_one_language_marks_every_source(
-    plain: DataConfig, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
     one = Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=[">>de<<"])
-    with monkeypatch.context() as earlier:  # that of a cache from before they were marked
-        for module in ("encoding", "preparation"):
-            earlier.setattr(f"seq2seq.data.{module}.split_control_ids", lambda *_: [])
-        assert prepared(plain, tmp_path, one).train.source(0)[0] != one.controls[">>de<<"]
     data = prepared(plain, tmp_path, one)
     assert {data.train.source(row)[0] for row in range(5)} == {one.controls[">>de<<"]}
     assert data.valid.source(0)[0] == one.controls[">>de<<"]

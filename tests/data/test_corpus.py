@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
-from seq2seq.data.corpus import fingerprint, read_pairs
+from seq2seq.data.corpus import Split
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
@@ -40,7 +40,7 @@ def of_pairs(path: Path, text: str) -> DataConfig:
 
 
 def read(config: DataConfig) -> list[SentencePair]:
-    return list(read_pairs(config, "train"))
+    return list(Split(config, "train").pairs())
 
 
 def refusal(config: DataConfig) -> str:
@@ -122,7 +122,7 @@ def test_unequal_files_name_both_counts(
 
 
 def test_pairs_stream(tmp_path: Path) -> None:
-    pairs = read_pairs(of_files(tmp_path, b"a\n" * 100_000, b"b\n" * 99_999), "train")
+    pairs = Split(of_files(tmp_path, b"a\n" * 100_000, b"b\n" * 99_999), "train").pairs()
     assert isinstance(pairs, Iterator)
     assert next(pairs) == ("a", "b")
 
@@ -179,16 +179,18 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     original = of_files(tmp_path, b"a\n", b"b\n")
     copy = of_files(tmp_path / "copy", b"a\n", b"b\n")
-    assert fingerprint(original, "train") == fingerprint(copy, "train")
+    assert Split(original, "train").fingerprint == Split(copy, "train").fingerprint
     for source, target in ((b"a\n", b"c\n"), (b"b\n", b"a\n"), (b"a\nb\n", b"")):
         other = of_files(tmp_path / "copy", source, target)
-        assert fingerprint(original, "train") != fingerprint(other, "train")
+        assert Split(original, "train").fingerprint != Split(other, "train").fingerprint
 
 
 def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
     config = replace(EN_DE, dataset="some/name", revision="0" * 40)
     prints = {
-        fingerprint(replace(config, train=SplitConfig(split=split), revision=revision), "train")
+        Split(
+            replace(config, train=SplitConfig(split=split), revision=revision), "train"
+        ).fingerprint
         for split in ("train", "validation")
         for revision in ("0" * 40, "1" * 40)
     }

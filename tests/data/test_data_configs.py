@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.data.config import DataConfig, is_configured
+from seq2seq.data.config import DataConfig
 from seq2seq.data.preparation import prepare
 
 CHECKOUT = Path(__file__).parents[2]
@@ -35,9 +35,9 @@ def test_a_configuration_is_typed_and_pinned(path: Path) -> None:
     data = load(path)
     assert data.name.startswith(path.stem)
     if path.stem == "files":
-        assert not any(is_configured(data, split) for split in ("train", "valid", "test"))
+        assert not any(split.is_configured for split in (data.train, data.valid, data.test))
         return
-    assert all(is_configured(data, split) for split in ("train", "valid", "test"))
+    assert all(split.is_configured for split in (data.train, data.valid, data.test))
     if data.dataset:
         assert re.fullmatch(r"[0-9a-f]{40}", data.revision or "")
 

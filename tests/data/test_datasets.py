@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import fingerprint, read_pairs
+from seq2seq.data.corpus import Split
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
@@ -80,16 +80,16 @@ def test_words_that_look_like_missing_cells_are_read(
     rows = [("en", "de"), ("None", "NA"), ("hello", "null")]
     text = "".join(separator.join(row) + "\n" for row in rows).encode()
     (folder / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    assert list(read_pairs(of_folder(folder), "train")) == rows[1:]
+    assert list(Split(of_folder(folder), "train").pairs()) == rows[1:]
 
 
 def test_other_files_in_a_folder_do_not_matter(tmp_path: Path) -> None:
     save(folder := tmp_path / "data", "json")
-    before = list(read_pairs(of_folder(folder), "train"))
+    before = list(Split(of_folder(folder), "train").pairs())
     (folder / "notes.csv").write_text("a,b\n1,2\n")
     (folder / os.fsdecode(b"caf\xe9.txt")).touch()
-    assert list(read_pairs(of_folder(folder), "train")) == before
-    assert fingerprint(of_folder(folder), "train")
+    assert list(Split(of_folder(folder), "train").pairs()) == before
+    assert Split(of_folder(folder), "train").fingerprint
 
 
 KINDS = ["parquet", "nested parquet", "json", "csv", "saved dataset", "saved splits"]
@@ -104,8 +104,8 @@ def test_a_local_folder_equals_the_files(tmp_path: Path, kind: str) -> None:
         (tmp_path / side).write_text(lines, encoding="utf-8", newline="")
     files = replace(EN_DE, train=place)
     config = of_folder(tmp_path / "data")
-    assert list(read_pairs(config, "train")) == list(read_pairs(files, "train")) == PAIRS
-    assert fingerprint(config, "train") == fingerprint(config, "train")
+    assert list(Split(config, "train").pairs()) == list(Split(files, "train").pairs()) == PAIRS
+    assert Split(config, "train").fingerprint == Split(config, "train").fingerprint
 
 
 def test_a_changed_folder_is_never_served_from_a_copy(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_changed_folder_is_never_served_from_a_copy(tmp_path: Path) -> None:
     for word in ("one", "two"):
         (folder / "train.jsonl").write_text(json.dumps({"en": word, "de": word}) + "\n")
         os.utime(folder / "train.jsonl", (0, 0))
-        assert list(read_pairs(config, "train")) == [SentencePair(word, word)]
-        prints.add(fingerprint(config, "train"))
+        assert list(Split(config, "train").pairs()) == [SentencePair(word, word)]
+        prints.add(Split(config, "train").fingerprint)
     assert len(prints) == 2
 
 
@@ -126,7 +126,7 @@ def test_many_rows_and_missing_cells(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     datasets.Dataset.from_list(rows).to_parquet(folder / "train.parquet")
-    pairs = list(read_pairs(of_folder(folder), "train"))
+    pairs = list(Split(of_folder(folder), "train").pairs())
     assert pairs == [(row["en"], row["de"] or "") for row in rows]
 
 
@@ -136,17 +136,20 @@ def test_a_folder_inside_the_dataset(tmp_path: Path) -> None:
         inner.mkdir(parents=True)
         rows.to_parquet(inner / "0000.parquet")
     config = replace(of_folder(tmp_path / "data"), dataset_folder="de-en")
-    assert list(read_pairs(config, "train")) == PAIRS
+    assert list(Split(config, "train").pairs()) == PAIRS
 
 
 @pytest.mark.parametrize("kind", ["saved dataset", "saved splits"])
 def test_a_slice_of_a_saved_split(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     config = of_folder(tmp_path / "data", "train[1:3]+train[-1:]")
-    assert list(read_pairs(config, "train")) == [*PAIRS[1:3], PAIRS[-1]]
-    assert fingerprint(config, "train") != fingerprint(of_folder(tmp_path / "data"), "train")
+    assert list(Split(config, "train").pairs()) == [*PAIRS[1:3], PAIRS[-1]]
+    assert (
+        Split(config, "train").fingerprint
+        != Split(of_folder(tmp_path / "data"), "train").fingerprint
+    )
     with pytest.raises(UserError, match="split valid: can't be loaded: Unknown split"):
-        list(read_pairs(of_folder(tmp_path / "data", "valid"), "train"))
+        list(Split(of_folder(tmp_path / "data", "valid"), "train").pairs())
 
 
 def test_saved_splits_of_any_name(tmp_path: Path) -> None:
@@ -154,18 +157,18 @@ def test_saved_splits_of_any_name(tmp_path: Path) -> None:
     part.save_to_disk(tmp_path / "part")
     datasets.DatasetDict({"test-unseen": part}).save_to_disk(tmp_path / "parts")
     for folder, split in (("part", "train"), ("parts", "test-unseen")):
-        assert list(read_pairs(of_folder(tmp_path / folder, split), "train")) == [("a", "b")]
+        assert list(Split(of_folder(tmp_path / folder, split), "train").pairs()) == [("a", "b")]
 
 
 def test_refusals_name_the_dataset(tmp_path: Path) -> None:
     save(tmp_path / "data", "json")
     with pytest.raises(UserError, match="split other: can't be loaded"):
-        list(read_pairs(of_folder(tmp_path / "data", "other"), "train"))
+        list(Split(of_folder(tmp_path / "data", "other"), "train").pairs())
     with pytest.raises(UserError, match="no such folder"):
-        list(read_pairs(of_folder(tmp_path / "absent"), "train"))
+        list(Split(of_folder(tmp_path / "absent"), "train").pairs())
     config = replace(of_folder(tmp_path / "data"), target_language="fr")
     with pytest.raises(UserError, match=r"row 1: has no keys 'en' and 'fr'"):
-        list(read_pairs(config, "train"))
+        list(Split(config, "train").pairs())
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_a_file_that_is_malformed_is_refused_in_one_line(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=r"split train: can't be read: .*repair the file") as raised:
-        list(read_pairs(of_folder(tmp_path), "train"))
+        list(Split(of_folder(tmp_path), "train").pairs())
     assert "\n" not in str(raised.value)
 
 
@@ -199,6 +202,6 @@ def test_a_dataset_of_the_hub_is_requested_as_configured(monkeypatch: pytest.Mon
         revision="0" * 40,
         train=SplitConfig(split="train"),
     )
-    assert list(read_pairs(config, "train")) == PAIRS
+    assert list(Split(config, "train").pairs()) == PAIRS
     options = {"data_dir": None, "split": "train", "revision": "0" * 40}
     assert requested == [("wmt/wmt14", "de-en", options)]

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data import preparation
-from seq2seq.data.config import DataConfig, FilterConfig, Split, SplitConfig
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.corpus import Split
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData, prepare
@@ -188,7 +187,7 @@ def test_the_same_content_is_prepared_once(
     train = sentences(300, seed=1)
     cache = tmp_path / "cache"
     first = prepare(configure(tmp_path, train), cache, log)
-    monkeypatch.setattr(preparation, "read_pairs", None)  # reading the text would fail
+    monkeypatch.setattr(Split, "pairs", None)  # reading the text would fail
     (tmp_path / "elsewhere").mkdir()
     copied = configure(tmp_path / "elsewhere", train, name="another name")
     second = prepare(copied, cache, log)
@@ -253,7 +252,7 @@ def test_a_damaged_folder_is_made_again(tmp_path: Path, log: Log, name: str, dam
     elif damage == "empty":
         path.touch()
     again = prepare(config, tmp_path / "cache", log)
-    assert "is damaged and is made again" in log
+    assert "is corrupt and is made again" in log
     assert files(again.folder) == sound
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [again.folder.name]
 
@@ -281,11 +280,12 @@ def test_a_file_in_the_folder_s_place_is_replaced(tmp_path: Path, log: Log) -> N
 def interrupted_read(passes: int, error: BaseException) -> Callable[..., Iterator[SentencePair]]:
     """A reader that fails in the middle of reading the training pairs for the nth time."""
     reads = 0
+    pairs = Split.pairs
 
-    def read(config: DataConfig, split: Split) -> Iterator[SentencePair]:
+    def read(split: Split) -> Iterator[SentencePair]:
         nonlocal reads
-        reads += split == "train"
-        for number, pair in enumerate(read_pairs(config, split)):
+        reads += split.name == "train"
+        for number, pair in enumerate(pairs(split)):
             if (reads, number) == (passes, 150):
                 raise error
             yield pair
@@ -308,7 +308,7 @@ def test_an_interrupted_preparation_leaves_nothing(
             patch.setattr(os, "fsync", interrupt)
         else:
             passes = 1 if moment == "tokenizer" else 2
-            patch.setattr(preparation, "read_pairs", interrupted_read(passes, error))
+            patch.setattr(Split, "pairs", interrupted_read(passes, error))
         with pytest.raises(type(error)):
             prepare(config, tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == []
@@ -567,7 +567,7 @@ def test_real_captions(tmp_path: Path, log: Log, shift: bool) -> None:
     folder = REAL_DATA / "multi30k"
     place = SplitConfig(source=str(folder / "val.en.gz"), target=str(folder / "val.de.gz"))
     real = DataConfig(train=place)
-    pairs = list(read_pairs(real, "train"))
+    pairs = list(Split(real, "train").pairs())
     assert len(pairs) == 1014
     config = configure(
         tmp_path,

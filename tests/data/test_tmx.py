@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import locate, read_pairs
+from seq2seq.data.corpus import Split
 from seq2seq.data.pair_files import read_tmx
 from seq2seq.errors import UserError
 
@@ -25,7 +25,7 @@ def read(folder: Path, content: str | bytes, name: str = "memory.tmx") -> list[t
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     place = SplitConfig(pairs=str(path))
     config = DataConfig(train=place, source_language="en", target_language="de")
-    return list(read_pairs(config, "train"))
+    return list(Split(config, "train").pairs())
 
 
 def test_units_become_pairs_in_order(tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ def test_what_is_no_translation_memory_is_refused_in_one_line(
 
 def test_a_place_in_a_memory_is_a_unit() -> None:
     config = DataConfig(train=SplitConfig(pairs="memory.tmx.gz"))
-    assert locate(config, "train", 1234) == "memory.tmx.gz, unit 1,234"
+    assert Split(config, "train").locate(1234) == "memory.tmx.gz, unit 1,234"

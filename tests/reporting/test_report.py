@@ -24,8 +24,8 @@ from seq2seq.cli.hydra import config_path, quote_texts, register
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.config import read_config
-from seq2seq.data.config import CorpusConfig, DataConfig
-from seq2seq.data.corpus import read_pairs
+from seq2seq.data.config import CorpusConfig
+from seq2seq.data.corpus import Split
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
@@ -587,7 +587,7 @@ def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> 
 
 
 def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
-    first, second = list(read_pairs(read_config(run).data, "train"))[:2]
+    first, second = list(Split(read_config(run).data, "train").pairs())[:2]
     new = "not there"
     sources = [first.source, first.source, new, second.source]
     references = [first.target, new, second.target, first.target]
@@ -795,12 +795,13 @@ def test_the_training_text_is_read_once_for_all_test_sets(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
+    pairs = Split.pairs
 
-    def counted(config: DataConfig, split: str) -> Iterator[SentencePair]:
-        read.append(split)
-        return read_pairs(config, split)
+    def counted(split: Split) -> Iterator[SentencePair]:
+        read.append(split.name)
+        return pairs(split)
 
-    monkeypatch.setattr("seq2seq.reporting.sets.read_pairs", counted)
+    monkeypatch.setattr(Split, "pairs", counted)
     translator, config = load_translator(run, "cpu"), read_config(run)
     texts = [TextSet("one", OUTPUTS[:2], REFERENCES[:2]), TextSet("two", OUTPUTS, REFERENCES)]
     together = report_sets(translator, texts, config, "run", None)
