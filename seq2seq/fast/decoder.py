@@ -289,7 +289,6 @@ class StaticDecoder(FastIncrementalDecoder):
         history = cache.history
         history.begin_step()
         x = self.model.target_embedding(token_ids.unsqueeze(1))  # (N, 1, D)
-        x = x * math.sqrt(self.model.config.d_model)
         x = self.decode(x + history.encodings.index_select(0, history.newest), cache)
         history.newest += 1
         return self.project(x.squeeze(1))

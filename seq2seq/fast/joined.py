@@ -276,7 +276,7 @@ def _embed(
     shapes: list[torch.Size],
 ) -> Tensor:
     """Compute `Transformer.embed` of tokens (N,) at any positions (N,): (1, N, D)."""
-    x = embedding(token_ids).unsqueeze(0) * math.sqrt(model.config.d_model)
+    x = embedding(token_ids).unsqueeze(0)
     vectors = model.positions(x[:, : max(length for _, length in shapes)])
     embedded: Tensor = model.dropout(x + vectors.index_select(0, positions))
     return embedded

@@ -20,7 +20,7 @@ from seq2seq.files.manifest import read_folder, read_manifest
 from seq2seq.interop.names import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Start
-from seq2seq.model.transformer import DecoderLayer, EncoderLayer
+from seq2seq.model.transformer import DecoderLayer, EncoderLayer, PositionalEncoding
 from seq2seq.model.variants import LearnedPositions
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -91,10 +91,11 @@ def _write_weights(spec: Any, model: Transformer) -> None:
     spec.decoder.projection.weight = arrays[uses[2]]
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
-    if isinstance(model.positions, LearnedPositions):
-        positions: Tensor = model.positions.weight
-    else:
+    if isinstance(model.positions, PositionalEncoding):
         positions = model.positions.compute(MAX_POSITIONS, model.config.d_model)
+    else:
+        assert isinstance(model.positions, LearnedPositions)
+        positions = model.positions.weight
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         side.scale_embeddings = True
         side.position_encodings.encodings = _array(positions)

@@ -26,7 +26,8 @@ from seq2seq.interop.marian_folder import read_marian_folder
 from seq2seq.interop.names import NEVER, features_of_marian, layer_places, permute
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model.config import Positions, Start
-from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
+from seq2seq.model.size import meta_transformer
+from seq2seq.storage.trained_model import TrainedModel
 
 
 def import_marian(
@@ -67,7 +68,13 @@ def _make_model(
         for kind in ("weight", "bias"):
             value = found.weights.pop(f"{place.marian}.{kind}").float()
             parameters[f"{place.name}.{kind}"] = permute(value, place, order).contiguous()
-    model = unloaded_transformer(config, tokenizer)
+    model = meta_transformer(
+        config,
+        vocab_size=tokenizer.vocab_size,
+        padding_id=PADDING_ID,
+        start_id=START_ID,
+        source_vocab_size=tokenizer.source_vocab_size,
+    )
     model.load_state_dict(parameters, assign=True)
     return TrainedModel(model.eval(), tokenizer, *found.languages)
 

@@ -30,7 +30,7 @@ from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_places
 from seq2seq.interop.torch_file import read_torch_file
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Activation
-from seq2seq.model.size import empty_transformer
+from seq2seq.model.size import meta_transformer
 
 _ACTIVATIONS = {
     "relu": Activation.relu,
@@ -205,7 +205,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 def expected_shapes(config: MarianConfig) -> tuple[dict[str, tuple[int, ...]], Shapes]:
     """Return names and shapes of the layers' parameters, and of what may be there beside them."""
     transformer = config.transformer()
-    model = empty_transformer(transformer, vocab_size=config.target_vocab_size)
+    model = meta_transformer(transformer, vocab_size=config.target_vocab_size)
     parameters = model.state_dict()
     layers = {
         f"{place.marian}.{kind}": tuple(parameters[f"{place.name}.{kind}"].shape)

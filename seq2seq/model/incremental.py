@@ -118,7 +118,7 @@ class IncrementalDecoder:
         return self.project(x.squeeze(1))
 
     def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
-        """Run the decoder's layers on the newest position: x (N, 1, D) -> (N, 1, D)."""
+        """Map the newest position's x (N, 1, D) to the last layer's state (N, 1, D)."""
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             attended = self.self_attention(layer.self_attention, x, layer_cache)
             x = layer.self_attention_norm(x + attended)
@@ -130,26 +130,25 @@ class IncrementalDecoder:
         return x
 
     def project(self, states: Tensor) -> Tensor:
-        """States (..., D) -> logits (..., V)."""
+        """Map states (..., D) to logits (..., V)."""
         return self.model.project(states)
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory (B, S, D) -> keys (B, H, S, K) and values (B, H, S, d_v)."""
+        """Map memory (B, S, D) to keys (B, H, S, K) and values (B, H, S, d_v)."""
         return module.split_heads(module.w_k(memory)), module.split_heads(module.w_v(memory))
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """Attend from the newest position to all positions so far: x (N, 1, D) -> (N, 1, D)."""
+        """Attend from the newest position x (N, 1, D) to all positions so far: (N, 1, D)."""
         query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
         cache.append(key, value)
         no_mask = torch.ones((), dtype=torch.bool, device=x.device)
         heads = attention(query, cache.keys, cache.values, no_mask, module.dropout)
-        output: Tensor = module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
-        return output
+        return module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
     ) -> Tensor:
-        """Attend to the encoder's states: x (N, 1, D) -> (N, 1, D).
+        """Attend from x (N, 1, D) to the encoder's states: (N, 1, D).
 
         The hypotheses of a sentence are the queries of one attention over its memory.
         """
@@ -158,5 +157,4 @@ class IncrementalDecoder:
         heads = attention(
             query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
         )
-        output: Tensor = module.w_o(module.concatenate_heads(heads))  # (B, beams, D)
-        return output.view_as(x)
+        return module.w_o(module.concatenate_heads(heads)).view_as(x)  # (B, beams, D), (N, 1, D)

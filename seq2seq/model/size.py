@@ -1,6 +1,8 @@
 """The size of a model that is not made: its tensors without numbers, and its parameters."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +13,10 @@ from torch.overrides import TorchFunctionMode
 from seq2seq.errors import UserError
 from seq2seq.model.config import TransformerConfig
 from seq2seq.model.transformer import Transformer
+from seq2seq.model.variants import make_transformer
 
 
-def empty_transformer(
+def meta_transformer(
     config: TransformerConfig,
     *,
     vocab_size: int,
@@ -21,52 +24,72 @@ def empty_transformer(
     start_id: int = 0,
     source_vocab_size: int | None = None,
 ) -> Transformer:
-    """A model on the meta device, in float32: it takes no memory and no random numbers.
+    """Make a model on the meta device, in float32: it takes no memory and no random numbers.
 
-    Raises:
-        UserError: if a matrix has more elements than PyTorch can count.
+    A model that this machine has no memory for is refused.
     """
-    try:
-        with torch.device("meta"), _NothingDrawn():
-            model = Transformer(
-                config,
-                vocab_size=vocab_size,
-                padding_id=padding_id,
-                start_id=start_id,
-                source_vocab_size=source_vocab_size,
-            )
-    except (RuntimeError, TypeError, OverflowError):
-        raise UserError(
-            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
-            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
-        ) from None
+    if config.shared_embedding and source_vocab_size not in (None, vocab_size):
+        raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
+    check_memory(config, vocab_size, source_vocab_size)
+    with _meta_device():
+        model = make_transformer(
+            config,
+            vocab_size=vocab_size,
+            padding_id=padding_id,
+            start_id=start_id,
+            source_vocab_size=source_vocab_size,
+        )
     return model.float()  # whatever the caller's default is
 
 
 def count_parameters(
     config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
 ) -> int:
-    """Count the parameters of a model without making it: one layer's times the number of layers.
-
-    Raises:
-        UserError: if a matrix has more elements than PyTorch can count.
-    """
-    model = empty_transformer(
-        replace(config, num_layers=1, num_decoder_layers=1),
-        vocab_size=vocab_size,
-        source_vocab_size=source_vocab_size,
-    )
+    """Count the parameters of a model without making it: one layer's times the number of layers."""
+    with _meta_device():
+        model = make_transformer(
+            replace(config, num_layers=1, num_decoder_layers=1),
+            vocab_size=vocab_size,
+            padding_id=0,
+            start_id=0,
+            source_vocab_size=source_vocab_size,
+        )
     more_in_encoder = (config.num_layers - 1) * _elements(model.encoder)
     more_in_decoder = (config.decoder_depth - 1) * _elements(model.decoder)
     return _elements(model) + more_in_encoder + more_in_decoder
+
+
+def check_memory(
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> None:
+    """Refuse a model whose weights are larger than this machine's memory."""
+    parameters = count_parameters(config, vocab_size, source_vocab_size)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if parameters * torch.float32.itemsize > memory:
+        raise UserError(
+            f"a model of {parameters:,} parameters is too large for this machine's memory"
+        )
 
 
 def _elements(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+@contextmanager
+def _meta_device() -> Iterator[None]:
+    """Make models without weights; refuse matrices with more elements than PyTorch can count."""
+    try:
+        with torch.device("meta"), _NothingDrawn():
+            yield
+    except (RuntimeError, TypeError, OverflowError):
+        raise UserError(
+            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
+            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
+        ) from None
+
+
 class _NothingDrawn(TorchFunctionMode):
-    """Leave out the initial weights.
+    """Skip the initial weights.
 
     To draw on the meta device PyTorch imports its compiler, which takes a second and makes a folder
     in /tmp that another user may have taken.

@@ -1,63 +1,226 @@
-"""The Transformer of Vaswani et al. (2017), section by section, in the order of the paper.
+"""The Transformer of Vaswani et al. (2017): section 3, in the order of the paper.
 
-`tests/model/paper.py` states the same equations in NumPy, one sentence at a time. The faster forms
-in `seq2seq/fast` must agree with this file.
+`tests/model/paper.py` states the same equations in NumPy, one sentence at a time. `variants.py` has
+what the paper has not, and `seq2seq/fast` has faster forms, which must agree with this file.
 
 Shapes, here and everywhere in the package:
 
     B  sentences in a batch         D  d_model
     S  source tokens                H  num_heads
     T  target tokens                K  d_k (d_v for the values)
-    V  vocabulary                   F  d_ff
+    V  vocabulary                   N  hypotheses of a search
 
 Masks are True where a position may be attended to.
 """
 
 import math
-from functools import partial
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.model.config import Positions, Start, TransformerConfig
-from seq2seq.model.variants import (
-    ACTIVATIONS,
-    LearnedPositions,
-    ZeroStartEmbedding,
-    concatenated_sinusoids,
-)
+from seq2seq.model.config import TransformerConfig
 
 
-def sinusoids(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
+class Transformer(nn.Module):
+    """The encoder-decoder of Figure 1.
 
-    Returns:
-        (length, D), float64.
+    Args:
+        config: the hyperparameters; their defaults are the paper's base model.
+        vocab_size: rows of the shared embedding matrix.
+        padding_id: the token id of padding.
+        start_id: the token id before the first target token ("outputs shifted right").
+        init_std: see `reset_parameters`.
     """
-    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angle = position / 10000.0 ** (two_i / d_model)  # (length, D / 2)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        vocab_size: int,
+        padding_id: int,
+        start_id: int,
+        init_std: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size = vocab_size
+        self.padding_id = padding_id
+        self.start_id = start_id
+        self.embedding = Embedding(vocab_size, config.d_model)
+        self.positions: nn.Module = PositionalEncoding()
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.output_bias: nn.Parameter | None = None  # only some variants have one
+        self.reset_parameters(init_std)
+
+    def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
+        """Map source (B, S) and target_input (B, T) to logits (B, T, V)."""
+        return self.project(self.decoder_states(source, target_input))
+
+    def decoder_states(self, source: Tensor, target_input: Tensor) -> Tensor:
+        """Map source (B, S) and target_input (B, T) to the decoder's last states (B, T, D)."""
+        source_mask = self.source_mask(source)  # (B, 1, 1, S)
+        memory = self.encode(source, source_mask)  # (B, S, D)
+        return self.decode(target_input, memory, source_mask)
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Map source token ids (B, S) and source_mask (B, 1, 1, S) to memory (B, S, D)."""
+        return self.encoder(self.embed(source), source_mask)
+
+    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Compute the decoder's last states (B, T, D) at all target positions at once.
+
+        Target padding needs no mask: it follows the tokens, which attend to the left only.
+
+        Args:
+            target_input: (B, T), token ids that begin with the start symbol.
+            memory: (B, S, D).
+            source_mask: (B, 1, 1, S).
+        """
+        x = self.embed(target_input, is_target=True)  # (B, T, D)
+        target_mask = causal_mask(target_input.size(1), target_input.device)  # (T, T)
+        return self.decoder(x, memory, target_mask, source_mask)
+
+    def embed(
+        self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
+    ) -> Tensor:
+        """Dropout(embedding + positional encoding) (sections 3.4, 3.5 and 5.4).
+
+        Args:
+            token_ids: (B, T), at consecutive positions.
+            first_position: the position of the first token; above 0 in incremental decoding.
+            is_target: whether they are of the target.
+
+        Returns:
+            (B, T, D).
+        """
+        x = (self.target_embedding if is_target else self.embedding)(token_ids)  # (B, T, D)
+        return self.dropout(x + self.positions(x, first_position))
+
+    def project(self, states: Tensor) -> Tensor:
+        """Map the decoder's states (..., D) to logits (..., V) (section 3.4)."""
+        return F.linear(states, self.output_matrix, self.output_bias)
+
+    @property
+    def target_embedding(self) -> "Embedding":
+        """The embedding of the target: the one of the source (section 3.4)."""
+        return self.embedding
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """The matrix (V, D) before the softmax: that of the embeddings (section 3.4)."""
+        return self.embedding.weight
+
+    def source_mask(self, source: Tensor) -> Tensor:
+        """Mask the padding of source token ids (B, S): (B, 1, 1, S)."""
+        return (source != self.padding_id)[:, None, None, :]
+
+    def reset_parameters(self, init_std: float | None = None) -> None:
+        """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
+
+        Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
+        biases are 0; norms are 1 and 0.
+
+        Args:
+            init_std: if given, matrices and embeddings are normal with this standard deviation.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                if init_std is None:
+                    nn.init.xavier_uniform_(module.weight)
+                else:
+                    nn.init.normal_(module.weight, std=init_std)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        deviation = self.config.d_model**-0.5 if init_std is None else init_std
+        nn.init.normal_(self.embedding.weight, std=deviation)
 
 
-class PositionalEncoding(nn.Module):
-    """Sinusoids (section 3.5), neither trained nor saved."""
+# 3.1 Encoder and decoder stacks: every sublayer is followed by LayerNorm(x + Dropout(Sublayer(x))),
+# with the norm after the sum ("Post-LN") and the dropout of section 5.4.
+
+
+class Encoder(nn.Module):
+    """The stack of layers, with no norm after the last one: each ends with one (Figure 1)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        concatenated = config.positions is Positions.concatenated
-        self.compute = concatenated_sinusoids if concatenated else sinusoids
-        self.table = torch.empty(0, config.d_model)  # extended when a longer sequence comes
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
 
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """Return the encodings (T, D) of the consecutive positions of x (B, T, D)."""
-        end = first_position + x.size(1)
-        table = self.table  # another thread may replace it meanwhile by a shorter one
-        if len(table) < end or table.device != x.device or table.dtype != x.dtype:
-            with torch.inference_mode(False):  # the table of a validation serves training as well
-                self.table = table = self.compute(max(256, 2 * end), x.size(2)).to(x)
-        return table[first_position:end]
+    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
+        """Map the embedded source (B, S, D) and source_mask (B, 1, 1, S) to memory (B, S, D)."""
+        for layer in self.layers:
+            x = layer(x, source_mask)
+        return x
+
+
+class EncoderLayer(nn.Module):
+    """A layer of the encoder (Figure 1, left): self-attention and feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
+        """Map x (B, S, D) and source_mask (B, 1, 1, S) to (B, S, D)."""
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, source_mask)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class Decoder(nn.Module):
+    """The stack of layers, with no norm after the last one."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Map the embedded target (B, T, D), memory (B, S, D) and their masks to (B, T, D)."""
+        for layer in self.layers:
+            x = layer(x, memory, target_mask, source_mask)
+        return x
+
+
+class DecoderLayer(nn.Module):
+    """A layer of the decoder (Figure 1, right): self-attention, cross-attention, feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Compute all target positions at once: (B, T, D).
+
+        Args:
+            x: (B, T, D).
+            memory: (B, S, D), the encoder's output.
+            target_mask: (T, T), causal.
+            source_mask: (B, 1, 1, S).
+        """
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, target_mask)))
+        x = self.cross_attention_norm(
+            x + self.dropout(self.cross_attention(x, memory, source_mask))
+        )
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
 
 
 # 3.2 Attention
@@ -80,9 +243,8 @@ def attention(
     """
     d_k = query.size(-1)
     scores = query @ key.transpose(-2, -1) / math.sqrt(d_k)  # (B, H, T, S)
-    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
-    attended: Tensor = dropout(weights) @ value
-    return attended
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)  # (B, H, T, S)
+    return dropout(weights) @ value
 
 
 class MultiHeadAttention(nn.Module):
@@ -102,38 +264,30 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Attend from each position of x to the positions of memory, which is x in self-attention.
+        """Attend from each position of x to the positions of memory: (B, T, D).
 
         Args:
             x: (B, T, D), the queries' states.
-            memory: (B, S, D), the states of keys and values.
+            memory: (B, S, D), the states of keys and values; x itself in self-attention (3.2.3).
             mask: broadcastable to (B, H, T, S).
-
-        Returns:
-            (B, T, D).
         """
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
         value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
         heads = attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        output: Tensor = self.w_o(self.concatenate_heads(heads))
-        return output
+        return self.w_o(self.concatenate_heads(heads))
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """Give each head its columns: (B, T, H * K) -> (B, H, T, K)."""
+        """Give each head its columns: (B, T, H * K) becomes (B, H, T, K)."""
         return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)
 
     def concatenate_heads(self, heads: Tensor) -> Tensor:
-        """Concatenate the heads: (B, H, T, d_v) -> (B, T, H * d_v)."""
+        """Concatenate the heads: (B, H, T, d_v) becomes (B, T, H * d_v)."""
         return heads.transpose(1, 2).flatten(2)
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Make the mask with which each position attends to itself and those before it (3.2.3).
-
-    Returns:
-        (T, T), True at (t, s) for s <= t.
-    """
+    """Let each position attend to itself and those before it (3.2.3): (T, T), True for s <= t."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
@@ -147,242 +301,56 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(config.d_model, config.d_ff)
         self.outer = nn.Linear(config.d_ff, config.d_model)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation: Callable[[Tensor], Tensor] = torch.relu
         self.dropout = nn.Dropout(config.relu_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X (B, T, D) -> (B, T, D), each position by itself."""
-        output: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
-        return output
+        """Map x (B, T, D) to (B, T, D), each position by itself."""
+        hidden = self.activation(self.inner(x))  # (B, T, d_ff)
+        return self.outer(self.dropout(hidden))
 
 
-# 3.4 Embeddings and softmax: see `Transformer.embed` and `Transformer.project`
-# 3.5 Positional encoding: see positions.py
-# 3.1 Encoder and decoder stacks: every sublayer is followed by LayerNorm(x + Dropout(Sublayer(x))),
-# with the norm after the sum ("Post-LN") and the dropout of section 5.4.
+# 3.4 Embeddings and softmax: one matrix embeds source and target, and `Transformer.project` takes
+# the same matrix to the logits.
 
 
-class EncoderLayer(nn.Module):
-    """A layer of the encoder (Figure 1, left): self-attention and feed-forward."""
+class Embedding(nn.Embedding):
+    """The rows of a matrix (V, D), multiplied by sqrt(d_model)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
-        """X (B, S, D) and source_mask (B, 1, 1, S) -> (B, S, D)."""
-        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, source_mask)))
-        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return x
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Map token ids (B, T) to (B, T, D)."""
+        return super().forward(token_ids) * math.sqrt(self.embedding_dim)
 
 
-class DecoderLayer(nn.Module):
-    """A layer of the decoder (Figure 1, right): self-attention, cross-attention, feed-forward."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.cross_attention = MultiHeadAttention(config)
-        self.cross_attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
-    ) -> Tensor:
-        """Compute all target positions at once.
-
-        Args:
-            x: (B, T, D).
-            memory: (B, S, D), the encoder's output.
-            target_mask: (T, T), causal.
-            source_mask: (B, 1, 1, S).
-
-        Returns:
-            (B, T, D).
-        """
-        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, target_mask)))
-        x = self.cross_attention_norm(
-            x + self.dropout(self.cross_attention(x, memory, source_mask))
-        )
-        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return x
+# 3.5 Positional encoding
 
 
-class Encoder(nn.Module):
-    """N encoder layers; no norm after the last one, since each layer ends with one (Figure 1)."""
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
 
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
-
-    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
-        """Embedded source (B, S, D) and source_mask (B, 1, 1, S) -> memory (B, S, D)."""
-        for layer in self.layers:
-            x = layer(x, source_mask)
-        return x
-
-
-class Decoder(nn.Module):
-    """N decoder layers, with no norm after the last one."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
-
-    def forward(
-        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
-    ) -> Tensor:
-        """Embedded target (B, T, D), memory (B, S, D) and their masks -> (B, T, D)."""
-        for layer in self.layers:
-            x = layer(x, memory, target_mask, source_mask)
-        return x
-
-
-class Transformer(nn.Module):
-    """The encoder-decoder of Figure 1.
-
-    Args:
-        config: the hyperparameters; their defaults are the paper's base model.
-        vocab_size: rows of the shared embedding matrix; those of the target's if it is not shared.
-        padding_id: the token id of padding.
-        start_id: the token id before the first target token ("outputs shifted right").
-        source_vocab_size: rows of the source's embedding matrix if it is not shared.
-        init_std: see `reset_parameters`.
+    Returns:
+        (length, D), float64.
     """
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (length, 1)
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)  # (D / 2,)
+    angle = position / 10000.0 ** (two_i / d_model)  # (length, D / 2)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
-    def __init__(
-        self,
-        config: TransformerConfig,
-        *,
-        vocab_size: int,
-        padding_id: int,
-        start_id: int,
-        source_vocab_size: int | None = None,
-        init_std: float | None = None,
-    ) -> None:
+
+class PositionalEncoding(nn.Module):
+    """A table of sinusoids, neither trained nor saved, which grows with the longest sequence."""
+
+    compute = staticmethod(sinusoids)
+
+    def __init__(self) -> None:
         super().__init__()
-        self.config = config
-        self.vocab_size = vocab_size
-        self.padding_id = padding_id
-        self.start_id = start_id
-        zero = config.start is Start.zero
-        make_embedding = partial(ZeroStartEmbedding, start_id) if zero else nn.Embedding
-        # One matrix embeds source and target and projects to the vocabulary (section 3.4). Imported
-        # models may have a second one for the target, and a third one for the projection.
-        source_rows = vocab_size if config.shared_embedding else source_vocab_size or vocab_size
-        self.embedding = make_embedding(source_rows, config.d_model)
-        self.own_target_embedding = self.own_output_matrix = self.output_bias = None
-        if not config.shared_embedding:
-            self.own_target_embedding = make_embedding(vocab_size, config.d_model)
-        if not config.tied_output:
-            self.own_output_matrix = nn.Parameter(torch.empty(vocab_size, config.d_model))
-        if config.output_bias:
-            self.output_bias = nn.Parameter(torch.empty(vocab_size))
-        learned = config.positions is Positions.learned
-        self.positions = LearnedPositions(config) if learned else PositionalEncoding(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
-        self.reset_parameters(init_std)
+        self.table = torch.empty(0)
 
-    @property
-    def target_embedding(self) -> nn.Embedding:
-        """The matrix that embeds the target: in the paper, the one that embeds the source."""
-        return self.embedding if self.own_target_embedding is None else self.own_target_embedding
-
-    @property
-    def output_matrix(self) -> Tensor:
-        """The matrix (V, D) before the softmax: in the paper, the one that embeds the target."""
-        own = self.own_output_matrix
-        return self.target_embedding.weight if own is None else own
-
-    def reset_parameters(self, init_std: float | None = None) -> None:
-        """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
-
-        Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
-        biases are 0; norms are 1 and 0.
-
-        Args:
-            init_std: if given, matrices and embeddings are normal with this standard deviation.
-        """
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                if init_std is None:
-                    nn.init.xavier_uniform_(module.weight)
-                else:
-                    nn.init.normal_(module.weight, std=init_std)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        deviation = 1.0 / math.sqrt(self.config.d_model) if init_std is None else init_std
-        matrices = (self.embedding.weight, self.target_embedding.weight, self.output_matrix)
-        for matrix in dict.fromkeys(matrices):  # each once, in this order
-            nn.init.normal_(matrix, std=deviation)
-        if self.output_bias is not None:
-            nn.init.zeros_(self.output_bias)
-        if isinstance(self.positions, LearnedPositions):
-            nn.init.normal_(self.positions.weight, std=deviation)
-
-    def embed(
-        self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
-    ) -> Tensor:
-        """Dropout(embedding * sqrt(d_model) + position) (sections 3.4, 3.5 and 5.4).
-
-        Args:
-            token_ids: (B, T), at consecutive positions.
-            first_position: the position of the first token; above 0 in incremental decoding.
-            is_target: whether they are of the target, which may have a matrix of its own.
-
-        Returns:
-            (B, T, D).
-        """
-        embedding = self.target_embedding if is_target else self.embedding
-        x = embedding(token_ids) * math.sqrt(self.config.d_model)
-        embedded: Tensor = self.dropout(x + self.positions(x, first_position))
-        return embedded
-
-    def project(self, states: Tensor) -> Tensor:
-        """Project states (..., D) to logits (..., V) with the embedding matrix (section 3.4)."""
-        return F.linear(states, self.output_matrix, self.output_bias)
-
-    def source_mask(self, source: Tensor) -> Tensor:
-        """Mask the padding of source token ids (B, S) -> (B, 1, 1, S)."""
-        return (source != self.padding_id)[:, None, None, :]
-
-    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Source token ids (B, S) and source_mask (B, 1, 1, S) -> memory (B, S, D)."""
-        memory: Tensor = self.encoder(self.embed(source), source_mask)
-        return memory
-
-    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
-        """Run the decoder over all target positions at once.
-
-        Target padding needs no mask: it follows the tokens, which attend to the left only.
-
-        Args:
-            target_input: (B, T), token ids that begin with the start symbol.
-            memory: (B, S, D).
-            source_mask: (B, 1, 1, S).
-
-        Returns:
-            The states of the last layer, (B, T, D).
-        """
-        target_mask = causal_mask(target_input.size(1), target_input.device)
-        x = self.embed(target_input, is_target=True)
-        states: Tensor = self.decoder(x, memory, target_mask, source_mask)
-        return states
-
-    def decoder_states(self, source: Tensor, target_input: Tensor) -> Tensor:
-        """Source (B, S) and target_input (B, T) -> the decoder's last states (B, T, D)."""
-        source_mask = self.source_mask(source)
-        return self.decode(target_input, self.encode(source, source_mask), source_mask)
-
-    def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
-        """Source (B, S) and target_input (B, T) -> logits (B, T, V)."""
-        return self.project(self.decoder_states(source, target_input))
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """Return the encodings (T, D) of the consecutive positions of x (B, T, D)."""
+        end = first_position + x.size(1)
+        table = self.table  # another thread may replace it meanwhile by a shorter one
+        if len(table) < end or table.device != x.device or table.dtype != x.dtype:
+            with torch.inference_mode(False):  # the table of a validation serves training as well
+                self.table = table = self.compute(max(256, 2 * end), x.size(2)).to(x)
+        return table[first_position:end]

@@ -1,6 +1,8 @@
-"""Where tensor2tensor, the authors' code of June 2017, differs from the paper's text.
+"""What the paper's model has not: tensor2tensor's forms, learned positions, imported models.
 
-`variant=tensor2tensor` selects both forms below, and biases on the attention projections.
+tensor2tensor, the authors' code of June 2017, concatenates the sinusoids and starts the decoder
+with zeros (`variant=tensor2tensor`). Table 3, row (E), learns the positions. Marian's models may
+have another activation, a matrix of their own for target and output, and a bias of the logits.
 """
 
 import torch
@@ -8,7 +10,108 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.errors import UserError
-from seq2seq.model.config import Activation, TransformerConfig
+from seq2seq.model.config import Activation, Positions, Start, TransformerConfig
+from seq2seq.model.transformer import Embedding, FeedForward, PositionalEncoding, Transformer
+
+
+def make_transformer(
+    config: TransformerConfig,
+    *,
+    vocab_size: int,
+    padding_id: int,
+    start_id: int,
+    source_vocab_size: int | None = None,
+    init_std: float | None = None,
+) -> Transformer:
+    """Make the paper's model, or a variant if the configuration asks for one.
+
+    `source_vocab_size` is that of the source's matrix if the target has its own.
+    """
+    sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
+    if all(getattr(config, name) == value for name, value in _PAPER.items()):
+        return Transformer(config, **sizes, init_std=init_std)
+    return VariantTransformer(
+        config, **sizes, source_vocab_size=source_vocab_size or vocab_size, init_std=init_std
+    )
+
+
+_PAPER = {
+    "positions": Positions.sinusoidal,
+    "start": Start.symbol,
+    "activation": Activation.relu,
+    "shared_embedding": True,
+    "tied_output": True,
+    "output_bias": False,
+}
+
+
+class VariantTransformer(Transformer):
+    """A Transformer with what its configuration has beyond the paper: see `make_transformer`."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        vocab_size: int,
+        padding_id: int,
+        start_id: int,
+        source_vocab_size: int,
+        init_std: float | None = None,
+    ) -> None:
+        super().__init__(
+            config,
+            vocab_size=vocab_size if config.shared_embedding else source_vocab_size,
+            padding_id=padding_id,
+            start_id=start_id,
+            init_std=init_std,
+        )
+        self.vocab_size = vocab_size
+        deviation = config.d_model**-0.5 if init_std is None else init_std
+        for module in self.modules():
+            if isinstance(module, FeedForward):
+                module.activation = ACTIVATIONS[config.activation]
+        self.own_target_embedding: Embedding | None = None
+        if not config.shared_embedding:
+            self.own_target_embedding = Embedding(vocab_size, config.d_model)
+            nn.init.normal_(self.own_target_embedding.weight, std=deviation)
+        if config.start is Start.zero:
+            self.embedding = ZeroStartEmbedding(self.embedding, start_id)
+            if self.own_target_embedding is not None:
+                self.own_target_embedding = ZeroStartEmbedding(self.own_target_embedding, start_id)
+        self.own_output_matrix: nn.Parameter | None = None
+        if not config.tied_output:
+            self.own_output_matrix = nn.Parameter(torch.empty(vocab_size, config.d_model))
+            nn.init.normal_(self.own_output_matrix, std=deviation)
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(vocab_size))
+        if config.positions is Positions.concatenated:
+            self.positions = ConcatenatedPositions()
+        elif config.positions is Positions.learned:
+            self.positions = LearnedPositions(config.max_learned_positions, config.d_model)
+            nn.init.normal_(self.positions.weight, std=deviation)
+
+    @property
+    def target_embedding(self) -> Embedding:
+        """The embedding of the target: its own, or the one of the source."""
+        return self.embedding if self.own_target_embedding is None else self.own_target_embedding
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """The matrix (V, D) before the softmax: its own, or the one that embeds the target."""
+        own = self.own_output_matrix
+        return self.target_embedding.weight if own is None else own
+
+
+class ZeroStartEmbedding(Embedding):
+    """An embedding, sharing the matrix of a plain one, that maps the start symbol to zeros."""
+
+    def __init__(self, plain: Embedding, start_id: int) -> None:
+        super().__init__(plain.num_embeddings, plain.embedding_dim, _weight=plain.weight)
+        self.start_id = start_id
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Map token ids (B, T) to (B, T, D)."""
+        return super().forward(token_ids) * (token_ids != self.start_id).unsqueeze(-1)
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
@@ -18,22 +121,34 @@ def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
         (length, D), float64.
     """
     half = d_model // 2
-    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    exponent = torch.arange(half, dtype=torch.float64) / max(half - 1, 1)
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (length, 1)
+    exponent = torch.arange(half, dtype=torch.float64) / max(half - 1, 1)  # (D / 2,)
     angle = position * 10000.0**-exponent  # (length, D / 2)
     return torch.cat((angle.sin(), angle.cos()), dim=-1)
 
 
-class ZeroStartEmbedding(nn.Embedding):
-    """An embedding that maps the start symbol to a vector of zeros."""
+class ConcatenatedPositions(PositionalEncoding):
+    """The sinusoids of tensor2tensor."""
 
-    def __init__(self, start_id: int, vocab_size: int, d_model: int) -> None:
-        super().__init__(vocab_size, d_model)
-        self.start_id = start_id
+    compute = staticmethod(concatenated_sinusoids)
 
-    def forward(self, token_ids: Tensor) -> Tensor:
-        """Token ids (B, T) -> (B, T, D)."""
-        return super().forward(token_ids) * (token_ids != self.start_id).unsqueeze(-1)
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each position: Table 3, row (E)."""
+
+    def __init__(self, length: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(length, d_model))
+
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """Return the vectors (T, D) of the consecutive positions of x (B, T, D)."""
+        end = first_position + x.size(1)
+        if end > len(self.weight):
+            raise UserError(
+                f"a sequence has {end} tokens, but only {len(self.weight)} positions are learned:"
+                " shorten it, or train with a larger model.max_learned_positions"
+            )
+        return self.weight[first_position:end]
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -48,25 +163,3 @@ ACTIVATIONS = {
     Activation.quick_gelu: quick_gelu,
 }
 """The function of equation 2 for each choice: in the paper, max(0, x)."""
-
-
-class LearnedPositions(nn.Module):
-    """A trained vector for each position: Table 3, row (E)."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.max_learned_positions, config.d_model))
-
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """Return the vectors (T, D) of the consecutive positions of x (B, T, D).
-
-        Raises:
-            UserError: if a position is beyond the last learned one.
-        """
-        end = first_position + x.size(1)
-        if end > len(self.weight):
-            raise UserError(
-                f"a sequence has {end} tokens, but only {len(self.weight)} positions are learned:"
-                " shorten it, or train with a larger model.max_learned_positions"
-            )
-        return self.weight[first_position:end]

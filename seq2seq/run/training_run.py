@@ -14,6 +14,7 @@ from seq2seq.evaluation.scores import check_tokenizer
 from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
+from seq2seq.model.size import meta_transformer
 from seq2seq.reporting.record import (
     DATA_FILE,
     FINISHED_FILE,
@@ -45,7 +46,7 @@ from seq2seq.storage.checkpoint import (
     set_aside_later,
 )
 from seq2seq.storage.model_folder import free_place_of_model, holds_model, save_model
-from seq2seq.storage.trained_model import TrainedModel, unloaded_transformer
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import (
     METRICS,
@@ -293,7 +294,13 @@ class TrainingRun:
         model, mean = self.trainer.model, self.trainer.mean
         if mean is None:
             return model
-        candidate = unloaded_transformer(model.config, self.data.tokenizer)
+        candidate = meta_transformer(
+            model.config,
+            vocab_size=model.vocab_size,
+            padding_id=model.padding_id,
+            start_id=model.start_id,
+            source_vocab_size=self.data.tokenizer.source_vocab_size,
+        )
         candidate.load_state_dict(mean.weights, assign=True)
         return candidate.eval()
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
-from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
+from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import Pieces, present_name, remove_leftovers, write_folder
 from seq2seq.files.manifest import (
@@ -40,7 +40,8 @@ from seq2seq.files.strict import (
     read_regular_file,
 )
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.trained_model import TrainedModel, TunedSearch, unloaded_transformer
+from seq2seq.model.size import meta_transformer
+from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
 
 def safetensors_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
@@ -254,7 +255,13 @@ def read_description(folder: Path) -> TrainedModel:
     saved = read_config(folder)
     tokenizer = _read_tokenizer(folder, saved)
     try:
-        model = unloaded_transformer(saved.model, tokenizer)
+        model = meta_transformer(
+            saved.model,
+            vocab_size=tokenizer.vocab_size,
+            padding_id=PADDING_ID,
+            start_id=START_ID,
+            source_vocab_size=tokenizer.source_vocab_size,
+        )
     except UserError as error:
         raise UserError(f"{folder / _CONFIG}: {error}") from None
     languages = (saved.source_language, saved.target_language)

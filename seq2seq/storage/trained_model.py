@@ -1,15 +1,13 @@
 """A model with its tokenizer and languages, and new models for such a tokenizer's ids."""
 
-import os
 from dataclasses import dataclass
-
-import torch
 
 from seq2seq.data.config import target_languages
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.size import count_parameters, empty_transformer
+from seq2seq.model.size import check_memory
+from seq2seq.model.variants import make_transformer
 
 MAX_ALPHA = 10.0
 """Far above any useful value; beyond it the penalties of long outputs would overflow."""
@@ -57,13 +55,9 @@ def new_transformer(
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
-    """Make a model for this project's token ids, as `Transformer` does.
-
-    Raises:
-        UserError: if its weights are larger than this machine's memory.
-    """
-    _check_memory(config, vocab_size, source_vocab_size)
-    return Transformer(
+    """Make a model for this project's token ids; refuse one that is larger than the memory."""
+    check_memory(config, vocab_size, source_vocab_size)
+    return make_transformer(
         config,
         vocab_size=vocab_size,
         padding_id=PADDING_ID,
@@ -71,34 +65,3 @@ def new_transformer(
         source_vocab_size=source_vocab_size,
         init_std=init_std,
     )
-
-
-def unloaded_transformer(config: TransformerConfig, tokenizer: Tokenizer) -> Transformer:
-    """Make a model on the meta device, for weights that take the place of its parameters.
-
-    Raises:
-        UserError: if its weights are larger than this machine's memory, or both sides share an
-            embedding but not a vocabulary.
-    """
-    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    if config.shared_embedding and sizes[0] != sizes[1]:
-        raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
-    _check_memory(config, *sizes)
-    return empty_transformer(
-        config,
-        vocab_size=sizes[0],
-        padding_id=PADDING_ID,
-        start_id=START_ID,
-        source_vocab_size=sizes[1],
-    )
-
-
-def _check_memory(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
-) -> None:
-    parameters = count_parameters(config, vocab_size, source_vocab_size)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if parameters * torch.float32.itemsize > memory:
-        raise UserError(
-            f"a model of {parameters:,} parameters is too large for this machine's memory"
-        )

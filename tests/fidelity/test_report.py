@@ -230,7 +230,7 @@ def test_a_missing_embedding_scale_differs() -> None:
         def embed(
             self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
         ) -> Tensor:
-            x = self.embedding(token_ids)
+            x = nn.functional.embedding(token_ids, self.embedding.weight)
             embedded: Tensor = self.dropout(x + self.positions(x, first_position))
             return embedded
 
@@ -245,8 +245,8 @@ def test_an_embedding_scale_that_targets_lack_differs() -> None:
             self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
         ) -> Tensor:
             x = self.embedding(token_ids)
-            if token_ids[0, 0] != self.start_id:
-                x = x * self.config.d_model**0.5
+            if token_ids[0, 0] == self.start_id:
+                x = x / self.config.d_model**0.5
             embedded: Tensor = self.dropout(x + self.positions(x, first_position))
             return embedded
 

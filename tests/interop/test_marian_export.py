@@ -7,6 +7,7 @@ import torch
 
 from seq2seq.interop.marian_export import marian_weights
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.variants import make_transformer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -25,7 +26,7 @@ def ours() -> Transformer:
         layer_norm_epsilon=1e-5,
     )
     torch.manual_seed(3)
-    model = Transformer(config, vocab_size=VOCAB, padding_id=PADDING, start_id=START)
+    model = make_transformer(config, vocab_size=VOCAB, padding_id=PADDING, start_id=START)
     for parameter in model.parameters():  # no bias and no norm is trivial
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model.double().eval()

@@ -9,7 +9,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.transformer import PositionalEncoding, sinusoids
-from seq2seq.model.variants import concatenated_sinusoids
+from seq2seq.model.variants import concatenated_sinusoids, make_transformer
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -52,7 +52,7 @@ def embedding_model(d_model: int = 16, **choices: object) -> Transformer:
     config = TransformerConfig(
         num_layers=1, d_model=d_model, d_ff=8, num_heads=2, dropout=0.0, **choices
     )
-    model = Transformer(config, vocab_size=9, padding_id=0, start_id=2).double()
+    model = make_transformer(config, vocab_size=9, padding_id=0, start_id=2).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
@@ -117,5 +117,5 @@ def test_a_table_that_another_thread_shortens_is_not_used() -> None:
             if name == "table" and isinstance(value, torch.Tensor):
                 super().__setattr__(name, value[:1])  # what the other thread needs
 
-    positions = Shared(TransformerConfig(d_model=16))
+    positions = Shared()
     torch.testing.assert_close(positions(torch.zeros(1, 300, 16)), sinusoids(300, 16).float())

@@ -12,7 +12,7 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import MAX_LAYERS, Positions, Start
-from seq2seq.model.size import count_parameters, empty_transformer
+from seq2seq.model.size import count_parameters, meta_transformer
 from seq2seq.storage.trained_model import new_transformer
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
@@ -29,7 +29,7 @@ CHOICES: list[dict[str, Any]] = [
 def test_it_has_the_tensors_of_the_model_that_is_made(choices: dict[str, Any]) -> None:
     config = TransformerConfig(**SIZES, **choices)
     made = new_transformer(config, 50).state_dict()
-    empty = empty_transformer(config, vocab_size=50).state_dict()
+    empty = meta_transformer(config, vocab_size=50).state_dict()
     assert {name: value.shape for name, value in empty.items()} == {
         name: value.shape for name, value in made.items()
     }
@@ -49,7 +49,7 @@ def test_it_draws_nothing_and_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> 
     before = torch.get_rng_state()
     torch.set_default_dtype(torch.float64)
     try:
-        empty = empty_transformer(TransformerConfig(**SIZES), vocab_size=50)
+        empty = meta_transformer(TransformerConfig(**SIZES), vocab_size=50)
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(torch.get_rng_state(), before)
@@ -64,8 +64,8 @@ from pathlib import Path
 place = Path(tempfile.gettempdir(), "torchinductor_" + getpass.getuser())
 place.write_text("another user's")
 from seq2seq.model import TransformerConfig
-from seq2seq.model.size import empty_transformer
-empty_transformer(TransformerConfig(), vocab_size=50)
+from seq2seq.model.size import meta_transformer
+meta_transformer(TransformerConfig(), vocab_size=50)
 assert "torch._dynamo" not in sys.modules
 from seq2seq.cli.main import main
 assert main(["fidelity", "model=tiny", "model.num_layers=1"]) == 0

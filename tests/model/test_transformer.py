@@ -13,7 +13,8 @@ from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.model.transformer import FeedForward, MultiHeadAttention
+from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.model.variants import make_transformer
 from tests.model.paper import Paper
 
 MakeModel = Callable[..., Transformer]
@@ -198,7 +199,7 @@ def fresh(*, init_std: float | None = None, **choices: Any) -> Transformer:
     sizes = {"num_layers": 2, "d_model": 64, "d_ff": 160, "num_heads": 4, "d_k": 24, "d_v": 8}
     config = TransformerConfig(**(sizes | choices))
     ids = {"padding_id": PADDING, "start_id": START}
-    return Transformer(config, vocab_size=300, init_std=init_std, **ids)
+    return make_transformer(config, vocab_size=300, init_std=init_std, **ids)
 
 
 def assert_glorot(matrix: Tensor, fan_in: int, fan_out: int) -> None:
@@ -257,7 +258,7 @@ def count(**choices: Any) -> int:
     """Parameters of the model itself, with the vocabulary and the biases of tensor2tensor."""
     config = TransformerConfig(attention_bias=True, **choices)
     with torch.device("meta"):
-        model = Transformer(config, vocab_size=T2T_ROWS, padding_id=PADDING, start_id=START)
+        model = make_transformer(config, vocab_size=T2T_ROWS, padding_id=PADDING, start_id=START)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -350,7 +351,8 @@ def test_dropout_in_the_feed_forward_follows_the_activation(activation: Activati
     config = TransformerConfig(
         d_model=8, d_ff=64, num_heads=2, relu_dropout=0.5, activation=activation
     )
-    layer = FeedForward(config)
+    model = make_transformer(config, vocab_size=9, padding_id=PADDING, start_id=START)
+    layer = model.encoder.layers[0].feed_forward
     inner: list[Tensor] = []
     layer.outer.register_forward_hook(lambda module, inputs, output: inner.append(inputs[0]))
     x = torch.randn(5, 8)
