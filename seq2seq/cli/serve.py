@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,9 @@ examples:
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
 """
 _DEFAULT_HOST = "127.0.0.1"
-_PACKAGES = "py3langid python-multipart starlette uvicorn"  # the extra `serve`
+_PACKAGES = (
+    "prometheus-client py3langid pydantic python-multipart starlette uvicorn"  # the extra `serve`
+)
 _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 
@@ -68,27 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
-    limits.add_argument(
-        "--char-limit", type=int, metavar="N", help="characters of a request (default 5000)"
-    )
-    limits.add_argument(
-        "--batch-limit", type=int, metavar="N", help="texts of a request (default 100)"
-    )
-    limits.add_argument(
-        "--queue-tokens",
-        type=int,
-        metavar="N",
-        help="tokens that may wait, of all clients together (default 100000)",
-    )
-    limits.add_argument(
-        "--timeout", type=int, metavar="S", help="seconds for an answer (default 60)"
-    )
-    limits.add_argument(
-        "--grace", type=int, metavar="S", help="seconds to finish after SIGTERM (default 30)"
-    )
-    limits.add_argument(
-        "--cache", type=int, metavar="N", help="lines whose translations are kept (default 1000)"
-    )
+    for name, unit, text in (
+        ("char-limit", "N", "characters of a request (default 5000)"),
+        ("batch-limit", "N", "texts of a request (default 100)"),
+        ("queue-tokens", "N", "tokens that may wait, of all clients together (default 100000)"),
+        ("timeout", "S", "seconds for an answer (default 60)"),
+        ("grace", "S", "seconds to finish after SIGTERM (default 30)"),
+        ("cache", "N", "lines whose translations are kept (default 1000)"),
+    ):
+        limits.add_argument(f"--{name}", type=int, metavar=unit, help=text)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -114,14 +104,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve translations until a signal ends it.
-
-    Raises:
-        UsageError: if --languages does not fit the models, a host or an origin is malformed, or a
-            value is out of range.
-        UserError: if a model or the file of keys can't be read, the address is taken, or what the
-            server needs is not installed.
-    """
+    """Serve translations until a signal ends it."""
     from seq2seq.errors import UserError
 
     try:
@@ -161,22 +144,22 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if not local and not keys:
             print(
-                "seq2seq: whoever reaches this address can use it: --api-key-file, or a proxy that"
-                " asks for a password, restricts that",
+                "seq2seq: anyone who can reach this address can use the server; --api-key-file, or"
+                " a proxy that asks for a password, restricts that",
                 file=sys.stderr,
             )
-        serve(app, opened, grace=limits.grace, stop=service.stop)
+        serve(app, opened, grace=limits.grace)
     service.close()
     print("seq2seq: stopped", file=sys.stderr)
     return 0
 
 
-def _hosts(arguments: argparse.Namespace, local: bool) -> set[str] | None:
-    """Return the host names that requests may give; None if they may give any."""
+def _hosts(arguments: argparse.Namespace, local: bool) -> list[str]:
+    """Return the host names that requests may give; `*` if they may give any."""
     if not local and not arguments.allow_host:
-        return None
-    names = {name.lower() for name in (arguments.host, *arguments.allow_host)}
-    return names | {"localhost", "127.0.0.1", "[::1]"} if local else names
+        return ["*"]
+    names = [arguments.host, *arguments.allow_host]
+    return [*names, "localhost", "127.0.0.1", "[::1]"] if local else names
 
 
 def _check_access(arguments: argparse.Namespace) -> None:
@@ -193,10 +176,16 @@ def _check_access(arguments: argparse.Namespace) -> None:
 
 
 def _limits(arguments: argparse.Namespace) -> "Limits":
-    from seq2seq.serving.requests import Limits
+    from pydantic import ValidationError
 
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(Limits)}
-    return Limits(**{name: value for name, value in given.items() if value is not None})
+    from seq2seq.errors import UsageError
+    from seq2seq.serving.requests import Limits, describe
+
+    given = {name: getattr(arguments, name, None) for name in Limits.model_fields}
+    try:
+        return Limits(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
@@ -262,7 +251,7 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
         raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
     if len(targets) > 1 and not has_several:
         raise UsageError(
-            f"--languages {pair}: the model has one target language: leave the others out"
+            f"--languages {pair}: the model has one target language: name that one alone"
         )
     return source, targets, has_several
 

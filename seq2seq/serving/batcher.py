@@ -90,11 +90,8 @@ class Batcher(Generic[K, T, R]):
 
         Args:
             key: only items of equal keys share a batch.
-            items: the items.
+            items: the items, whose results are returned in this order.
             sizes: the size of each, at least 1.
-
-        Returns:
-            The result of each item, in order.
 
         Raises:
             TooLargeError: if the queue could never hold the items.
@@ -111,7 +108,7 @@ class Batcher(Generic[K, T, R]):
         job = _Job[K, T, R](key, items, sizes, loop.create_future(), size)
         self._jobs.append(job)
         self.waiting += size
-        # Requests that have come together are to share a batch.
+        # Requests that came together should share a batch.
         loop.call_soon(self._begin)
         try:
             return await job.done
@@ -132,7 +129,7 @@ class Batcher(Generic[K, T, R]):
             self._batches.add(asyncio.get_running_loop().create_task(self._run_batch(taken)))
 
     def _take(self, share: float) -> dict[_Job[K, T, R], list[int]]:
-        """Take the next batch from the waiting jobs: the places of the items that each gives."""
+        """Take the next batch from the waiting jobs: the indices of the items that each gives."""
         key = self._jobs[0].key
         total = count = longest = 0
         taken: dict[_Job[K, T, R], list[int]] = {}
@@ -163,7 +160,7 @@ class Batcher(Generic[K, T, R]):
     async def _run_batch(self, taken: dict[_Job[K, T, R], list[int]]) -> None:
         """Run a batch, begin the next, and hand out the results, or errors, to the jobs."""
         loop = asyncio.get_running_loop()
-        size = sum(job.sizes[place] for job, places in taken.items() for place in places)
+        size = sum(job.sizes[i] for job, indices in taken.items() for i in indices)
         start = loop.time()
         outcomes = await self._outcomes(taken)
         seconds = max(loop.time() - start, 1e-6)
@@ -179,19 +176,19 @@ class Batcher(Generic[K, T, R]):
                 continue
             job.results |= zip(taken[job], found, strict=True)
             if len(job.results) == len(job.items) and not job.done.done():
-                job.done.set_result([job.results[place] for place in range(len(job.items))])
+                job.done.set_result([job.results[i] for i in range(len(job.items))])
 
     async def _outcomes(
         self, taken: dict[_Job[K, T, R], list[int]]
     ) -> dict[_Job[K, T, R], list[R] | Exception]:
         """Return the results of a batch for each of its jobs, or the error that the job causes."""
         key = next(iter(taken)).key
-        items = [job.items[place] for job, places in taken.items() for place in places]
+        items = [job.items[i] for job, indices in taken.items() for i in indices]
         try:
             results = iter(await self._run(key, items))
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
             if len(taken) == 1:
                 return dict.fromkeys(taken, error)
-            alone = [await self._outcomes({job: places}) for job, places in taken.items()]
+            alone = [await self._outcomes({job: indices}) for job, indices in taken.items()]
             return {job: found for outcome in alone for job, found in outcome.items()}
-        return {job: list(islice(results, len(places))) for job, places in taken.items()}
+        return {job: list(islice(results, len(indices))) for job, indices in taken.items()}

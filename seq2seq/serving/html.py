@@ -1,4 +1,4 @@
-"""HTML: the texts of a document, and the document with others in their place.
+"""HTML: the texts of a document, and the document with these texts translated.
 
 Tags, comments and entities stay as they stand, and so does what is not meant for readers, or marked
 as not to be translated. Texts are translated with their white space as a browser shows it.
@@ -36,7 +36,7 @@ class Element(NamedTuple):
     """A text with tags around it."""
 
     before: str
-    place: int
+    slot: int
     after: str
 
 
@@ -61,9 +61,9 @@ class Run:
         return [self.whole, *self.texts] if self.whole else self.texts
 
     def join(self, translated: Sequence[str]) -> str:
-        """Put translations in the place of the texts."""
+        """Replace the texts by translations."""
         whole, *texts = translated if self.whole else ("", *translated)
-        spans = find_parts(whole, [texts[element.place] for element in self.elements])
+        spans = find_parts(whole, [texts[element.slot] for element in self.elements])
         if not spans:
             escaped = (escape(text, quote=False) for text in texts)
             pairs = zip(escaped, self.gaps[1:], strict=True)
@@ -96,8 +96,8 @@ def make_run(texts: list[str], gaps: list[list[Mark]]) -> Run:
         if [mark.name for mark in opened] != [mark.name for mark in reversed(closed)]:
             return plain
     elements = [
-        Element(_raw(opened), place, _raw(closed))
-        for place, (opened, closed) in enumerate(zip(opening, closing, strict=True))
+        Element(_raw(opened), slot, _raw(closed))
+        for slot, (opened, closed) in enumerate(zip(opening, closing, strict=True))
         if opened
     ]
     if len(texts) == 1 or not elements:
@@ -114,11 +114,10 @@ def make_run(texts: list[str], gaps: list[list[Mark]]) -> Run:
 
 
 def find_parts(whole: str, parts: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Find texts as words of another one, wherever they stand.
+    """Find where each text begins and ends as words of the whole.
 
-    Returns:
-        Where each begins and ends; None if there is none, one is missing or stands there more often
-        than among `parts`, or two of them overlap.
+    Return None if there is none, one is missing or occurs more often than among `parts`, or two of
+    them overlap.
     """
     bare = [part.strip(_FINAL).lower() for part in parts]
     if not all(bare):
@@ -154,7 +153,7 @@ def _raw(marks: Iterable[Mark]) -> str:
 
 
 def _leading(marks: Sequence[Mark], kind: str) -> list[Mark]:
-    """Return the marks of a kind at the beginning, white space among them left out."""
+    """Return the marks of a kind at the beginning, skipping white space."""
     found = takewhile(lambda mark: mark.kind in (kind, "space"), marks)
     return [mark for mark in found if mark.kind == kind]
 
@@ -172,7 +171,7 @@ class Document:
     """A document: its texts, and all that stays between them."""
 
     runs: list[Run]
-    """The texts, those of a sentence together."""
+    """The texts; texts of one sentence share a run."""
     rest: list[str]
     """What stands before each run, and after the last."""
 
@@ -192,7 +191,7 @@ class Document:
         return [line for run in self.runs for line in run.lines]
 
     def join(self, translated: list[str]) -> str:
-        """Put translations in the place of the texts."""
+        """Replace the texts by translations."""
         waiting = iter(translated)
         parts = [self.rest[0]]
         for run, rest in zip(self.runs, self.rest[1:], strict=True):

@@ -1,158 +1,44 @@
-"""Runs the application: sockets, time limits of connections, signals."""
+"""Runs the application with uvicorn: its socket, its limits, signals."""
 
-import asyncio
-import math
 import resource
 import signal
 import socket
-import time
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from seq2seq.errors import UsageError, UserError
 
 MAX_CONNECTIONS = 500
-"""Further ones are closed at once; each costs a file descriptor and some 50 KB."""
+"""With more open, requests are answered with 503."""
 
-_IDLE_SECONDS = 10.0
-_LEAST_BYTES = 64 * 1024  # that a client must read in that time
-_BACKLOG = 1024
 _LAST_PORT = 65535
 
 
-class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with the limits that it lacks.
-
-    There are at most MAX_CONNECTIONS connections, and one is ended if it has had no request being
-    answered for ten seconds: whether the head of a request comes slowly or never, or its answer is
-    not read.
-    """
-
-    _timer: asyncio.TimerHandle | None = None
-    _unread = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-        else:
-            self._await_request()
-
-    def data_received(self, data: bytes) -> None:
-        """Read a part of a request; no time runs while it is answered."""
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer()
-
-    def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
-        super().on_response_complete()
-        self._await_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _await_request(self) -> None:
-        self._stop_timer()
-        self._unread = self.transport.get_write_buffer_size()
-        self._timer = self.loop.call_later(_IDLE_SECONDS, self._end)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _end(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        if unread and unread <= self._unread - _LEAST_BYTES:
-            self._await_request()
-        else:
-            self.transport.abort()
-
-
-class GracefulServer(uvicorn.Server):
-    """uvicorn's server, which answers on after a signal until no request is being answered.
-
-    uvicorn's own refuses connections at once, so that nobody learns why.
-
-    Args:
-        config: the settings.
-        grace: the most seconds from the signal to the end.
-        stop: is called at the signal.
-    """
-
-    def __init__(self, config: uvicorn.Config, grace: int, stop: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._grace, self._stop = grace, stop
-        self._end: tuple[int, float] | None = None
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; a second signal ends what runs."""
-        if self._end is None:
-            self._end = (sig, time.monotonic() + self._grace)
-            self._stop()
-        else:
-            self.config.timeout_graceful_shutdown = 0
-            super().handle_exit(sig, frame)
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second, return whether to close all connections."""
-        if self._end is not None and not self.should_exit:
-            sig, end = self._end
-            left = max(0.0, end - time.monotonic())
-            if not left or not self.server_state.tasks:
-                self.config.timeout_graceful_shutdown = math.ceil(left)
-                super().handle_exit(sig, None)
-        return await super().on_tick(counter)
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket of a server; port 0 is any that is free.
-
-    Raises:
-        UsageError: if the port is out of range.
-        UserError: if the address is unknown, taken or not allowed.
-    """
+    """Open the socket of a server; port 0 is any that is free."""
     if not 0 <= port <= _LAST_PORT:
         raise UsageError(f"--port {port}: must be from 0 to {_LAST_PORT}")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        opened = socket.socket(family, kind, protocol)
+        return socket.create_server(address, family=family)
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host} --port {port}: {error}; choose another one") from None
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(_BACKLOG)
-    except OSError as error:
-        opened.close()
-        raise UserError(
-            f"--host {host} --port {port}: {error.strerror}; choose another one"
-        ) from None
-    return opened
 
 
-def make_server(app: ASGIApp, *, grace: int, stop: Callable[[], None]) -> uvicorn.Server:
+def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
     """Make the server of an application, to be run on a socket.
 
     Args:
         app: the application.
-        grace: the most seconds to finish what has come before the end.
-        stop: is called when the end begins; the application accepts no more work from then on.
+        grace: maximum seconds to finish open requests at the end.
     """
     config = uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http="h11",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -161,24 +47,27 @@ def make_server(app: ASGIApp, *, grace: int, stop: Callable[[], None]) -> uvicor
         server_header=False,
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1,::1",
-        timeout_keep_alive=int(_IDLE_SECONDS),
-        backlog=_BACKLOG,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=grace,
+        h11_max_incomplete_event_size=64 * 1024,
         loop="asyncio",
     )
-    return GracefulServer(config, grace, stop)
+    return uvicorn.Server(config)
 
 
-def run(app: ASGIApp, opened: socket.socket, *, grace: int, stop: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then finish those that have come.
+def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open.
 
     Args:
         app: the application.
         opened: a socket that listens.
-        grace: the most seconds to finish.
-        stop: is called at the signal; the application accepts no more work from then on.
+        grace: maximum seconds to finish.
     """
-    _raise_file_limit()
-    server = make_server(app, grace=grace, stop=stop)
+    # Each connection is an open file.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = make_server(app, grace=grace)
 
     def ignore(*_: Any) -> None:
         """Do nothing: uvicorn has ended by then, and sends itself the signal again."""
@@ -189,9 +78,3 @@ def run(app: ASGIApp, opened: socket.socket, *, grace: int, stop: Callable[[], N
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _raise_file_limit() -> None:
-    """Allow as many open files as the system does: a connection is one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

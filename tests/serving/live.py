@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+import uvicorn
+
+from seq2seq.cli.main import main
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate
@@ -106,7 +112,7 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
     service = Service(models, limits, metrics)
     app = make_app(service, limits, metrics, **options)
     opened = listen("127.0.0.1", 0)
-    server = make_server(app, grace=10, stop=service.stop)
+    server = make_server(app, grace=10)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
     thread.start()
     try:
@@ -148,11 +154,10 @@ class Command(NamedTuple):
 
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
-    """Run `seq2seq serve`, by default on a free port, until the test ends it."""
-    port = [] if "--port" in words else ["--port", "0"]
+    """Run `seq2seq serve` on a free port until the test ends it."""
     arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "ours"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "seq2seq", *arguments, *port, *words],
+        [sys.executable, "-m", "seq2seq", *arguments, "--port", "0", *words],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -165,6 +170,29 @@ def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+@contextmanager
+def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Iterator[Served]:
+    """Run the command in a thread of this process; without its signals."""
+    started: queue.Queue[tuple[uvicorn.Server, int]] = queue.Queue()
+
+    def run(app: Any, opened: socket.socket, *, grace: int) -> None:
+        server = make_server(app, grace=grace)
+        started.put((server, opened.getsockname()[1]))
+        server.run(sockets=[opened])
+
+    patch.setattr("seq2seq.serving.server.run", run)
+    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "ours"]
+    thread = threading.Thread(target=main, args=[[*arguments, "--port", "0", *words]])
+    thread.start()
+    server, port = started.get(timeout=60)
+    try:
+        yield Served(port)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def wait_until(condition: Any, seconds: float = 20) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
-from seq2seq.serving.requests import RequestError
 from seq2seq.serving.texts import Downloads, Subtitles, break_lines, decode_file
 from tests.serving.live import Served, serve_fake
 from tests.serving.test_app import multipart
@@ -41,7 +41,7 @@ def test_subtitles_keep_everything_but_their_words(newline: str) -> None:
 
 @given(st.text(alphabet="ab1 \n\r<>{}:-,\u2028\ufeff", max_size=60))
 def test_any_text_is_put_together_as_it_was(content: str) -> None:
-    """Below times, so that it is the text of a subtitle; lines of a text may be broken anew."""
+    """Below times, so that it is the text of a subtitle; lines of a text may be broken again."""
     head = "1\n00:00:01,000 --> 00:00:02,500\n"
     found = Subtitles.of(head + content)
     assert found.join(found.lines).split() == (head + content).split()
@@ -57,7 +57,7 @@ def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
 
 def test_other_files_are_refused() -> None:
     for name, content in (("a.pdf", b"x"), ("txt", b"x"), ("", b"x"), ("a.txt", b"\xff")):
-        with pytest.raises(RequestError):
+        with pytest.raises(HTTPException):
             decode_file(name, content)
     assert decode_file("A.TXT", b"\xef\xbb\xbfx") == (".txt", "x")
 
@@ -89,7 +89,7 @@ def test_a_file_is_translated_and_fetched() -> None:
     ("fields", "file", "message"),
     [
         ([("source", "en"), ("target", "de")], None, "missing file parameter"),
-        ([("source", "en"), ("target", "de"), ("file", "x")], None, "missing file parameter"),
+        ([("source", "en"), ("target", "de"), ("file", "x")], None, "file: Input should be"),
         ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
         ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
         ([("source", "en")], ("a.txt", b"x"), "missing target parameter"),
@@ -112,14 +112,14 @@ def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
     second = kept.keep(b"y", ".txt")
     assert (kept.find(first), kept.find(second)) == (b"x", b"y")
     now = 601.0
-    with pytest.raises(RequestError):
+    with pytest.raises(HTTPException):
         kept.find(first)
     names = [kept.keep(b"z", ".txt") for _ in range(100)]
-    with pytest.raises(RequestError):
+    with pytest.raises(HTTPException):
         kept.find(second)
     assert kept.find(names[0]) == b"z"
     large = [kept.keep(bytes(2**24), ".txt") for _ in range(3)]
     assert len(set(large)) == 3
-    with pytest.raises(RequestError):
+    with pytest.raises(HTTPException):
         kept.find(large[0])
     assert len(kept.find(large[2])) == 2**24
