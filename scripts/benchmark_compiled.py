@@ -66,7 +66,7 @@ def trainer_of(
     model = new_transformer(TransformerConfig(**SIZES[sizes.size]), sizes.vocab_size).train()
     trainer = Trainer(model, batching, training, compute=Compute(dtype=dtype), seed=1)
     if "loss" in parts:
-        trainer.gradient.loss.of_chunk = compiled_loss()
+        trainer.updater.loss.chunk_loss_fn = compiled_loss()
     if "ends" in parts:
         fuse_sublayer_ends(model)
     return trainer

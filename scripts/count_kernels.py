@@ -102,9 +102,9 @@ def count(
     trainer = Trainer(model, batching, training, compute=compute, seed=1, kernels=kernels)
     if compiled:
         fuse_sublayer_ends(model, counted_end)
-        trainer.gradient.loss.of_chunk = counted_loss
-    if trainer.gradient.joins:
-        trainer.gradient.joined = trainer.micro_batches
+        trainer.updater.loss.chunk_loss_fn = counted_loss
+    if trainer.updater.joins:
+        trainer.updater.joined = trainer.micro_batches
     batches = batching.epoch(0)
     trainer.start_update(batches[: trainer.micro_batches])
     journal.clear()

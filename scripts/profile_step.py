@@ -49,7 +49,7 @@ def main() -> None:
     compiled = arguments.compile and can_compile(device)
     use_training_kernels(model, TrainingKernels(compiled=compiled), Compute(torch.device("cuda")))
     of_chunk = compiled_loss() if compiled else None
-    loss = BatchLoss(model, 0.1, in_chunks=True, of_chunk=of_chunk)
+    loss = BatchLoss(model, 0.1, chunked=True, chunk_loss_fn=of_chunk)
     adam = make_adam(model)
     share = arguments.tokens // arguments.micro_batches
     batch = join(

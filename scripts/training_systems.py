@@ -88,7 +88,7 @@ def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
 
     def step(batches: list[Any]) -> None:
         trainer.start_update(batches)
-        trainer.read_updates(leave=trainer.late)
+        trainer.read_updates(leave=trainer.updater.max_in_flight)
 
     return step
 

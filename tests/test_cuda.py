@@ -151,7 +151,7 @@ def test_a_joined_step_is_that_of_the_plain_model(
         trainer = Trainer(model, batching, config, compute=compute, seed=1, kernels=forms)
         trainer.fit_memory()
         found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(3)])
-    assert trainer.gradient.joined == 4
+    assert trainer.updater.joined == 4
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)

@@ -164,7 +164,7 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
         f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
         f" an epoch: {statistics.batches / count:,.1f} steps"
     )
-    joined, slices = trainer.gradient.joined, trainer.gradient.slices
+    joined, slices = trainer.updater.joined, trainer.updater.slices
     if joined > 1:
         logger.info(f"memory: {joined} micro-batches are computed at once")
     if slices > 1:

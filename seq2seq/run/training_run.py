@@ -166,7 +166,7 @@ class TrainingRun:
             self.data,
             processes=self.world.size,
             dtype=self.compute.dtype,
-            slices=self.trainer.gradient.slices,
+            slices=self.trainer.updater.slices,
             compiled=self.trainer.kernels.compiled,
         )
         return RunState(self.trainer.progress, fixed, changeable)
@@ -191,8 +191,8 @@ class TrainingRun:
                 advice = way_to_micro_batches(training, error.before, processes)
             raise UserError(f"{error}{advice}") from None
         restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
-        if self.trainer.mean is not None:
-            self.trainer.mean.load(read_mean(self.newest, self.trainer.model))
+        if self.trainer.updater.average is not None:
+            self.trainer.updater.average.load(read_mean(self.newest, self.trainer.model))
         self.trainer.progress = before.progress
         # A signal ended the training here, and now a lower limit does.
         if self.trainer.limit_reached() and not before.progress.ended:
@@ -291,7 +291,7 @@ class TrainingRun:
 
     def candidate(self) -> Transformer:
         """Return the model to validate, which may be the best: that of the trainer, or its mean."""
-        model, mean = self.trainer.model, self.trainer.mean
+        model, mean = self.trainer.model, self.trainer.updater.average
         if mean is None:
             return model
         candidate = meta_transformer(
@@ -332,7 +332,7 @@ class TrainingRun:
             self._trained(trainer.model),
             trainer.optimizer,
             state,
-            None if trainer.mean is None else trainer.mean.weights,
+            None if trainer.updater.average is None else trainer.updater.average.weights,
         )
         # The mean of earlier checkpoints is not that of this training's end.
         free_place_of_model(self.folder / AVERAGED, logger.warning)

@@ -64,7 +64,7 @@ class TrainingConfig:
     average_alternatives: list[int] = field(default_factory=list)
     """Other numbers of newest checkpoints; the mean that validates best is taken."""
     validate_mean: bool = False
-    """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
+    """Validate, and keep as the best model, a running mean of the weights: see `WeightAverage`."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 

@@ -59,14 +59,14 @@ class BatchLoss(nn.Module):
         model: Transformer,
         smoothing: float,
         *,
-        in_chunks: bool,
-        of_chunk: LossAndGradient | None = None,
+        chunked: bool,
+        chunk_loss_fn: LossAndGradient | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
-        self.in_chunks = in_chunks
-        self.of_chunk = of_chunk
+        self.chunked = chunked
+        self.chunk_loss_fn = chunk_loss_fn
 
     def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
@@ -75,7 +75,7 @@ class BatchLoss(nn.Module):
             states, rows = joined_states(self.model, batch), batch.target_rows
         else:
             states = self.model.decoder_states(batch.source, batch.target_input)
-        if self.in_chunks:
+        if self.chunked:
             smoothed, cross_entropy = projected_loss(
                 states,
                 self.model.output_matrix,
@@ -83,7 +83,7 @@ class BatchLoss(nn.Module):
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
                 rows=rows,
-                of_chunk=self.of_chunk,
+                of_chunk=self.chunk_loss_fn,
                 bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)

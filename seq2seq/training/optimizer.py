@@ -70,7 +70,7 @@ def start_moments(adam: Adam) -> None:
 _POWER = 16
 
 
-class RunningMean:
+class WeightAverage:
     """The mean of a model's weights over its updates, of which the newest have most weight.
 
     Update k has a weight proportional to k^16 (polynomial-decay averaging, Shamir and Zhang 2013),

@@ -23,7 +23,7 @@ class StepMetrics(NamedTuple):
     gradient_norm: float
     learning_rate: float
     seconds: float
-    waited: float
+    data_wait_seconds: float
     """Seconds of these spent waiting for batches."""
 
 
@@ -40,7 +40,7 @@ class RunningMetrics:
     learning_rate: float = 0.0
     """The learning rate of the last update."""
     seconds: float = 0.0
-    waited: float = 0.0
+    data_wait_seconds: float = 0.0
 
     def add(self, step: StepMetrics) -> None:
         """Add an update."""
@@ -52,7 +52,7 @@ class RunningMetrics:
         self.gradient_norm += step.gradient_norm
         self.learning_rate = step.learning_rate
         self.seconds += step.seconds
-        self.waited += step.waited
+        self.data_wait_seconds += step.data_wait_seconds
 
     def summary(self) -> dict[str, float]:
         """Return losses per target token, tokens per step and second, and the share of waiting."""
@@ -65,7 +65,7 @@ class RunningMetrics:
             "train/source_tokens": self.source_tokens / self.steps,
             "train/target_tokens": self.target_tokens / self.steps,
             "train/tokens_per_second": (self.source_tokens + self.target_tokens) / seconds,
-            "train/waiting_for_data": self.waited / seconds,
+            "train/waiting_for_data": self.data_wait_seconds / seconds,
         }
 
 

@@ -1,35 +1,44 @@
-"""The gradient of a step: the sum over its micro-batches, joined or in slices as memory allows."""
+"""One update (section 5): dropout, losses, gradient, learning rate, Adam.
+
+A step consists of micro-batches, which all processes share. Their summed losses are divided by the
+target tokens of the whole step, so that their gradients add up to the gradient of the mean loss. A
+group is what is computed at once: several micro-batches, one, or a slice of one, as memory allows.
+"""
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
+from torch.nn.utils import get_total_norm
 
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.fast.joined import JoinedBatch, join
 from seq2seq.fast.loss import can_compile, compiled_loss
-from seq2seq.fast.training import TrainingKernels
+from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
+from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import BatchLoss, Loss
+from seq2seq.training.loss import BatchLoss, Loss, target_entropy
 from seq2seq.training.memory import find_joined, find_slices, preserve_state, split
+from seq2seq.training.optimizer import WeightAverage, dropout_share, learning_rate, make_adam
 from seq2seq.training.state import StepMetrics
 
 
-class StepGradient:
-    """Accumulates the gradient of a step in this process.
+class Updater:
+    """Updates a model; started updates are read later, so that a GPU always has work.
 
     Args:
-        model: on its device, with the fast forms in it.
+        model: on its device; the fast forms are put into it.
         batching: makes the batches.
-        label_smoothing: eps in the paper.
+        config: the options.
         compute: the model's device, and the precision of the matmuls.
         seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
         world: the processes that share the work.
@@ -41,44 +50,141 @@ class StepGradient:
         self,
         model: Transformer,
         batching: Batching,
+        config: TrainingConfig,
         *,
-        label_smoothing: float,
         compute: Compute,
         seed: int,
         world: World,
         kernels: TrainingKernels,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        use_training_kernels(model, kernels, compute)
         self.model = model
         self.batching = batching
+        self.config = config
         self.compute = compute
         self.seed = seed
         self.world = world
         self.clock = clock
-        of_chunk = compiled_loss() if kernels.compiled and can_compile(compute.device) else None
-        self.loss = BatchLoss(model, label_smoothing, in_chunks=kernels.loss, of_chunk=of_chunk)
-        self.ddp_loss = world.wrap_ddp(self.loss)
         self.joins = kernels.join_on(compute)
         self.packs = kernels.pack_on(compute, model.config)
+        compiled = kernels.compiled and can_compile(compute.device)
+        self.loss = BatchLoss(
+            model,
+            config.label_smoothing,
+            chunked=kernels.loss,
+            chunk_loss_fn=compiled_loss() if compiled else None,
+        )
+        self.ddp_loss = world.wrap_ddp(self.loss)
+        self.optimizer = make_adam(model)
+        self.average = WeightAverage(model) if config.validate_mean else None
+        self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
+        """The modules of dropout, and their rates after the warm-up of dropout."""
         self.joined = 1
         """Micro-batches computed at once; more than one only where they are joined."""
         self.slices = 1
         """Slices in which a micro-batch is computed, one after the other."""
+        self.diverged = torch.zeros((), dtype=torch.bool, device=compute.device)
+        self.in_flight: deque[PendingUpdate] = deque()
+        self.max_in_flight = 1 if compute.on_gpu else 0
+        self.read_at = -math.inf
+        """The time at which metrics were last read."""
 
-    def groups(self, micro_batches: Sequence[Indices]) -> list[tuple[int, int, list[Indices]]]:
-        """Divide this process's share of a step into what is computed at once.
+    def start(self, micro_batches: Sequence[Indices], step: int, where: str = "") -> None:
+        """Start update number `step`, from 1.
 
-        Returns:
-            For each group: the numbers of its first micro-batch and slice, and the pairs of each
-            of its micro-batches or slices.
+        If a loss or the norm is not finite, neither this update nor any after it is done; `read`
+        tells so. `where` in the data it is goes into that message.
         """
+        started = self.clock()
+        corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
+        target_tokens = int(corpus.target_lengths[pairs].sum())
+
+        # Dropout (5.4): constant rates, or rates that rise over the first updates.
+        share = dropout_share(step, self.config.dropout_warmup_steps)
+        for dropout, full_rate in self.dropouts.items():
+            dropout.p = share * full_rate
+
+        # The losses of each group, (2,), and the gradient of the mean loss of the whole step.
+        groups = self.groups(micro_batches)
+        losses, data_wait_seconds = [], 0.0
+        for position, group in enumerate(groups, start=1):
+            self.seed_masks(step, group)
+            requested = self.clock()
+            batch = self.collate(group.parts)
+            data_wait_seconds += self.clock() - requested
+            with self.world.accumulating(self.ddp_loss, last=position == len(groups)):
+                # DistributedDataParallel averages over processes; the divisor makes it a sum.
+                loss = self.backward(self.ddp_loss, batch, target_tokens / self.world.size)
+            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
+        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        losses_and_norm = torch.cat((*losses, norm.view(1))).double()
+
+        # The learning rate: equation 3.
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+
+        # Fused Adam skips the step if found_inf is set, as with GradScaler. The device decides that
+        # by itself, so the host does not wait for it.
+        self.diverged = self.diverged | (~losses_and_norm.isfinite()).any()
+        self.optimizer.found_inf = self.diverged.float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.model, step)
+
+        pending = PendingUpdate(
+            step=step,
+            where=where,
+            groups=groups,
+            corpus_size=len(corpus),
+            losses_and_norm=HostCopy(losses_and_norm),
+            source_tokens=int(corpus.source_lengths[pairs].sum()),
+            target_tokens=target_tokens,
+            learning_rate=rate,
+            started=started,
+            data_wait_seconds=data_wait_seconds,
+        )
+        self.in_flight.append(pending)
+
+    def read(self, leave: int = 0) -> list[StepMetrics]:
+        """Wait for all started updates but the last `leave`, and return their metrics.
+
+        A loss or a gradient that is not finite raises a DivergenceError.
+        """
+        read = []
+        while len(self.in_flight) > leave:
+            update = self.in_flight.popleft()
+            metrics = update.metrics(self.world)
+            if self.config.subtract_target_entropy:
+                entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
+                lowest = metrics.target_tokens * entropy
+                metrics = metrics._replace(smoothed=metrics.smoothed - lowest)
+            now = self.clock()
+            read.append(metrics._replace(seconds=now - max(update.started, self.read_at)))
+            self.read_at = now
+        return read
+
+    def groups(self, micro_batches: Sequence[Indices]) -> list["Group"]:
+        """Divide this process's share of a step into what is computed at once."""
         slices = [
             (number, index, pairs)
             for number, micro_batch in self.world.share(micro_batches)
             for index, pairs in enumerate(split(micro_batch, self.slices))
         ]
         groups = [slices[i : i + self.joined] for i in range(0, len(slices), self.joined)]
-        return [(*group[0][:2], [pairs for _, _, pairs in group]) for group in groups]
+        return [Group(*group[0][:2], [pairs for _, _, pairs in group]) for group in groups]
+
+    def seed_masks(self, step: int, group: "Group") -> None:
+        """Seed dropout, so that a micro-batch has the same masks in any process."""
+        entropy = [self.seed, step, group.micro_batch, *([group.slice] if group.slice else [])]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
         """Make the batch of a group, on the device."""
@@ -86,70 +192,37 @@ class StepGradient:
         batch = join(batches, packed=self.packs) if self.joins else batches[0]
         return batch.to(self.compute.device)
 
-    def accumulate(
-        self, groups: Sequence[tuple[int, int, list[Indices]]], *, step: int, target_tokens: int
-    ) -> tuple[list[Tensor], float]:
-        """Accumulate the gradient of a step, group by group.
-
-        Args:
-            groups: this process's share, divided by `groups`.
-            step: the number of the update.
-            target_tokens: those of the whole step.
-
-        Returns:
-            The two losses of each group, (2,), and the seconds spent waiting for batches.
-        """
-        losses, waited = [], 0.0
-        for position, (number, index, parts) in enumerate(groups, start=1):
-            # The same masks for the same micro-batch in any process.
-            entropy = [self.seed, step, number, *([index] if index else [])]
-            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-            requested = self.clock()
-            batch = self.collate(parts)
-            waited += self.clock() - requested
-            with self.world.accumulating(self.ddp_loss, last=position == len(groups)):
-                # DistributedDataParallel averages over processes; the divisor makes it a sum.
-                loss = self._backward(self.ddp_loss, batch, target_tokens / self.world.size)
-            losses.append(torch.stack((loss.smoothed.detach(), loss.cross_entropy)))
-        return losses, waited
-
-    def _backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:
-        """Add the gradient of a batch's summed loss, divided by the tokens of the whole step.
-
-        Micro-batches and their slices then add up to the gradient of the step's mean loss.
-        """
+    def backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:
+        """Add the gradient of a batch's summed loss, divided by the tokens of the whole step."""
         with oom_as_user_error():
             with self.compute.autocast():
                 loss: Loss = loss_module(batch)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def fit_memory(self, optimizer: Optimizer, epoch: Sequence[Indices], most: int) -> None:
+    def fit_memory(self, epoch: Sequence[Indices], micro_batches: int) -> None:
         """Find how many micro-batches, or in how many slices one, are computed at once.
 
         Memory runs out here or not at all; weights and random state do not change.
 
         Args:
-            optimizer: the one that updates the model.
             epoch: all micro-batches of an epoch.
-            most: micro-batches of a step, on all devices together.
-
-        Raises:
-            UserError: if not even a single pair fits, or too few positions are learned.
+            micro_batches: their number in a step, on all devices together.
         """
 
         def attempt(parts: Sequence[Indices]) -> None:
-            with oom_as_user_error(), preserve_state(self.model, optimizer, self.compute.device):
+            kept = preserve_state(self.model, self.optimizer, self.compute.device)
+            with oom_as_user_error(), kept:
                 # Not through DistributedDataParallel: another process may have memory enough.
-                self._backward(self.loss, self.collate(parts), 1.0)
+                self.backward(self.loss, self.collate(parts), 1.0)
 
+        # Extend the table of positions, for which a GPU is waited, once for all sentences.
         corpus = self.batching.corpus
-        # The table of positions, which a GPU is waited for to extend, is made for all sentences.
         longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
-        self.model.positions(
-            self.model.embedding.weight.new_empty(1, longest, self.model.config.d_model)
-        )
-        most = most // self.world.size if self.joins else 1
+        d_model = self.model.config.d_model
+        self.model.positions(self.model.embedding.weight.new_empty(1, longest, d_model))
+
+        most = micro_batches // self.world.size if self.joins else 1
         joined = find_joined(attempt, epoch, corpus, most)
         slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1
         rows = self.world.gather(joined, slices)
@@ -157,22 +230,41 @@ class StepGradient:
         self.slices = int(max(row[1] for row in rows))
 
 
+class Group(NamedTuple):
+    """What is computed at once."""
+
+    micro_batch: int
+    """The number of its first micro-batch in the step."""
+    slice: int
+    """The number of its first slice in that micro-batch."""
+    parts: list[Indices]
+    """The pairs of each of its micro-batches or slices."""
+
+
 class DivergenceError(UserError):
-    """A loss or a gradient is not finite; the weights are those of the step before."""
+    """A loss or a gradient is not finite; the weights are those of the step before.
+
+    Attributes:
+        step: the number of the update that was not done.
+    """
+
+    def __init__(self, step: int, message: str) -> None:
+        super().__init__(f"step {step}: {message}")
+        self.step = step
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningUpdate:
+class PendingUpdate:
     """An update that has been started."""
 
     step: int
     """Its number, from 1."""
-    place: str
-    """Where its last micro-batch stands in the training data, for messages."""
-    groups: list[list[Indices]]
-    """The pairs of this process, in the groups that are computed at once."""
+    where: str
+    """Where its last micro-batch is in the training data, for messages."""
+    groups: list[Group]
+    """Those of this process."""
     corpus_size: int
-    """Pairs of the corpus; the rows of one that is sampled anew go on beyond it."""
+    """Pairs of the corpus; the rows of one that is sampled again go on beyond it."""
     losses_and_norm: HostCopy
     """The two losses of each group, summed over its tokens, then the norm of the gradient."""
     source_tokens: int
@@ -180,14 +272,12 @@ class RunningUpdate:
     learning_rate: float
     started: float
     """The clock's time."""
-    waited: float
-    """Seconds spent waiting for batches."""
+    data_wait_seconds: float
 
     def metrics(self, world: World) -> StepMetrics:
         """Wait for losses and norm, and sum the losses over all processes; `seconds` is left at 0.
 
-        Raises:
-            DivergenceError: if the loss or the norm is not finite.
+        A loss or a norm that is not finite raises a DivergenceError.
         """
         *losses, norm = self.losses_and_norm.read().tolist()
         of_groups = list(zip(losses[::2], losses[1::2], strict=True))
@@ -208,18 +298,16 @@ class RunningUpdate:
             gradient_norm=norm,
             learning_rate=self.learning_rate,
             seconds=0.0,
-            waited=self.waited,
+            data_wait_seconds=self.data_wait_seconds,
         )
 
-    def _divergence(
-        self, loss: float, norm: float, odd: Sequence[Sequence[Indices]]
-    ) -> DivergenceError:
-        pairs = np.sort(
-            np.concatenate([part for group in odd for part in group]) % self.corpus_size
-        )
+    def _divergence(self, loss: float, norm: float, odd: Sequence[Group]) -> DivergenceError:
+        rows = np.concatenate([part for group in odd for part in group.parts])
+        pairs = np.sort(rows % self.corpus_size)
         first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
         return DivergenceError(
-            f"step {self.step}: the loss ({loss:g}) or the gradient's norm ({norm:g}) is not"
-            f" finite, in {self.place}, pairs {first} of the encoded corpus; the weights are not"
-            " updated. Lower training.learning_rate_scale or raise training.warmup_steps"
+            self.step,
+            f"the loss ({loss:g}) or the gradient's norm ({norm:g}) is not finite, in"
+            f" {self.where}, pairs {first} of the encoded corpus; the weights are not updated."
+            " Lower training.learning_rate_scale or raise training.warmup_steps",
         )

@@ -1,30 +1,21 @@
-"""The training loop (section 5): update, save, validate, until the end."""
+"""The training loop (section 5): when to update, save and validate, until the end."""
 
-import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
-
 from seq2seq.data.batching import Batching, Indices
-from seq2seq.device import Compute, HostCopy
-from seq2seq.fast.training import TrainingKernels, use_training_kernels
+from seq2seq.device import Compute
+from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import target_entropy
-from seq2seq.training.optimizer import RunningMean, dropout_share, learning_rate, make_adam
 from seq2seq.training.recorder import Recorder
 from seq2seq.training.signals import StopSignals
 from seq2seq.training.state import Progress, RunningMetrics, StepMetrics
-from seq2seq.training.step import DivergenceError, RunningUpdate, StepGradient
+from seq2seq.training.step import DivergenceError, Updater
 
 Validate = Callable[[], Mapping[str, float]]
 Save = Callable[[], None]
@@ -57,38 +48,26 @@ class Trainer:
         kernels: TrainingKernels | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        kernels = kernels or TrainingKernels()
-        use_training_kernels(model, kernels, compute)
         self.model = model
         self.batching = batching
         self.config = config
         self.compute = compute
-        self.kernels = kernels
+        self.kernels = kernels or TrainingKernels()
         self.world = world or World()
         self.clock = clock
-        self.gradient = StepGradient(
+        self.updater = Updater(
             model,
             batching,
-            label_smoothing=config.label_smoothing,
+            config,
             compute=compute,
             seed=seed,
             world=self.world,
-            kernels=kernels,
+            kernels=self.kernels,
             clock=clock,
         )
-        self.optimizer = make_adam(model)
-        self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
-        """The modules of dropout, and their rates once these have risen."""
-        self.mean = RunningMean(model) if config.validate_mean else None
+        self.optimizer = self.updater.optimizer
         self.micro_batches = config.micro_batches_on(self.world.size)
         self.progress = Progress()
-        self.running: deque[RunningUpdate] = deque()
-        """Updates that were started and whose metrics were not read."""
-        self.late = 1 if compute.on_gpu else 0
-        """How many there may be, so that a GPU has work while metrics are read."""
-        self.read_at = -math.inf
-        """The time at which metrics were last read."""
-        self.diverged = torch.zeros((), dtype=torch.bool, device=compute.device)
         self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None
         """A signal received by any of the processes."""
@@ -104,7 +83,7 @@ class Trainer:
         """Train from `progress` until a limit or a signal; all updates are saved then.
 
         A checkpoint is written before it is validated: if the validation fails, no update is lost,
-        and the resumed training begins with that validation.
+        and the resumed run begins with that validation.
 
         Args:
             recorder: receives metrics and progress; it must not raise.
@@ -112,33 +91,35 @@ class Trainer:
             save: writes a checkpoint of model, optimizer and progress.
             save_validation: adds the progress after a validation to that checkpoint; its argument
                 is whether the model is the best so far.
-
-        Raises:
-            DivergenceError: if the loss or a gradient is not finite.
-            UserError: if a save or a validation fails.
         """
         progress = self.progress
-        progress.ended = ""  # a finished training may be resumed with higher limits
+        progress.ended = ""  # a finished run may be resumed with higher limits
         self.started = self.clock() - progress.seconds
         steps = self.steps()
         self.model.train()
         with self.signals:
             while not (progress.ended or self.signal):
-                if not progress.validation_pending:  # a resumed training may begin with one
+                if not progress.validation_pending:  # a resumed run may begin with a validation
                     self.start_update(next(steps))
                     self._agree()
                     progress.validation_pending = self._checkpoint_is_due()
-                    log = progress.validation_pending or progress.step % self.config.log_steps == 0
-                    for metrics in self.read_updates(leave=0 if log or self.signal else self.late):
-                        progress.unrecorded.add(metrics)
-                    recorder.show_progress(progress)
-                    if log:
-                        recorder.record_metrics(progress, progress.unrecorded.summary())
-                        progress.unrecorded = RunningMetrics()
+                    self._record(recorder)
                     if progress.validation_pending or self.signal:
                         self.world.on_main(save)
                 if progress.validation_pending and not self.signal:
                     self._validate(recorder, validate, save_validation)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Show the progress, and record the metrics every `log_steps` and before a checkpoint."""
+        progress = self.progress
+        log = progress.validation_pending or progress.step % self.config.log_steps == 0
+        leave = 0 if log or self.signal else self.updater.max_in_flight
+        for metrics in self.read_updates(leave):
+            progress.unrecorded.add(metrics)
+        recorder.show_progress(progress)
+        if log:
+            recorder.record_metrics(progress, progress.unrecorded.summary())
+            progress.unrecorded = RunningMetrics()
 
     def _validate(
         self, recorder: Recorder, validate: Validate, save_validation: SaveValidation
@@ -195,7 +176,7 @@ class Trainer:
     def _stream(self) -> Iterator[Indices]:
         """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
-        # The order of millions of pairs takes seconds: it is made beside the epoch before.
+        # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
         with ThreadPoolExecutor(1) as thread:
             following = thread.submit(self.batching.epoch, progress.epoch)
             while True:
@@ -208,98 +189,25 @@ class Trainer:
                 progress.batch = 0
 
     def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
-        """Do one update with the micro-batches of a step, and wait for its metrics.
-
-        Raises:
-            DivergenceError: if the loss or the gradient is not finite; nothing is updated.
-        """
+        """Do one update with the micro-batches of a step, and wait for its metrics."""
         self.start_update(micro_batches)
         return self.read_updates()[-1]
 
     def start_update(self, micro_batches: Sequence[Indices]) -> None:
-        """Start one update.
-
-        If a loss or the norm is not finite, neither it nor those after it are done.
-        """
-        started = self.clock()
-        progress, step = self.progress, self.progress.step + 1
-        corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
-        source_tokens = int(corpus.source_lengths[pairs].sum())
-        target_tokens = int(corpus.target_lengths[pairs].sum())
-        share = dropout_share(step, self.config.dropout_warmup_steps)
-        for dropout, dropout_rate in self.dropouts.items():
-            dropout.p = share * dropout_rate
-        groups = self.gradient.groups(micro_batches)
-        losses, waited = self.gradient.accumulate(groups, step=step, target_tokens=target_tokens)
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = get_total_norm(gradients).view(1)
-        losses_and_norm = torch.cat((*losses, norm)).double()
-        rate = self._update_weights(step, losses_and_norm)
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.mean is not None:
-            self.mean.update(self.model, step)
-        progress.step = step
-        running = RunningUpdate(
-            step=step,
-            place=f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}",
-            groups=[parts for _, _, parts in groups],
-            corpus_size=len(corpus),
-            losses_and_norm=HostCopy(losses_and_norm),
-            source_tokens=source_tokens,
-            target_tokens=target_tokens,
-            learning_rate=rate,
-            started=started,
-            waited=waited,
-        )
-        self.running.append(running)
+        """Start one update."""
+        progress = self.progress
+        where = f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}"
+        self.updater.start(micro_batches, progress.step + 1, where)
+        progress.step += 1
 
     def read_updates(self, leave: int = 0) -> list[StepMetrics]:
-        """Read the metrics of all updates that were started but the last `leave`.
-
-        Raises:
-            DivergenceError: if the loss or the gradient of one is not finite; neither this one nor
-                those after it were done.
-        """
-        read = []
-        while len(self.running) > leave:
-            update = self.running.popleft()
-            try:
-                metrics = update.metrics(self.world)
-            except DivergenceError:
-                self.progress.step = update.step - 1
-                raise
-            if self.config.subtract_target_entropy:
-                entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
-                lowest = metrics.target_tokens * entropy
-                metrics = metrics._replace(smoothed=metrics.smoothed - lowest)
-            now = self.clock()
-            read.append(metrics._replace(seconds=now - max(update.started, self.read_at)))
-            self.read_at = now
-        return read
-
-    def _update_weights(self, step: int, losses_and_norm: Tensor) -> float:
-        """Let Adam update the weights, if losses and norms of all steps up to this one are finite.
-
-        The device decides that, so that the host does not wait for it.
-
-        Returns:
-            The learning rate.
-        """
-        rate = learning_rate(
-            step,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            scale=self.config.learning_rate_scale,
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.diverged = self.diverged | (~losses_and_norm.isfinite()).any()
-        # Read by fused Adam as that of a gradient scaler would be.
-        self.optimizer.found_inf = self.diverged.float()  # type: ignore[attr-defined]
-        self.optimizer.step()
-        return rate
+        """Read the metrics of all updates that were started but the last `leave`."""
+        try:
+            return self.updater.read(leave)
+        except DivergenceError as error:
+            self.progress.step = error.step - 1
+            raise
 
     def fit_memory(self) -> None:
-        """Find how much of a step is computed at once: see `StepGradient.fit_memory`."""
-        epoch = self.batching.epoch(self.progress.epoch)
-        self.gradient.fit_memory(self.optimizer, epoch, self.micro_batches)
+        """Find how much of a step is computed at once: see `Updater.fit_memory`."""
+        self.updater.fit_memory(self.batching.epoch(self.progress.epoch), self.micro_batches)

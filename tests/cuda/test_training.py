@@ -54,7 +54,7 @@ def loss_of(plain: Transformer, compute: Compute) -> tuple[Any, Loss]:
     model = copy.deepcopy(plain).to(compute.device)
     use_training_kernels(model, TrainingKernels(), compute)
     with compute.autocast():
-        loss = BatchLoss(model, 0.1, in_chunks=True)(make_batch().to(compute.device))
+        loss = BatchLoss(model, 0.1, chunked=True)(make_batch().to(compute.device))
     loss.smoothed.backward()
     return model, loss
 
@@ -186,7 +186,7 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
         trainer.config.checkpoint_steps = 6
         trainer.update(trainer.batching.epoch(0)[:2])
         journal.clear()
-        running = trainer.running
+        running = trainer.updater.in_flight
         records.append(train(trainer, save=lambda running=running: unread.append(len(running))))
     assert not journal.waits, Counter(journal.waits)
     # Steps 2 to 7, of which 4, 6 and 7 are recorded.
@@ -219,7 +219,7 @@ def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal
     started = []
     for joined in (1, 2):
         trainer = make_trainer(corpus, CUDA, torch.bfloat16)
-        trainer.gradient.joined = joined
+        trainer.updater.joined = joined
         trainer.update(trainer.batching.epoch(0)[:2])
         journal.clear()
         trainer.update(trainer.batching.epoch(0)[2:4])
@@ -269,7 +269,7 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
         odd = trainer.progress.step == 2
         return loss._replace(smoothed=loss.smoothed * torch.nan) if odd else loss
 
-    trainer.gradient.loss.register_forward_hook(damage)
+    trainer.updater.loss.register_forward_hook(damage)
     with pytest.raises(DivergenceError, match="step 3: the loss"):
         train(trainer, save=lambda: pytest.fail("saved"))
     assert trainer.progress.step == 2

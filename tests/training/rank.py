@@ -62,7 +62,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
         seed=5,
         world=world,
     )
-    trainer.gradient.slices = slices
+    trainer.updater.slices = slices
     return trainer
 
 
@@ -93,9 +93,9 @@ def train(
     """Return the records of the training, and the weights."""
     trainer = make_trainer(corpus, micro_batches, world, slices)
     reduced = []
-    assert isinstance(trainer.gradient.ddp_loss, DistributedDataParallel)
-    group = trainer.gradient.ddp_loss.process_group
-    trainer.gradient.ddp_loss.register_comm_hook(
+    assert isinstance(trainer.updater.ddp_loss, DistributedDataParallel)
+    group = trainer.updater.ddp_loss.process_group
+    trainer.updater.ddp_loss.register_comm_hook(
         group, lambda group, bucket: reduced.append(1) or allreduce_hook(group, bucket)
     )
     recorded = run(trainer) | {"all_reduces": len(reduced), "threads_before": gloo_threads()}

@@ -152,7 +152,7 @@ def test_a_divided_step_is_the_same_step(
     divided = make_trainer(
         Equal(corpus, pairs), double=True, max_steps=5, source_tokens=micro_batches
     )
-    divided.gradient.slices = slices
+    divided.updater.slices = slices
     assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
     losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
@@ -164,7 +164,7 @@ def test_the_masks_of_slices_depend_on_the_seed_alone(corpus: EncodedCorpus) -> 
     losses = []
     for seed, slices in ((5, 1), (5, 2), (5, 2), (6, 2)):
         trainer = make_trainer(Equal(corpus, 20), dropout=0.5, max_steps=2)
-        trainer.gradient.seed, trainer.gradient.slices = seed, slices
+        trainer.updater.seed, trainer.updater.slices = seed, slices
         losses.append(train(trainer).of("train/loss"))
     assert losses[1] == losses[2]
     assert losses[0] != losses[1] != losses[3]
@@ -188,7 +188,7 @@ def test_a_bar_shows_the_newest_metrics_that_were_read(
     losses = train(make_trainer(Equal(corpus, 8), max_steps=3)).of("train/loss")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     trainer = make_trainer(Equal(corpus, 8), max_steps=3, log_steps=1 if late == 0 else 100)
-    trainer.late = late
+    trainer.updater.max_in_flight = late
     display = Display(trainer.progress, max_steps=3, max_minutes=None)
     shown = []
 
@@ -278,7 +278,7 @@ def test_dropout_depends_on_the_step_and_the_seed(corpus: EncodedCorpus) -> None
     losses = []
     for seed in (5, 5, 6):
         trainer = make_trainer(Equal(corpus, 8), dropout=0.5, max_steps=2)
-        trainer.gradient.seed = seed
+        trainer.updater.seed = seed
         losses.append(train(trainer).of("train/loss"))
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
@@ -290,7 +290,7 @@ def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_s
 ) -> None:
     """The same pair again and again, by weights that don't change."""
     trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
-    trainer.gradient.slices = slices
+    trainer.updater.slices = slices
     pairs = np.zeros(20, dtype=int)
     masks: list[torch.Tensor] = []
     trainer.model.encoder.layers[0].dropout.register_forward_hook(
@@ -323,7 +323,7 @@ def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=4, checkpoint_steps=2)
     trainer.model.eval()
     modes: list[bool] = []
-    trainer.gradient.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
+    trainer.updater.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
 
     def validate() -> dict[str, float]:
         trainer.model.eval()
@@ -344,7 +344,7 @@ def test_the_time_before_it_was_resumed_counts(corpus: EncodedCorpus) -> None:
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
-    trainer.gradient.loss.register_forward_hook(spend_a_minute)
+    trainer.updater.loss.register_forward_hook(spend_a_minute)
     train(trainer)
     assert (trainer.progress.step, trainer.progress.seconds) == (2, 600.0)
 
@@ -369,7 +369,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus
             return loss._replace(smoothed=loss.smoothed * math.nan)
         return loss
 
-    bad.gradient.loss.register_forward_hook(damage)
+    bad.updater.loss.register_forward_hook(damage)
     saves: list[int] = []
     with pytest.raises(UserError, match=r"step 4: .*not finite") as error:
         train(bad, save=lambda: saves.append(bad.progress.step))
@@ -437,7 +437,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
-    trainer.gradient.loss.register_forward_hook(spend_a_minute)
+    trainer.updater.loss.register_forward_hook(spend_a_minute)
     saves: list[int] = []
     train(trainer, validate, lambda: saves.append(trainer.progress.step))
     assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
@@ -471,7 +471,7 @@ def test_the_time_since_the_last_validation_counts_over_several_starts(
             if now[0] == 60 * end:
                 send(signal.SIGTERM)
 
-        trainer.gradient.loss.register_forward_hook(spend_a_minute)
+        trainer.updater.loss.register_forward_hook(spend_a_minute)
         train(trainer, validate)
     assert validated == [10.0]
 
@@ -488,7 +488,7 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
         if trainer.progress.step == 3:
             send(number)
 
-    trainer.gradient.loss.register_forward_hook(interrupt)
+    trainer.updater.loss.register_forward_hook(interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
     saves: list[int] = []
@@ -551,7 +551,7 @@ def test_a_validation_that_fails_loses_nothing(corpus: EncodedCorpus) -> None:
 
 def test_an_ignored_hangup_stays_ignored(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
-    trainer.gradient.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
+    trainer.updater.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         train(trainer)
@@ -581,7 +581,7 @@ def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
     rng_state = torch.get_rng_state()
     tried.fit_memory()
-    assert tried.gradient.slices == 1
+    assert tried.updater.slices == 1
     assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
