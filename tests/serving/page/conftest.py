@@ -12,7 +12,7 @@ from tests.serving.page.stub import ORIGIN, Stub
 CHROMIUM = shutil.which("chromium")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:

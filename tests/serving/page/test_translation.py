@@ -188,13 +188,6 @@ def test_a_busy_server_is_asked_again_when_it_says(show: Show, stub: Stub) -> No
     expect(page.locator("#error")).to_be_empty()
 
 
-def test_a_server_that_has_gone_is_reported(show: Show, stub: Stub) -> None:
-    page = show()
-    stub.gone = True
-    send(page, "a dog.")
-    expect(page.locator("#error")).to_contain_text("The server doesn't answer")
-
-
 def test_a_server_that_is_gone_from_the_start_is_reported(browser: Any, stub: Stub) -> None:
     with checked_page(browser, ORIGIN) as page:
         page.route("**/*", stub.handle)
@@ -205,8 +198,13 @@ def test_a_server_that_is_gone_from_the_start_is_reported(browser: Any, stub: St
         assert stub.asked == []
 
 
-def test_an_answer_that_is_no_json_is_reported(show: Show, stub: Stub) -> None:
+def test_a_server_that_has_gone_and_an_answer_that_is_no_json_are_reported(
+    show: Show, stub: Stub
+) -> None:
     page = show()
+    stub.gone = True
+    send(page, "a dog.")
+    expect(page.locator("#error")).to_contain_text("The server doesn't answer")
     page.route("**/translate", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway"))
     send(page, "a dog.")
     expect(page.locator("#error")).to_contain_text("can't be read (status 502)")
