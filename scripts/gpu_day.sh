@@ -68,19 +68,12 @@ measure() {
     add_line "$title" $((SECONDS - started)) "$ended" "$use"
 }
 
-# TITLE SECONDS COMMAND...: run a part that a CPU has no kernels for.
-measure_on_gpu() {
-    if [ $device = cuda ]; then measure "$@"; else add_line "$1" 0 "left out: it needs a GPU"; fi
-}
-
 if [ $device = cuda ]; then
     heading=$("$python" -c 'import torch; print(torch.__version__, torch.cuda.get_device_name())') ||
         { echo "no GPU that PyTorch can use: --small tries everything without one" >&2; exit 1; }
     tests=tests/test_cuda.py
     batch=(--size base --vocab-size 37000 --tokens 25000 --steps 8)
     parts=(--micro-batch-tokens 4096)
-    profile=()
-    kernels=()
     training=(model=base training.max_steps=300 training.max_minutes=2)
     text=(--single 20)
     peers=()
@@ -90,33 +83,27 @@ else
     tests=tests/cuda/test_gpu_tests.py  # the same ones on a simulated GPU
     batch=(--size small --vocab-size 500 --tokens 256 --steps 1)
     parts=(--micro-batch-tokens 64)
-    profile=(--tokens 256 --layers 1 --vocab-size 500 --rows 3)
-    kernels=(--tokens 256 --layers 1 --vocab-size 500 --times 1 --sentences 1 3)
     training=(model=tiny training.max_steps=20 data.tokenizer.vocab_size=500)
     text=(--single 1 --sentences 4)
-    peers=(--only "ours, bf16" "torch.nn, bf16" "Marian, fp32" products)
+    peers=(--only "ours, bf16" "torch.nn, bf16" "Marian, fp32" matmuls)
     searched=(--only "ours, bf16" engine "Hugging Face" "CTranslate2, float32, 2 x 1")
 fi
 
 measure "The tests that need a GPU" 90 "$python" -m pytest -q "$tests"
-step=(scripts/benchmark_training.py --device $device --rounds 1 "${batch[@]}")
+step=(scripts/benchmarks/training.py --device $device --rounds 1 "${batch[@]}")
 measure "A step of the model, beside its peers" 210 "$python" \
     "${step[@]}" "${parts[@]}" "${peers[@]}"
 measure "A step without each fast form" 190 "$python" "${step[@]}" "${parts[@]}" --kernels
 measure "A step of one micro-batch" 60 "$python" "${step[@]}" --only ours
-show=(scripts/profile_step.py --device $device "${profile[@]}")
-measure "Kernels of a step" 45 "$python" "${show[@]}"
-measure "Kernels of a step, compiled" 90 "$python" "${show[@]}" --compile
-measure_on_gpu "Kernels of a step, packed" 45 "$python" "${show[@]}" --packed
-measure "Single parts of a step" 150 \
-    "$python" scripts/benchmark_kernels.py --device $device "${kernels[@]}"
+measure "Kernels of a step, plain and compiled" 135 \
+    "$python" "${step[@]}" "${parts[@]}" --only "ours, bf16" --profile 40
 # A model that has learned a little: speed depends on sizes and lengths alone.
 model=$folder/model-$(date +%H%M%S)
 train=(-m seq2seq train schedule=demo device=$device cache="$folder/cache" "${training[@]}")
 measure "A training on the embedded corpus" 150 "$python" "${train[@]}" run_dir="$model"
 measure "A training, compiled" 60 \
     "$python" "${train[@]}" run_dir="$model-compiled" compile=true training.max_steps=20
-decode=(scripts/benchmark_decoding.py --device $device --model "$model" --beam 4 --rounds 1
+decode=(scripts/benchmarks/decoding.py --device $device --model "$model" --beam 4 --rounds 1
         --source data/everyday/test.en --reference data/everyday/test.de "${text[@]}")
 measure "Translation, beside its peers" 260 "$python" "${decode[@]}" "${searched[@]}"
 measure "Translation without each fast form" 150 "$python" "${decode[@]}" --kernels

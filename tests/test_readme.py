@@ -29,6 +29,7 @@ READMES = [
     CHECKOUT / "conf" / "RECIPES.md",
     CHECKOUT / "data" / "everyday" / "README.md",
     CHECKOUT / "scripts" / "README.md",
+    CHECKOUT / "scripts" / "benchmarks" / "README.md",
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",

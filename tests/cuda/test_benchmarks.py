@@ -23,7 +23,7 @@ TINY = {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
 
 
 def script(name: str) -> ModuleType:
-    path = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    path = Path(__file__).parents[2] / "scripts" / "benchmarks" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = script("benchmark_training")
+    module = script("training")
     monkeypatch.setitem(module.SIZES, "tiny", TINY)
     return module
 
@@ -96,7 +96,7 @@ def test_each_fast_form_that_is_left_out_changes_what_a_gpu_does(
 
 @pytest.fixture
 def decoding() -> ModuleType:
-    return script("benchmark_decoding")
+    return script("decoding")
 
 
 @pytest.fixture

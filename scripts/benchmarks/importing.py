@@ -1,6 +1,6 @@
 """Import a random model of an OPUS-MT model's size, and translate with it beside other programs.
 
-    python scripts/benchmark_import.py opus-mt/en-mg
+    python scripts/benchmarks/importing.py opus-mt/en-mg
 
 The folder needs config.json, source.spm, target.spm and vocab.json; weights are drawn. All outputs
 have the same number of tokens, so that all programs do the same work.
@@ -26,7 +26,7 @@ from seq2seq.interop.marian_import import import_marian
 from seq2seq.storage.model_folder import save_model
 
 SENTENCES, SOURCE_TOKENS, EXTRA_TOKENS, BEAM = 100, 12, 8, 4
-CORPUS = Path(__file__).parents[1] / "data" / "everyday" / "train.en"
+CORPUS = Path(__file__).parents[2] / "data" / "everyday" / "train.en"
 
 
 def make_folder(vocabularies: Path, folder: Path) -> None:

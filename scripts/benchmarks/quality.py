@@ -1,6 +1,6 @@
 """Measure the time in which Hugging Face's Marian reaches a validation BLEU in a plain loop.
 
-    python scripts/benchmark_quality.py RUN --bleu 34
+    python scripts/benchmarks/quality.py RUN --bleu 34
 
 Data, vocabulary, sizes, batches and learning rates are those of RUN, a run of `seq2seq train`. The
 loop computes under bf16 autocast with PyTorch's own label smoothing and Adam, and freed memory is

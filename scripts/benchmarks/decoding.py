@@ -3,7 +3,7 @@
 Every system translates the same sentences with the same weights. Each measurement runs in a process
 of its own, and the systems take turns:
 
-    python scripts/benchmark_decoding.py --model runs/mine --source test.en --reference test.de
+    python scripts/benchmarks/decoding.py --model runs/mine --source test.en --reference test.de
 
 The peers get the exported weights (`pip install '.[export]'`). Their length penalty is
 length^alpha instead of ((5 + length) / 6)^alpha; BLEU shows whether the outputs are as good.

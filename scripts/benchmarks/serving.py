@@ -3,7 +3,7 @@
 Every server runs in a process of its own, and answers the same sentences with the same model. The
 servers take turns in several rounds, so that a slow minute of the machine affects all of them:
 
-    python scripts/benchmark_serving.py --model runs/mine --source test.en
+    python scripts/benchmarks/serving.py --model runs/mine --source test.en
 
 A request holds one sentence. Each client sends its next request when the last one is answered.
 `one at a time` is what LibreTranslate does: a route that translates text by text, one request

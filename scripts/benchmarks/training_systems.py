@@ -1,4 +1,4 @@
-"""The steps that `benchmark_training.py` compares: ours, those of peers, and the products alone."""
+"""The steps that `training.py` compares: ours, those of peers, and the matmuls alone."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -203,10 +203,10 @@ def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -
     return step
 
 
-def product_shapes(
+def matmul_shapes(
     work: Work, corpus: EncodedCorpus, indices: Any
 ) -> Iterator[tuple[tuple[int, int, int, int], int]]:
-    """Yield (batch, rows, inner, columns) of each forward product, and how often it is done."""
+    """Yield (batch, rows, inner, columns) of each forward matmul, and how often it is done."""
     config, layers = work.config, work.config.num_layers
     width = config.d_model
     queries, values = (config.num_heads * size for size in (config.key_width, config.value_width))
@@ -233,8 +233,8 @@ def product_shapes(
         yield (heads, rows, columns, config.value_width), layers
 
 
-def products(work: Work, dtype: torch.dtype) -> Step:
-    """The matrix products of a step and nothing else: forward, and both of backward.
+def matmuls(work: Work, dtype: torch.dtype) -> Step:
+    """The matmuls of a step and nothing else: forward, and both of backward.
 
     Rows are tokens without padding; only attention is counted over padded sentences.
     """
@@ -250,7 +250,7 @@ def products(work: Work, dtype: torch.dtype) -> Step:
 
     def step(batches: list[Any]) -> None:
         for indices in batches:
-            for (batch, rows, inner, columns), count in product_shapes(work, corpus, indices):
+            for (batch, rows, inner, columns), count in matmul_shapes(work, corpus, indices):
                 x, weight = buffer("x", batch, rows, inner), buffer("weight", batch, columns, inner)
                 y, gradient = buffer("y", batch, rows, columns), buffer("dy", batch, rows, columns)
                 x_gradient = buffer("dx", batch, rows, inner)

@@ -2,7 +2,7 @@
 
 Each stage runs in a process of its own, to measure its peak memory:
 
-    python scripts/benchmark_data.py --source train.ja.gz --target train.en.gz --pairs 4500000
+    python scripts/benchmarks/data.py --source train.ja.gz --target train.en.gz --pairs 4500000
 """
 
 import argparse

@@ -1,14 +1,15 @@
-"""Measure the speed of a training step, compared with peers and with its matrix products alone.
+"""Measure the speed of a training step, compared with peers and with its matmuls alone.
 
 Every system trains the same model on the same batches. Each measurement runs in a process of its
 own, and the systems take turns:
 
-    python scripts/benchmark_training.py --source train.en.gz --target train.de.gz
+    python scripts/benchmarks/training.py --source train.en.gz --target train.de.gz
 
 Without --source and --target, the text is random tokens in sentences as long as image captions. The
 peers are `torch.nn.Transformer` and Hugging Face's `MarianMTModel` in a plain loop: in fp32, under
 bf16 autocast, and under bf16 autocast with freed memory retained, as this project always does. They
-use PyTorch's own label smoothing and Adam. `--kernels` measures the gain of each fast form.
+use PyTorch's own label smoothing and Adam. `--kernels` measures the gain of each fast form, and
+`--profile ROWS` prints where the time of a step goes instead.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import turns
-from training_systems import SIZES, Step, Work, ours, peer, products
+from torch.profiler import ProfilerActivity, profile
+from training_systems import SIZES, Step, Work, matmuls, ours, peer
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
@@ -55,20 +57,20 @@ SYSTEMS = (
     System("Marian, fp32", "marian", "fp32"),
     System("Marian, bf16", "marian", "bf16"),
     System("Marian, bf16, memory retained", "marian", "bf16", True),
-    System("products alone, bf16", "products", "bf16", True),
-    System("products alone, fp32", "products", "fp32", True),
+    System("matmuls alone, bf16", "matmuls", "bf16", True),
+    System("matmuls alone, fp32", "matmuls", "fp32", True),
 )
 # Those that compile for long, or matter least, come last: time may run out.
 ON_A_GPU = (
     System("ours, bf16", "ours", "bf16", True),
     System("ours, bf16, compile=true", "ours", "bf16", True, extra=("compiled",)),
-    System("products alone, bf16", "products", "bf16", True),
+    System("matmuls alone, bf16", "matmuls", "bf16", True),
     System("torch.nn, bf16", "torch.nn", "bf16", True),
     System("Marian, bf16", "marian", "bf16", True),
     System("torch.nn, bf16, compiled", "torch.nn", "bf16", True, extra=("compiled",)),
     System("Marian, bf16, compiled", "marian", "bf16", True, extra=("compiled",)),
     System("ours, fp32", "ours", "fp32", True),
-    System("products alone, fp32", "products", "fp32", True),
+    System("matmuls alone, fp32", "matmuls", "fp32", True),
 )
 PUBLISHED = """
 Published: NVIDIA's fairseq trains the big model with 82,059 tokens/s on an A100, and 32,153 on a
@@ -85,8 +87,6 @@ KERNELS = (
 )
 KERNELS_ON_A_GPU = (
     System("with parts compiled", "ours", "bf16", True, extra=("compiled",)),
-    System("with attention packed", "ours", "bf16", True, extra=("packed",)),
-    System("with both", "ours", "bf16", True, extra=("compiled", "packed")),
     System("without micro-batches joined", "ours", "bf16", True, without=("joined",)),
     System("without fused attention", "ours", "bf16", True, without=("attention", "joined")),
     System("without sums between layers in bf16", "ours", "bf16", True, without=("residual",)),
@@ -96,25 +96,28 @@ KERNELS_ON_A_GPU = (
 )
 
 
-def measure(work: Work, system: System) -> dict[str, float]:
-    """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
+def make_step(work: Work, system: System) -> Step:
+    """Make the step of a system, and set the process up for it."""
     if system.retains_memory:
         retain_freed_memory()
         keep_few_compiled_products()
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
-    step: Step
     if system.make == "ours":
-        step = ours(work, dtype, system)
-    elif system.make == "products":
-        step = products(work, dtype)
-    else:
-        step = peer(work, system.make, dtype, compiled="compiled" in system.extra)
+        return ours(work, dtype, system)
+    if system.make == "matmuls":
+        return matmuls(work, dtype)
+    return peer(work, system.make, dtype, compiled="compiled" in system.extra)
+
+
+def measure(work: Work, system: System) -> dict[str, float]:
+    """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
+    step = make_step(work, system)
     batching, steps = work.steps_of_batches()
     lengths = batching.corpus.source_lengths + batching.corpus.target_lengths
     cuda = work.device.startswith("cuda")
     # Run all steps once, since compilation and buffers depend on shapes.
-    for batches in steps if cuda or system.make == "products" else steps[:1]:
+    for batches in steps if cuda or system.make == "matmuls" else steps[:1]:
         step(batches)
     if cuda:
         torch.cuda.synchronize(work.device)
@@ -129,6 +132,21 @@ def measure(work: Work, system: System) -> dict[str, float]:
     if cuda:
         peak = torch.cuda.max_memory_allocated(work.device)
     return {"seconds": seconds, "tokens": tokens / (len(steps) - 1), "peak": peak}
+
+
+def print_profile(work: Work, system: System, rows: int) -> None:
+    """Print the operations of a step that take most of its time."""
+    step, on_gpu = make_step(work, system), work.device.startswith("cuda")
+    _, steps = work.steps_of_batches()
+    for batches in steps:
+        step(batches)
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=kinds) as profiler:
+        step(steps[-1])
+        if on_gpu:
+            torch.cuda.synchronize(work.device)
+    by = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    print(f"{system.name}\n{profiler.key_averages().table(sort_by=by, row_limit=rows)}", flush=True)
 
 
 def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -158,7 +176,7 @@ def print_table(results: turns.Results[System], work: Work) -> None:
         system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         for system, rounds in results.items()
     }
-    alone = {s.precision: measured for s, measured in median.items() if s.make == "products"}
+    alone = {s.precision: measured for s, measured in median.items() if s.make == "matmuls"}
     print(
         "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization |\n"
         "|---|---|---|---|---|---|---|"
@@ -188,9 +206,9 @@ def print_table(results: turns.Results[System], work: Work) -> None:
     print(
         f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
         f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
-        f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the products' time / the"
-        " step's, in the same precision. Utilization: the products' operations, counted, in the"
-        f" step's time, of the best rate of a large product: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
+        f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the matmuls' time / the"
+        " step's, in the same precision. Utilization: the matmuls' operations, counted, in the"
+        f" step's time, of the best rate of a large matmul: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
         f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
     )
     if work.device.startswith("cuda"):
@@ -198,7 +216,7 @@ def print_table(results: turns.Results[System], work: Work) -> None:
 
 
 def matmul_peak(device: str, precision: str) -> float:
-    """Measure the best rate of a large product, in FLOP/s."""
+    """Measure the best rate of a large matmul, in FLOP/s."""
     size = 8192 if device.startswith("cuda") else 2048
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
@@ -222,6 +240,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="tokens of each side per step")
     parser.add_argument("--micro-batch-tokens", type=int, help="default: all tokens at once")
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a measurement")
+    parser.add_argument("--profile", type=int, metavar="ROWS", help="profile a step instead")
     turns.add_round_options(parser)
     turns.add_kernel_options(parser)
     arguments = parser.parse_args()
@@ -243,6 +262,10 @@ def main() -> None:
             steps=arguments.steps,
             device=arguments.device,
         )
+        if arguments.profile:
+            for system in systems:
+                print_profile(work, system, arguments.profile)
+            return
         show = partial(print_table, work=work)
         turns.measure_in_turn(__file__, work, systems, arguments.rounds, show)
 
