@@ -60,8 +60,8 @@ class Config:
     bleu_tokenizer: str | None = None
     """sacreBLEU's tokenizer for the BLEU of validations, such as ja-mecab for Japanese or none for
     text that is tokenized already; 13a if not given."""
-    heartbeat_timeout: float = 30.0
-    """Seconds without a heartbeat from one of several processes after which the training ends."""
+    distributed_timeout: float = 600.0
+    """Seconds that one of several processes waits for another's gradients before it ends."""
 
     def __post_init__(self) -> None:
         """Check the seed, the timeout, the selection and whether to resume.
@@ -69,8 +69,8 @@ class Config:
         Raises:
             TypeError: if a value has another type.
             UsageError: if resume is not true, false or auto, the seed is negative or needs more
-                than 63 bits, heartbeat_timeout is not positive and finite, training.select names no
-                validation set, init_from is empty, init_sha256 stands without it, or a compiled
+                than 63 bits, distributed_timeout is not positive and finite, training.select names
+                no validation set, init_from is empty, init_sha256 stands without it, or a compiled
                 training has dropout that rises.
         """
         check_types(self)
@@ -82,9 +82,9 @@ class Config:
             raise UsageError(f"resume={self.resume}: must be true, false or auto")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed={self.seed}: must be at least 0 and below 2^63")
-        if not 0 < self.heartbeat_timeout < math.inf:
+        if not 0 < self.distributed_timeout < math.inf:
             raise UsageError(
-                f"heartbeat_timeout={self.heartbeat_timeout}: must be above 0 and finite"
+                f"distributed_timeout={self.distributed_timeout}: must be above 0 and finite"
             )
         if self.compile and self.training.dropout_warmup_steps is not None:
             raise UsageError(

@@ -11,7 +11,7 @@ from seq2seq.training.config import TrainingConfig
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
-    config = Config(training=TrainingConfig(max_steps=7), heartbeat_timeout=9.0, seed=3)
+    config = Config(training=TrainingConfig(max_steps=7), distributed_timeout=9.0, seed=3)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
     assert read_config(tmp_path) == config
 

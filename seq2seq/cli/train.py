@@ -121,7 +121,7 @@ def _run_application(world: World) -> list[int]:
         if any(code > 128 for code in exit_codes):  # a signal ends all runs
             return
         try:
-            with world.process_group():
+            with world.process_group(chosen.distributed_timeout):
                 config = to_config(chosen)
                 folder = Path(
                     world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))

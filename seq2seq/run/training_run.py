@@ -269,17 +269,13 @@ class TrainingRun:
             if is_main
             else NullRecorder()
         )
-        heartbeat = self.world.heartbeat(
-            self.config.heartbeat_timeout, lambda: trainer.signals.received is not None
-        )
         try:
-            with heartbeat:
-                trainer.train(
-                    recorder,
-                    validate=lambda: self.validate(self.candidate()).metrics(),
-                    save=self.save,
-                    save_validation=self.save_validation,
-                )
+            trainer.train(
+                recorder,
+                validate=lambda: self.validate(self.candidate()).metrics(),
+                save=self.save,
+                save_validation=self.save_validation,
+            )
         except DivergenceError as error:
             newest = newest_good(self.folder, logger.warning) if is_main else None
             where = (

@@ -5,18 +5,13 @@ shared out, their gradients are summed, and the main process (rank 0) alone deci
 writes. `World()` is one process alone: then nothing here uses torch.distributed.
 """
 
-import logging
 import os
-import signal
-import socket
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from threading import Event, Thread
-from types import TracebackType
 from typing import NoReturn, TypeVar
 
 import torch
@@ -27,182 +22,32 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq.errors import UserError
 
-logger = logging.getLogger("seq2seq")
-
-# Beats that a process may miss if it is known to be dead, and if something looks wrong.
-_MAX_MISSED_IF_DEAD = 2
-_MAX_MISSED_IF_SUSPICIOUS = 5
-_LEFT = "left"
-
-
-class Heartbeat:
-    """A context in which this process sends heartbeats and checks those of the others.
-
-    Missed beats are counted in this process' own beats, so that a training that was suspended as a
-    whole continues.
-
-    Args:
-        store: read and written by all processes, through a connection that nothing else uses.
-        rank: number of this process.
-        size: number of all processes.
-        timeout: seconds without a heartbeat after which a process counts as lost.
-        suspicious: returns True if something looks wrong, so that fewer seconds are enough.
-        interval: seconds between two heartbeats.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        rank: int,
-        size: int,
-        timeout: float,
-        suspicious: Callable[[], bool],
-        *,
-        interval: float = 1.0,
-    ) -> None:
-        self.store = store
-        self.rank = rank
-        self.interval = interval
-        self.max_missed = max(_MAX_MISSED_IF_SUSPICIOUS, round(timeout / interval))
-        self.suspicious = suspicious
-        self.failed = Event()
-        self.ended = Event()
-        self.keys = [f"seq2seq/beat/{other}" for other in range(size)]
-        self.beats = [""] * size
-        self.missed = [0] * size
-        self.place = _place()
-        self.thread = Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def __enter__(self) -> "Heartbeat":
-        """Wait for all processes, then start."""
-        self._beat(0)
-        self.store.wait(self.keys)
-        self.thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop; after a failed connection, first wait until the lost process is found."""
-        if isinstance(error, RuntimeError):
-            # torchrun ends all others as soon as one has died, before it is named here.
-            before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            self.failed.set()
-            self.thread.join(2 * _MAX_MISSED_IF_SUSPICIOUS * self.interval)
-            signal.signal(signal.SIGTERM, before)
-        self.ended.set()
-        # An interpreter that ends while a thread is within the store aborts the process.
-        self.thread.join(_MAX_MISSED_IF_SUSPICIOUS * self.interval)
-        if error is not None:
-            self._leave()
-
-    def _beat(self, number: int) -> None:
-        beat = f"{number} {os.getpid()} {self.place} {socket.gethostname()}"
-        self.store.set(self.keys[self.rank], beat)
-
-    def _leave(self) -> None:
-        with suppress(RuntimeError):  # there may be no store any more
-            self.store.set(self.keys[self.rank], _LEFT)
-
-    def _run(self) -> None:
-        number = 0
-        while not self.ended.wait(self.interval):
-            number += 1
-            try:
-                self._beat(number)
-                beats = [beat.decode() for beat in self.store.multi_get(self.keys)]
-            except RuntimeError:
-                self._end("torchrun on the first machine is gone")
-            self._compare(beats)
-
-    def _compare(self, beats: list[str]) -> None:
-        """Count the missed beats of each process, and end if they are too many."""
-        suspicious = self.failed.is_set() or self.suspicious() or _LEFT in beats
-        max_missed = _MAX_MISSED_IF_SUSPICIOUS if suspicious else self.max_missed
-        lost = []
-        for other, beat in enumerate(beats):
-            self.missed[other] = self.missed[other] + 1 if beat == self.beats[other] else 0
-            if self.missed[other] >= (_MAX_MISSED_IF_DEAD if self._is_dead(beat) else max_missed):
-                lost.append(other)
-        self.beats = beats
-        if not lost or self.ended.is_set():
-            return
-        # One that left has reported why; of those that are still there, the first one reports.
-        silent = [other for other in lost if beats[other] != _LEFT]
-        reporter = next(other for other in range(len(beats)) if other not in lost)
-        reason = ", ".join(map(self._end_lost, silent))
-        self._end(reason if silent == lost and self.rank == reporter else "")
-
-    def _is_dead(self, beat: str) -> bool:
-        """Return whether a process is known to be dead, which it can be on this machine only."""
-        if beat == _LEFT or beat.split()[2] != self.place:
-            return False
-        try:
-            os.kill(int(beat.split()[1]), 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    def _end_lost(self, other: int) -> str:
-        """Kill a process that stalled, and describe what happened to it."""
-        _, process, place, host = self.beats[other].split()
-        name = f"rank {other} (process {process} on {host})"
-        if place == self.place:
-            try:
-                os.kill(int(process), signal.SIGKILL)
-            except ProcessLookupError:
-                return f"{name} died"
-        return f"{name} sends no heartbeat"
-
-    def _end(self, reason: str) -> NoReturn:
-        if reason:
-            logger.error(
-                f"seq2seq: {reason}: the training ends; continue from its last checkpoint with the"
-                " same command, its run_dir=... and resume=true"
-            )
-        self._leave()
-        os._exit(1)
-
-
-def _place() -> str:
-    """Identify the scope of process ids: this machine, or a container on it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return f"unknown/{socket.gethostname()}/{os.getpid()}"
-
-
 T = TypeVar("T")
 
-# Long enough for the main process to prepare the data or to validate. Whether a process still runs
-# is found out by the heartbeats, not by this limit.
-_COLLECTIVE_TIMEOUT = timedelta(days=1)
-# Of the exchange of gradients between GPUs, during which a process sends heartbeats even if the GPU
-# is stuck. The main process never validates or saves meanwhile.
-_GRADIENTS_TIMEOUT = timedelta(minutes=10)
+# The main process may prepare data, or validate, for hours while the others wait.
+_MAIN_TIMEOUT = timedelta(days=1)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
+# What gloo and NCCL say of a connection that breaks or of a process that does not answer.
+_LOST = re.compile("gloo|NCCL|Connection (closed|reset) by peer|Timed out waiting")
 
 
-@dataclass(frozen=True)
+@dataclass
 class World:
-    """The processes of a training, seen from one of them.
-
-    Args:
-        rank: number of this process, from 0.
-        size: number of all processes.
-        local_rank: number of this process among those of its machine.
-        restarts: how often torchrun has started all processes again (--max-restarts).
-    """
+    """The processes of a run, seen from one of them."""
 
     rank: int = 0
+    """Number of this process, from 0."""
     size: int = 1
+    """Number of all processes."""
     local_rank: int = 0
+    """Number of this process among those of its machine."""
     restarts: int = 0
+    """How often torchrun has started all processes again (--max-restarts)."""
+    timeout: timedelta = timedelta(minutes=10)
+    """How long processes wait for each other in an exchange, before they end."""
+    main_group: distributed.ProcessGroup | None = None
+    """The group in which the others wait for the main process."""
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -220,11 +65,7 @@ class World:
         return self.rank == 0
 
     def own_device(self, device: torch.device) -> torch.device:
-        """Return the device of this process: `cuda` becomes the GPU numbered by its local rank.
-
-        Raises:
-            UserError: if one GPU was named for all, or there are fewer GPUs than processes.
-        """
+        """Return the device of this process: `cuda` becomes the GPU numbered by its local rank."""
         if self.size == 1 or device.type != "cuda":
             return device
         if device.index is not None:
@@ -238,12 +79,12 @@ class World:
         return torch.device("cuda", self.local_rank)
 
     @contextmanager
-    def process_group(self) -> Iterator[None]:
+    def process_group(self, timeout: float = 600.0) -> Iterator[None]:
         """Connect the processes: decisions go through gloo, gradients on GPUs through nccl.
 
-        Raises:
-            UserError: if this process raises it and the main process does not.
-            SystemExit: if the main process raises it too, and reports it.
+        An error that all processes raise leaves the block once, in the main process. A lost process
+        ends the others: a connection that breaks, or an exchange that takes longer than `timeout`
+        seconds, becomes a UserError. torchrun, which ends all when one has ended, names the first.
         """
         if self.size == 1:
             yield
@@ -253,18 +94,30 @@ class World:
             backend = "cpu:gloo,cuda:nccl"
             # Before anything else, or every process would take memory on the first GPU.
             torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
+        self.timeout = timedelta(seconds=min(max(1.0, timeout), 86400.0))
         distributed.init_process_group(
             backend,
             store=self._connect(),
             rank=self.rank,
             world_size=self.size,
-            timeout=_COLLECTIVE_TIMEOUT,
+            timeout=self.timeout,
         )
+        self.main_group = distributed.new_group(timeout=_MAIN_TIMEOUT, backend="gloo")
         try:
             yield
         except UserError as error:
             self._report_once(error)
+        except RuntimeError as error:
+            if not _LOST.search(str(error)):
+                raise
+            reason = str(error).splitlines()[0][:200]
+            raise UserError(
+                f"rank {self.rank}: another process is lost ({reason}); torchrun names the first"
+                " that ended. Continue from the last checkpoint with the same command, its"
+                " run_dir=... and resume=true"
+            ) from error
         # Not after another error: other processes may be in the middle of a collective.
+        self.main_group = None
         distributed.destroy_process_group()
 
     def _report_once(self, error: UserError) -> NoReturn:
@@ -282,8 +135,7 @@ class World:
     def on_main(self, act: Callable[[], T]) -> T:
         """Run `act` in the main process alone, and return its result in all processes.
 
-        Raises:
-            SystemExit: if `act` fails in the main process, which reports the error.
+        If it fails, the main process reports the error and the others exit.
         """
         if self.size == 1:
             return act()
@@ -293,7 +145,9 @@ class World:
             if self.is_main:
                 returned = [[act()]]
         finally:
-            distributed.broadcast_object_list(returned, device=torch.device("cpu"))
+            distributed.broadcast_object_list(
+                returned, group=self.main_group, device=torch.device("cpu")
+            )
         if not returned[0]:
             _exit_after_main()
         return returned[0][0]
@@ -328,10 +182,8 @@ class World:
             return module
         # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
         # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
-        # other group, of `gather` and `on_main`, is freed, threads and all, in `process_group`.
-        on_gpu = next(module.parameters()).is_cuda
-        timeout = _GRADIENTS_TIMEOUT if on_gpu else _COLLECTIVE_TIMEOUT
-        gradients = distributed.new_group(timeout=timeout)
+        # other groups, of `gather` and `on_main`, are freed, threads and all, in `process_group`.
+        gradients = distributed.new_group(timeout=self.timeout)
         return DistributedDataParallel(
             module, process_group=gradients, gradient_as_bucket_view=True
         )
@@ -341,14 +193,6 @@ class World:
         if last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
-
-    def heartbeat(
-        self, timeout: float, suspicious: Callable[[], bool]
-    ) -> AbstractContextManager[object]:
-        """Make a context that ends the training if a process sends no heartbeat in time."""
-        if self.size == 1:
-            return nullcontext()
-        return Heartbeat(self._connect(), self.rank, self.size, timeout, suspicious)
 
     def keep(self, name: str, make: Callable[[], str]) -> str:
         """Return what `make` returned before torchrun started the processes again, if it did.

@@ -1,20 +1,16 @@
-"""The records of a training: `metrics.jsonl`, TensorBoard events, learning curve and log."""
+"""The records of a run: `metrics.jsonl`, TensorBoard events, learning curve and log."""
 
 import io
 import json
 import logging
 import math
-import os
-import secrets
-import socket
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tqdm import tqdm
 
@@ -24,17 +20,14 @@ from seq2seq.files.strict import read_regular_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.state import Progress
 
+if TYPE_CHECKING:  # imported when a run starts to record
+    from torch.utils.tensorboard import SummaryWriter
+
 logger = logging.getLogger("seq2seq")
 
 
 class Display:
-    """Shows a training's progress.
-
-    Args:
-        progress: the progress at the start.
-        max_steps: the limit of steps, if any.
-        max_minutes: the limit of minutes, if any.
-    """
+    """Shows the progress, and the time left until a limit, if there is one."""
 
     def __init__(
         self, progress: Progress, max_steps: int | None, max_minutes: float | None
@@ -131,58 +124,23 @@ def _describe(metrics: Mapping[str, float]) -> str:
     )
 
 
-class EventFile:
-    """A file of scalars for TensorBoard; each training has a file of its own.
-
-    Args:
-        folder: made if need be.
-        first_step: what earlier files hold from this step on is not shown.
-
-    Raises:
-        OSError: if it can't be written, also from the other methods.
-    """
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        with warnings.catch_warnings():
-            # TensorBoard imports what it doesn't need, some of it deprecated.
-            warnings.simplefilter("ignore")
-            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        self._event, self._summary = Event, Summary
-        folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files in the order of their names.
-        name = f"{time.time():.9f}.{socket.gethostname()}.{os.getpid()}"
-        path = folder / f"events.out.tfevents.{name}.{secrets.token_hex(4)}"
-        self._records = RecordWriter(path.open("xb"))
-        self._write(file_version="brain.Event:2")
-        self._write(step=first_step, session_log=SessionLog(status=SessionLog.START))
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Add scalars by name."""
-        values = [
-            self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()
-        ]
-        self._write(step=step, summary=self._summary(value=values))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._records.close()
-
-    def _write(self, **content: Any) -> None:
-        event = self._event(wall_time=time.time(), **content)
-        self._records.write(event.SerializeToString())
-        self._records.flush()
+def _event_writer(folder: Path, first_step: int) -> "SummaryWriter":
+    """Open a new file for TensorBoard, which drops what earlier files have from a step on."""
+    with warnings.catch_warnings():
+        # TensorBoard imports what it doesn't need, some of it deprecated.
+        warnings.simplefilter("ignore")
+        from torch.utils.tensorboard import SummaryWriter
+    return SummaryWriter(str(folder), purge_step=first_step)
 
 
 METRICS = "metrics.jsonl"
-_MAX_BYTES = 2**27  # a training of 300,000 steps, recorded at each, writes 100 MB
+_MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 _MAX_DIGITS = 18
 
 
 class Recorder(Protocol):
-    """Receives the progress and the metrics of a training."""
+    """Receives progress and metrics."""
 
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""
@@ -218,19 +176,15 @@ class NullRecorder:
 
 
 class RunRecorder:
-    """Records a training in its run folder and shows it.
+    """Records a run in its folder and shows it.
 
-    What can't be recorded while the training goes on is warned about once; it ends no training.
+    If recording fails, warn once and keep training.
 
     Args:
         run: the run folder.
         progress: the progress so far; records of later steps are dropped, since those steps will
             be repeated.
         config: the limits of the training.
-
-    Raises:
-        UserError: if the metrics of an earlier part can't be read, or written again.
-        OSError: if there can be no folder for TensorBoard.
     """
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
@@ -240,12 +194,12 @@ class RunRecorder:
         self.failed: set[str] = set()
         if self.path.exists():
             earlier = list(read_metrics(self.path))
-            if damaged := len(self.path.read_bytes().splitlines()) - len(earlier):
-                logger.warning(f"{self.path}: {damaged:,} lines are no records; they are left out")
+            if corrupt := len(self.path.read_bytes().splitlines()) - len(earlier):
+                logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
             self.records = [record for record in earlier if record["step"] <= progress.step]
         self._write_records()
         self.events_folder = run / "tensorboard"
-        self.events = EventFile(self.events_folder, progress.step + 1)
+        self.events = _event_writer(self.events_folder, progress.step + 1)
         self.display = Display(progress, config.max_steps, config.max_minutes)
 
     def show_progress(self, progress: Progress) -> None:
@@ -283,7 +237,9 @@ class RunRecorder:
                 with self.path.open("a") as file:
                     file.write(json.dumps(record) + "\n")
         with self._or_warn(self.events_folder):
-            self.events.add(step, metrics)
+            for name, value in metrics.items():
+                self.events.add_scalar(name, value, step)
+            self.events.flush()
 
     def _write_records(self) -> None:
         content = "".join(json.dumps(record) + "\n" for record in self.records)
@@ -297,7 +253,7 @@ class RunRecorder:
             if str(path) not in self.failed:
                 self.failed.add(str(path))
                 reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
-                logger.warning(f"{path}: not written: {reason}; the training goes on without it")
+                logger.warning(f"{path}: not written: {reason}; training continues without it")
 
 
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
@@ -327,12 +283,9 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
-    """Read the records of a `metrics.jsonl`; skip damaged lines, such as an incomplete one.
+    """Read the records of a `metrics.jsonl`; skip corrupt lines, such as an incomplete one.
 
-    An integer that no training counts to reads as infinity.
-
-    Raises:
-        UserError: if the file can't be read, or is larger than a training writes.
+    An integer that no run counts to reads as infinity.
     """
     decoder = json.JSONDecoder(parse_int=_parse_int)
     for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):

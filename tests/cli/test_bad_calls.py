@@ -207,7 +207,7 @@ CALLS = [
     ("train model.num_layers=1001", 2, "model.num_layers=1001: too many layers"),
     ("train data.tokenizer.vocab_size=100000000000", 2, "must be at most 1,000,000"),
     ("train data.tokenizer.character_coverage=0.9", 2, "must be from 0.98 to 1"),
-    ("train heartbeat_timeout=nan", 2, "heartbeat_timeout=nan"),
+    ("train distributed_timeout=nan", 2, "distributed_timeout=nan"),
     ("train device=hpu", 1, "device 'hpu'"),
     ("train resume=true", 2, "needs run_dir"),
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),

@@ -3,7 +3,6 @@
 import copy
 import random
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +22,6 @@ from seq2seq.model.config import Positions, Start
 from seq2seq.storage.checkpoint import restore_checkpoint, save_checkpoint
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.distributed import World
 from seq2seq.training.loss import BatchLoss, Loss
 from seq2seq.training.step import DivergenceError
 from seq2seq.training.trainer import Trainer
@@ -200,19 +198,6 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     assert [step for step, metrics in records[1].all if "train/loss" in metrics] == [4, 6, 7]
     for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
         assert records[1].of(name) == pytest.approx(records[0].of(name), rel=1e-3)
-
-
-def test_a_gpu_that_is_stuck_in_the_exchange_of_gradients_is_noticed() -> None:
-    """Its process sends heartbeats all the same, so the limit is the exchange's own."""
-    limits = []
-    for device in (CPU, CUDA):
-        with (
-            mock.patch.object(torch.distributed, "new_group") as new_group,
-            mock.patch("seq2seq.training.distributed.DistributedDataParallel"),
-        ):
-            World(size=2).wrap_ddp(torch.nn.Linear(1, 1).to(device))
-        limits.append(new_group.call_args.kwargs["timeout"])
-    assert limits[1] <= timedelta(minutes=10) < limits[0]
 
 
 def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal: Journal) -> None:

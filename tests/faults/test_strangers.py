@@ -386,7 +386,7 @@ for key, before in zip(
         "model: {d_ff: 1000000000000000000000}",
         f"model: {{d_ff: '{'9' * 4000}'}}",
         "data: {tokenizer: {vocab_size: 100000000000}}",
-        "heartbeat_timeout: .nan",
+        "distributed_timeout: .nan",
         "a: &a [x, x, x]\nb: &b [*a, *a, *a]\nseed: *b",
         "[" * 30_000,
         "seed: many",

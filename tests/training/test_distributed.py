@@ -106,7 +106,7 @@ def test_no_thread_outlives_the_process_group(job: Job) -> None:
 
 def test_one_process_alone_uses_no_torch_distributed() -> None:
     world = World()
-    with world.process_group(), world.heartbeat(1.0, lambda: False):
+    with world.process_group():
         assert world.on_main(lambda: 7) == 7
         assert world.main_first(lambda: 8) == 8
         assert world.gather(1.0, 2.0) == [[1.0, 2.0]]
@@ -148,10 +148,7 @@ def rendezvous(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rendezvous")
 def test_a_restart_does_not_read_what_the_dead_processes_wrote() -> None:
-    stores = [
-        World(size=2, restarts=restarts).heartbeat(60.0, lambda: False).store
-        for restarts in (0, 0, 1)
-    ]
+    stores = [World(size=2, restarts=restarts)._connect() for restarts in (0, 0, 1)]
     stores[0].set("address", "of the dead")
     assert [store.check(["address"]) for store in stores] == [True, True, False]
 

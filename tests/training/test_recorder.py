@@ -57,7 +57,7 @@ def test_lines_that_are_no_records_are_left_out_with_a_warning(
     path.write_text(f'{{"step": 1, "a": 2.5}}\n{line}\n{{"step": 2, "a": 1.5}}\n')
     RunRecorder(tmp_path, Progress(step=3), TrainingConfig()).close()
     assert steps(path) == [1, 2]
-    assert warnings == [f"{path}: 1 lines are no records; they are left out"]
+    assert warnings == [f"{path}: 1 lines are not records and are skipped"]
 
 
 def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
@@ -115,10 +115,14 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
 
 
 def test_tensorboard_that_can_t_be_written_ends_no_training(
-    tmp_path: Path, warnings: list[str]
+    tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
-    recorder.events.close()
+
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(recorder.events, "add_scalar", full)
     for step in (1, 2):
         recorder.record_metrics(Progress(step=step), METRICS)
     recorder.close()
