@@ -22,8 +22,6 @@ from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError, limit_reached
 from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.loss import can_compile
-from seq2seq.fast.topk import compiled_topk, plain_topk, topk_in_chunks
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.interop.ctranslate2 import cached_ctranslate2
 from seq2seq.model import Transformer
@@ -58,12 +56,7 @@ class SearchEngine:
         workers: int,
     ) -> None:
         self.device = device
-        self.topk = topk_in_chunks if kernels.topk else plain_topk
-        if kernels.compiled and can_compile(device):
-            self.topk = compiled_topk()
-        self.beam_search: Callable[..., list[list[Hypothesis]]] = partial(
-            beam_search, topk=self.topk
-        )
+        self.beam_search: Callable[..., list[list[Hypothesis]]] = beam_search
         self.rounded: Callable[[int], int] = int
         """Rounds the number of sentences of a full batch."""
         self._turn: AbstractContextManager[object] = nullcontext()
@@ -74,7 +67,7 @@ class SearchEngine:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(device) if kernels.graphs and on_gpu else None
-            self.beam_search = StaticSearch(buffers, graphs, self.topk)
+            self.beam_search = StaticSearch(buffers, graphs)
         decoders = [use_translation_kernels(model, dtype, kernels, buffers) for model in models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
 
@@ -101,7 +94,7 @@ class SearchEngine:
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
             if isinstance(search, SweepConfig):
-                return sweep_alphas(step, state, max_lengths, search, topk=self.topk, **rules)
+                return sweep_alphas(step, state, max_lengths, search, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 
 

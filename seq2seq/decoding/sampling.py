@@ -69,9 +69,9 @@ def sample(
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits, suppressed_ids, end_id)
-        done: list[bool] = samples.ended.all(dim=1).tolist()  # only this waits for a GPU
+        done: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
         if any(done):
-            samples.finish([i for i, is_done in enumerate(done) if is_done])
+            samples.store_done([i for i, is_done in enumerate(done) if is_done])
             remaining = [i for i, is_done in enumerate(done) if not is_done]
             if not remaining:
                 return samples.results()
@@ -132,11 +132,11 @@ class _Samples(SearchBatch):
         self.tokens = max_lengths.new_full((*shape, 1), start_id)  # (B, nbest, T)
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
-        self.ended = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
+        self.finished = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
 
     def extend(self, logits: Tensor, suppressed_ids: Sequence[int], end_id: int) -> None:
-        """Draw a token for each sample from logits (N, V); those of ended samples are unused."""
-        logits = logits.view(*self.ended.shape, -1)  # (B, nbest, V)
+        """Draw a token for each sample from logits (N, V); those of finished samples are unused."""
+        logits = logits.view(*self.finished.shape, -1)  # (B, nbest, V)
         log_probabilities = output_log_probabilities(logits, suppressed_ids)
         forced = self.forced_tokens(end_id)
         if forced is not None:
@@ -146,22 +146,22 @@ class _Samples(SearchBatch):
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)
         # The first token whose cumulative weight exceeds the goal: never one of weight 0. The clamp
         # is for NaN, which exceeds nothing.
-        place = torch.searchsorted(cumulative, goal, right=True).clamp(max=tokens.size(-1) - 1)
-        drawn = tokens.gather(2, place)  # (B, nbest, 1)
+        index = torch.searchsorted(cumulative, goal, right=True).clamp(max=tokens.size(-1) - 1)
+        drawn = tokens.gather(2, index)  # (B, nbest, 1)
         gained = log_probabilities.gather(2, drawn).squeeze(2)  # (B, nbest)
-        self.scores += gained.double().masked_fill(self.ended, 0.0)
-        self.lengths += ~self.ended
+        self.scores += gained.double().masked_fill(self.finished, 0.0)
+        self.lengths += ~self.finished
         self.length += 1
         self.tokens = torch.cat((self.tokens, drawn), dim=2)
-        self.ended = self.ended | (drawn.squeeze(2) == end_id)
+        self.finished = self.finished | (drawn.squeeze(2) == end_id)
         # With NaN no `</s>` is drawn: end at the maximum length all the same.
-        self.ended |= (self.length > self.max_lengths).unsqueeze(1)
+        self.finished |= (self.length > self.max_lengths).unsqueeze(1)
 
-    def finish(self, done: list[int]) -> None:
-        """Keep the samples of sentences that are done."""
+    def store_done(self, done: list[int]) -> None:
+        """Store the samples of sentences that are done."""
         missing = self.uniform.size(2) + 1 - self.tokens.size(2)
         tokens = F.pad(self.tokens, (0, missing), value=NO_TOKEN)
-        self.set_aside(done, tokens, self.scores, self.lengths)
+        self.store_results(done, tokens, self.scores, self.lengths)
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the samples of all sentences.
@@ -170,7 +170,7 @@ class _Samples(SearchBatch):
             UserError: if the logits were NaN, or a sample has the probability zero.
         """
         results: dict[int, list[Hypothesis]] = {}
-        for sentence, limit, samples in self.all_set_aside():
+        for sentence, limit, samples in self.fetch_results():
             results[sentence] = []
             for tokens, score, length in zip(*samples, strict=True):
                 if not score > -math.inf:

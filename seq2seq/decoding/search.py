@@ -1,13 +1,12 @@
 """The parts that beam search and sampling share.
 
 Shapes: B sentences; beam, the hypotheses (or samples) of a sentence; N = B x beam rows, those of a
-sentence next to each other; V vocabulary.
+sentence next to each other; V vocabulary; T tokens.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.fast.topk import TopK
+from seq2seq.fast.topk import topk_by_blocks
 
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""
@@ -48,7 +47,7 @@ State = TypeVar("State", bound=SearchState)
 
 
 class SearchBatch:
-    """The sentences of a batch that are not done yet.
+    """The sentences of a batch that are still searched.
 
     Every attribute that is a tensor, in subclasses too, has one row per sentence. What the host
     needs to know of them is in lists, because reading a tensor waits for a GPU.
@@ -60,7 +59,7 @@ class SearchBatch:
         self.prefixes = pad_prefixes(prefixes, max_lengths)  # (B, longest)
         self.limits: list[int] = max_lengths.tolist()
         self.sentence_ids = list(range(len(max_lengths)))
-        self.aside: list[tuple[list[int], list[int], list[Tensor]]] = []
+        self.stored: list[tuple[list[int], list[int], list[Tensor]]] = []
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """Keep only these sentences, each with `beam` rows.
@@ -77,25 +76,23 @@ class SearchBatch:
         first_rows = kept.unsqueeze(1) * beam  # (b, 1)
         return kept, (first_rows + torch.arange(beam, device=kept.device)).flatten()
 
-    def set_aside(self, sentences: Sequence[int], *found: Tensor) -> None:
-        """Keep the rows of what these sentences have found, (B, ...), on their device."""
+    def store_results(self, sentences: Sequence[int], *results: Tensor) -> None:
+        """Store these sentences' rows of some results, each (B, ...), on their device."""
         rows = self.indices(sentences)
         ids, limits = (
             [values[i] for i in sentences] for values in (self.sentence_ids, self.limits)
         )
-        self.aside.append((ids, limits, [tensor[rows] for tensor in found]))
+        self.stored.append((ids, limits, [tensor[rows] for tensor in results]))
 
-    def all_set_aside(self) -> Iterator[tuple[int, int, Any]]:
-        """Copy what was set aside to the host, all at once.
+    def fetch_results(self) -> Iterator[tuple[int, int, Any]]:
+        """Copy all stored results to the host at once.
 
         Yields:
             The id of each sentence, its maximum length, and its rows as lists.
         """
-        ids, limits, found = zip(*self.aside, strict=True)
-        rows = zip(
-            *(torch.cat(of_all).tolist() for of_all in zip(*found, strict=True)), strict=True
-        )
-        yield from zip(chain(*ids), chain(*limits), rows, strict=True)
+        ids, limits, results = zip(*self.stored, strict=True)
+        columns = [torch.cat(parts).tolist() for parts in zip(*results, strict=True)]
+        yield from zip(chain(*ids), chain(*limits), zip(*columns, strict=True), strict=True)
 
     def indices(self, sentences: Sequence[int]) -> Tensor:
         """Copy indices of sentences to the device of the search."""
@@ -153,36 +150,14 @@ def force_tokens(log_probabilities: Tensor, forced: Tensor) -> None:
     log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
 
 
-def continuation_scores(
-    suppressed_ids: Sequence[int], logits: Tensor, live_scores: Tensor, *forced: Tensor
-) -> Tensor:
-    """Compute the scores of all continuations of live hypotheses.
-
-    Args:
-        suppressed_ids: see `output_log_probabilities`.
-        logits: (B, beam, V).
-        live_scores: (B, beam).
-        forced: (B,), see `force_tokens`; left out if any token may follow everywhere.
-
-    Returns:
-        (B, beam x V).
-    """
-    scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
-    for tokens in forced:
-        force_tokens(scores, tokens)
-    scores += live_scores.unsqueeze(2)
-    return scores.flatten(1)
-
-
 def best_continuations(
     logits: Tensor,
     live_scores: Tensor,
     beam_size: int,
     suppressed_ids: Sequence[int],
     forced: Tensor | None,
-    topk: TopK,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the continuations of live hypotheses that are candidates of a beam search.
+    """Find the best continuations of live hypotheses: 2 x beam_size, or one in greedy search.
 
     Args:
         logits: (B x beam, V).
@@ -190,31 +165,33 @@ def best_continuations(
         beam_size: how many live hypotheses a sentence may have.
         suppressed_ids: see `output_log_probabilities`.
         forced: (B,), see `force_tokens`; None if any token may follow everywhere.
-        topk: `plain_topk`, or a fast form of it.
 
     Returns:
-        Scores, parents and tokens of the C best, each (B, C).
+        Scores, parents (indices into beam) and tokens, each (B, 2 x beam_size).
     """
-    (sentences, width), vocab_size = live_scores.shape, logits.size(1)
+    (sentences, beam), vocab_size = live_scores.shape, logits.size(1)
+    logits = logits.view(sentences, beam, vocab_size)
+    scores = output_log_probabilities(logits, suppressed_ids)  # (B, beam, V)
+    if forced is not None:
+        force_tokens(scores, forced)
+    scores += live_scores.unsqueeze(2)
     # Greedy search ends as soon as </s> is the best continuation.
-    count = min(2 * beam_size if beam_size > 1 else 1, width * vocab_size)
-    inputs = [logits.view(sentences, width, vocab_size), live_scores]
-    inputs += [] if forced is None else [forced]
-    scores, places = topk(partial(continuation_scores, tuple(suppressed_ids)), count, *inputs)
-    return scores, places // vocab_size, places % vocab_size
+    count = min(2 * beam_size if beam_size > 1 else 1, beam * vocab_size)
+    best, indices = topk_by_blocks(scores.flatten(1), count)  # (B, beam * V) -> (B, count)
+    return best, indices // vocab_size, indices % vocab_size
 
 
-def choose(hypotheses: Tensor, chosen: Tensor) -> Tensor:
+def gather_beams(beams: Tensor, chosen: Tensor) -> Tensor:
     """Select hypotheses of each sentence: (B, n, T) and indices (B, m) -> (B, m, T)."""
-    return hypotheses.gather(1, chosen.unsqueeze(2).expand(-1, -1, hypotheses.size(2)))
+    return beams.gather(1, chosen.unsqueeze(2).expand(-1, -1, beams.size(2)))
 
 
 def impossible_error(score: float) -> UserError:
-    """The error of a model that gives an output the score NaN, or minus infinity."""
+    """Make the error for a model that gives an output the score NaN, or minus infinity."""
     if math.isnan(score):
         return nan_error()
     return UserError(
-        "no continuation has a probability above zero: the model's weights are damaged, or it can't"
+        "no continuation has a probability above zero: the model's weights are corrupt, or it can't"
         " end an output here"
     )
 
@@ -222,6 +199,6 @@ def impossible_error(score: float) -> UserError:
 def nan_error() -> UserError:
     """Make the error for a model that predicts NaN."""
     return UserError(
-        "the model predicts NaN: its training has diverged, or its weights are damaged;"
+        "the model predicts NaN: its training has diverged, or its weights are corrupt;"
         " use an earlier checkpoint"
     )

@@ -1,9 +1,9 @@
 """`beam_search` in few shapes and at fixed addresses, so that a GPU repeats its steps as graphs.
 
-Nothing but shapes differs. Batches are filled up to few sizes; each sentence has all its hypotheses
-from the start, all but one of which have probability zero; tokens have room for T positions, more
-when that is full. The host learns one step late, while the next one runs, which sentences are done:
-these take nothing more.
+Only shapes differ from the plain search. Batches are filled up to few sizes; each sentence has all
+its hypotheses from the start, all but one of which have probability zero; tensors have a capacity
+of T tokens, which is extended when it is used up. The host learns one step late, while the next one
+runs, which sentences are done: these accept nothing more.
 """
 
 import math
@@ -22,12 +22,11 @@ from seq2seq.decoding.search import (
     Hypothesis,
     SearchState,
     best_continuations,
-    choose,
+    gather_beams,
 )
 from seq2seq.device import HostCopy
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.topk import TopK, topk_in_chunks
 
 
 class StaticState(SearchState, Protocol):
@@ -37,8 +36,8 @@ class StaticState(SearchState, Protocol):
     def shape(self) -> Hashable:
         """Determines where all tensors lie."""
 
-    def make_room(self, positions: int) -> None:
-        """Make room for that many positions."""
+    def reserve(self, positions: int) -> None:
+        """Reserve memory for that many positions."""
 
 
 State = TypeVar("State", bound=StaticState)
@@ -57,14 +56,11 @@ class StaticSearch:
 
     Args:
         buffers: those of the state.
-        graphs: where each shape's steps are recorded; without, they are always done one by one.
-        topk: `plain_topk`, or a fast form of it.
+        graphs: where each shape's steps are recorded; without, their kernels start one by one.
     """
 
-    def __init__(
-        self, buffers: Buffers, graphs: Graphs | None = None, topk: TopK = topk_in_chunks
-    ) -> None:
-        self.buffers, self.graphs, self.topk = buffers, graphs, topk
+    def __init__(self, buffers: Buffers, graphs: Graphs | None = None) -> None:
+        self.buffers, self.graphs = buffers, graphs
         self.version = buffers.version
 
     @torch.inference_mode()
@@ -88,29 +84,31 @@ class StaticSearch:
 
         def advance() -> None:
             logits = step(beams.newest.flatten(), state)  # (N,) -> (N, V)
-            parents = beams.extend(logits, suppressed_ids, self.topk)  # (N,)
+            parents = beams.extend(logits, suppressed_ids)  # (N,)
             if beam > 1:
                 state.reorder(parents)
 
         copied = None
-        while beams.length <= beams.longest:  # then all outputs have ended
-            if beams.length == beams.room:
-                beams.make_room(beams.length + MULTIPLE)
-                state.make_room(beams.length + MULTIPLE)
+        while beams.length <= beams.longest:  # then all hypotheses are finished
+            if beams.length == beams.capacity:
+                beams.reserve(beams.length + MULTIPLE)
+                state.reserve(beams.length + MULTIPLE)
             forced = beams.force()
             self._run((state.shape, *astuple(config), forced), advance)
             beams.length += 1
-            previous, copied = copied, HostCopy(beams.stopped.clone())
+            # Read which sentences were done after the step before, while this one runs.
+            previous, copied = copied, HostCopy(beams.done_flags.clone())
             if previous is None:
                 continue
-            stopped: list[bool] = previous.read().tolist()
-            if all(stopped):
+            done: list[bool] = previous.read().tolist()
+            if all(done):
                 break
-            if round_up(stopped.count(False)) <= len(stopped) // 2:
-                beams.finish([i for i, done in enumerate(stopped) if done and not beams.is_done(i)])
+            # Shrink the batch once half of it, rounded, is left.
+            if round_up(done.count(False)) <= len(done) // 2:
+                beams.store_done([i for i, yes in enumerate(done) if yes and not beams.is_done(i)])
                 state.keep(*beams.keep(beams.remaining(round_up), beam))
                 copied = None
-        beams.finish([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
+        beams.store_done([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
         return beams.results()[:count]
 
     def _run(self, key: Hashable, advance: Callable[[], None]) -> None:
@@ -124,7 +122,7 @@ class StaticSearch:
 
 
 class _StaticBeams(Beams):
-    """`Beams` in buffers, with room for T tokens each."""
+    """`Beams` in buffers, with a capacity of T tokens for each hypothesis."""
 
     def __init__(
         self,
@@ -148,11 +146,11 @@ class _StaticBeams(Beams):
         self.forced = torch.full_like(max_lengths, NO_TOKEN)  # (B,)
         self.is_forced = False
         self.lengths = torch.zeros_like(max_lengths).unsqueeze(1)  # (B, 1), all equal
-        self.stopped = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
+        self.done_flags = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
 
     @property
-    def room(self) -> int:
-        """T, the number of tokens that there is room for."""
+    def capacity(self) -> int:
+        """T, the number of tokens for which there is memory."""
         return self.live_tokens.size(2)
 
     def fill_up(self, size: int) -> Tensor:
@@ -166,60 +164,64 @@ class _StaticBeams(Beams):
         """See `SearchBatch.keep`."""
         kept, rows = super().keep(sentences, beam)
         for name in vars(self):
-            self._hold(name)
+            self._store(name)
         return kept, rows
 
-    def make_room(self, positions: int) -> None:
-        """Make room for more tokens."""
-        more = (0, positions - self.room)
+    def reserve(self, positions: int) -> None:
+        """Extend the capacity."""
+        more = (0, positions - self.capacity)
         self.live_tokens = F.pad(self.live_tokens, more, value=NO_TOKEN)
         self.finished_tokens = F.pad(self.finished_tokens, more, value=NO_TOKEN)
-        self._hold("live_tokens")
-        self._hold("finished_tokens")
+        self._store("live_tokens")
+        self._store("finished_tokens")
 
     def force(self) -> bool:
-        """Return whether any sentence has only one token that may follow, after noting which."""
+        """Note which sentences have only one token that may follow; return whether any has."""
         forced = self.forced_tokens(self.end_id)
         self.is_forced = forced is not None
         if forced is not None:
             self.forced.copy_(forced)
         return self.is_forced
 
-    def extend(self, logits: Tensor, suppressed_ids: Sequence[int], topk: TopK) -> Tensor:
+    def extend(self, logits: Tensor, suppressed_ids: Sequence[int]) -> Tensor:
         """See `Beams.extend`; all tensors are replaced in place."""
         (sentences, beam), alpha = self.live_scores.shape, self.config.alpha
         forced = self.forced if self.is_forced else None
-        scores, parents, tokens = best_continuations(  # (B, C)
-            logits, self.live_scores, beam, suppressed_ids, forced, topk
+        scores, parents, tokens = best_continuations(  # each (B, C)
+            logits, self.live_scores, beam, suppressed_ids, forced
         )
-        ended = tokens == self.end_id
-        penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # `</s>` counted
-        new = (scores / penalties).masked_fill(~ended | self.stopped.unsqueeze(1), -math.inf)
-        all_scores = torch.cat((self.finished_scores, new), dim=1)
-        finished_scores, chosen = all_scores.topk(beam)
-        all_tokens = torch.cat((self.finished_tokens, choose(self.live_tokens, parents)), dim=1)
+        # Merge the candidates that end, of sentences that are not done.
+        ends = tokens == self.end_id  # (B, C)
+        penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # (B, 1), `</s>` counted
+        new = (scores / penalties).masked_fill(~ends | self.done_flags.unsqueeze(1), -math.inf)
+        all_scores = torch.cat((self.finished_scores, new), dim=1)  # (B, beam + C)
+        finished_scores, chosen = all_scores.topk(beam)  # (B, beam)
+        new_tokens = gather_beams(self.live_tokens, parents)  # (B, C, T)
+        all_tokens = torch.cat((self.finished_tokens, new_tokens), dim=1)  # (B, beam + C, T)
         self.finished_scores.copy_(finished_scores)
-        self.finished_tokens.copy_(choose(all_tokens, chosen))
-        live_scores, chosen = scores.masked_fill(ended, -math.inf).topk(beam)
+        self.finished_tokens.copy_(gather_beams(all_tokens, chosen))
+        # The best of the others are live.
+        live_scores, chosen = scores.masked_fill(ends, -math.inf).topk(beam)  # (B, beam)
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)  # (B, beam)
-        history, place = choose(self.live_tokens, parents), self.lengths.unsqueeze(2)
-        self.live_tokens.copy_(history.scatter(2, place.expand(-1, beam, 1), tokens.unsqueeze(2)))
+        history = gather_beams(self.live_tokens, parents)  # (B, beam, T)
+        newest = self.lengths.unsqueeze(2).expand(-1, beam, 1)  # (B, beam, 1), indices into T
+        self.live_tokens.copy_(history.scatter(2, newest, tokens.unsqueeze(2)))
         self.live_scores.copy_(live_scores)
         self.newest.copy_(tokens)
         self.lengths += 1
-        self.stopped |= self.over()
+        self.done_flags |= self.cannot_improve()
         first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * beam  # (B, 1)
-        return (first_rows + parents).flatten()
+        return (first_rows + parents).flatten()  # (N,)
 
-    def finish(self, newly_done: list[int]) -> None:
-        """See `Beams.finish`."""
+    def store_done(self, newly_done: list[int]) -> None:
+        """See `Beams.store_done`."""
         tokens = self.finished_tokens
-        missing = (0, self.longest - self.room)
+        missing = (0, self.longest - self.capacity)
         self.finished_tokens = F.pad(tokens, missing, value=NO_TOKEN)
-        super().finish(newly_done)
+        super().store_done(newly_done)
         self.finished_tokens = tokens
 
-    def _hold(self, name: str) -> None:
+    def _store(self, name: str) -> None:
         value = getattr(self, name)
         if isinstance(value, Tensor):
-            setattr(self, name, self.buffers.hold(name, value))
+            setattr(self, name, self.buffers.store(name, value))

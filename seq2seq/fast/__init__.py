@@ -1,4 +1,20 @@
-"""Fast forms of the computations of model, training and decoding, equal to the plain ones."""
+"""Fast forms: each computes what a plain form elsewhere defines, and is tested against it.
+
+| module | stands in for | used in |
+|---|---|---|
+| `training.py` | attention, dropout, norms and layers of `model/transformer.py` | training |
+| `loss.py` | `label_smoothed_loss` of `training/loss.py` | training |
+| `joined.py` | a forward pass for each micro-batch | training, GPU |
+| `packed.py` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
+| `decoder.py` | `IncrementalDecoder` of `model/incremental.py` | translation, a form each |
+| `graphs.py` | starting the kernels of a search step one by one | translation, GPU |
+| `topk.py` | `torch.topk` | translation |
+| `process.py` | the defaults of allocators, oneDNN's cache and threads | both, CPU |
+
+`use_training_kernels` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in
+place: `replace_modules` exchanges the modules of a class for others that share their parameters,
+whose names and values stay the same.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar

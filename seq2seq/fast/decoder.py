@@ -1,8 +1,10 @@
-"""The search step with its cache in memory that doesn't move, in shapes that repeat.
+"""Two fast forms of `IncrementalDecoder`, for the steps of a search.
 
-Keys and values stay where they were written: a table says which row holds each position of each
-hypothesis, and beams that change places change the table alone. How many positions are filled is a
-number on the device. So a step can be recorded as a CUDA graph, one for each shape.
+`FastIncrementalDecoder` saves small matmuls and copies on a CPU. `StaticDecoder`, for a GPU, has
+its cache in memory that doesn't move, in shapes that repeat: keys and values stay where they were
+written, a `BeamTable` says which slot holds each position of each hypothesis, and reordering beams
+changes the table alone. How many positions are filled is a number on the device. So a step can be
+recorded as a CUDA graph, one for each shape.
 """
 
 import math
@@ -63,7 +65,7 @@ class PositionsFirstCache(LayerCache):
 
 
 class FastIncrementalDecoder(IncrementalDecoder):
-    """`IncrementalDecoder` with packed projections, and self-attention without small products.
+    """`IncrementalDecoder` with packed projections, and self-attention without small matmuls.
 
     Args:
         model: in evaluation mode, whose attentions are `PackedAttention`.
@@ -103,7 +105,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
         cache.append(key, value)
         assert isinstance(cache, PositionsFirstCache)
         keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
-        # With one query per head each product would be a row times a small matrix; multiplying and
+        # With one query per head each matmul would be a row times a small matrix; multiplying and
         # summing over all rows at once takes half the time. The newest position needs no mask.
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
         heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
@@ -143,61 +145,61 @@ def round_down(count: int) -> int:
     return count // multiple * multiple
 
 
-class History:
-    """What all layers know of the positions of the N hypotheses, T of which have room."""
+class BeamTable:
+    """Where all layers keep the positions of the N hypotheses; there are slots for T of them."""
 
     def __init__(self, buffers: Buffers, model: Transformer, device: torch.device) -> None:
         self.buffers, self.model = buffers, model
-        self.newest = buffers.hold("position", torch.zeros(1, dtype=torch.long, device=device))
+        self.newest = buffers.store("position", torch.zeros(1, dtype=torch.long, device=device))
         """(1,), the position that the next step reads."""
-        self.places = torch.empty(0, 0, dtype=torch.long, device=device)
-        """(T, N), where among the T x N keys of a layer each hypothesis has each position."""
-        self.moves = False
-        """Whether hypotheses change places: not if each sentence has only one."""
+        self.slots = torch.empty(0, 0, dtype=torch.long, device=device)
+        """(T, N), the index among the T x N keys of a layer of each position of each hypothesis."""
+        self.reorders = False
+        """Whether hypotheses are reordered: not if each sentence has only one."""
 
-    def make_room(self, positions: int) -> None:
-        """Give each hypothesis its own row at the positions that are new."""
-        first, rows = self.places.shape
-        new = torch.arange(first * rows, positions * rows, device=self.places.device)
-        self.places = self.buffers.room("places", (positions, rows), new.dtype, new.device)
-        self.places[first:] = new.view(-1, rows)
+    def reserve(self, positions: int) -> None:
+        """Give each hypothesis its own slot at the positions that are new."""
+        first, rows = self.slots.shape
+        new = torch.arange(first * rows, positions * rows, device=self.slots.device)
+        self.slots = self.buffers.reserve("slots", (positions, rows), new.dtype, new.device)
+        self.slots[first:] = new.view(-1, rows)
         config, like = self.model.config, self.model.embedding.weight
         learned = config.positions is Positions.learned
         known = min(positions, config.max_learned_positions) if learned else positions
         encodings = self.model.positions(like.new_empty(1, known, config.d_model))
-        self.encodings = self.buffers.hold(  # (T, D), added to the embeddings
+        self.encodings = self.buffers.store(  # (T, D), added to the embeddings
             "encodings", F.pad(encodings, (0, 0, 0, positions - known))
         )
 
     def keep(self, rows: int) -> None:
-        """Give each of the hypotheses that are left its own row at all positions."""
-        places = torch.arange(len(self.places) * rows, device=self.places.device)
-        self.places = self.buffers.hold("places", places.view(-1, rows))
+        """Give each of the remaining hypotheses its own slot at all positions."""
+        slots = torch.arange(len(self.slots) * rows, device=self.slots.device)
+        self.slots = self.buffers.store("slots", slots.view(-1, rows))
 
     def begin_step(self) -> None:
-        """Give each hypothesis its own row at the newest position, and hide those after it."""
-        positions, rows = self.places.shape
-        every = torch.arange(max(positions, rows), device=self.places.device)
-        own = self.newest * rows + every[:rows]
-        self.places.index_copy_(0, self.newest, own.unsqueeze(0))
+        """Give each hypothesis its own slot at the newest position, and hide those after it."""
+        positions, rows = self.slots.shape
+        every = torch.arange(max(positions, rows), device=self.slots.device)
+        own = self.newest * rows + every[:rows]  # (N,)
+        self.slots.index_copy_(0, self.newest, own.unsqueeze(0))
         self.visible = every[:positions] <= self.newest  # (T,)
 
     def of_hypotheses(self, x: Tensor) -> Tensor:
         """Collect the keys or values of each hypothesis: (T, N, H, K) -> (N, H, T, K)."""
-        if self.moves:
-            x = self.collect(x, self.places)
+        if self.reorders:
+            x = self.collect(x, self.slots)
         return x.permute(1, 2, 0, 3)
 
     @staticmethod
-    def collect(x: Tensor, places: Tensor) -> Tensor:
-        """Collect keys or values: (T, N, H, K) and places (T, n) -> (T, n, H, K)."""
-        return x.flatten(0, 1).index_select(0, places.flatten()).view(*places.shape, *x.shape[2:])
+    def collect(x: Tensor, slots: Tensor) -> Tensor:
+        """Collect keys or values: (T, N, H, K) and slots (T, n) -> (T, n, H, K)."""
+        return x.flatten(0, 1).index_select(0, slots.flatten()).view(*slots.shape, *x.shape[2:])
 
 
 class StaticLayerCache(LayerCache):
     """Keys (T, N, H, K) and values (T, N, H, d_v), filled up to the newest position."""
 
-    history: History
+    table: BeamTable
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
@@ -209,58 +211,58 @@ class StaticLayerCache(LayerCache):
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
-        self.keys.index_copy_(0, self.history.newest, key.unsqueeze(0))
-        self.values.index_copy_(0, self.history.newest, value.unsqueeze(0))
+        self.keys.index_copy_(0, self.table.newest, key.unsqueeze(0))
+        self.values.index_copy_(0, self.table.newest, value.unsqueeze(0))
 
 
 class StaticCache(DecoderCache):
-    """The state of a search between two steps, in buffers; it begins with room for nothing."""
+    """The state of a search between two steps, in buffers; it begins without any slots."""
 
-    def __init__(self, layers: list[LayerCache], source_mask: Tensor, history: History) -> None:
+    def __init__(self, layers: list[LayerCache], source_mask: Tensor, table: BeamTable) -> None:
         super().__init__(layers, source_mask)
-        self.history, self.buffers = history, history.buffers
+        self.table, self.buffers = table, table.buffers
         for layer in layers:
             assert isinstance(layer, StaticLayerCache)
-            layer.history = history
+            layer.table = table
 
     @property
     def shape(self) -> tuple[int, ...]:
         """T, N and the shape of the sources' mask: equal shapes lie at equal addresses."""
-        return (*self.history.places.shape, *self.source_mask.shape)
+        return (*self.table.slots.shape, *self.source_mask.shape)
 
     def reorder(self, parents: Tensor) -> None:
         """See `DecoderCache.reorder`; here N stays."""
-        places = self.history.places
-        places.copy_(places.index_select(1, parents))
+        slots = self.table.slots
+        slots.copy_(slots.index_select(1, parents))
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """See `DecoderCache.keep`; a sentence and its rows may be kept several times."""
-        history = self.history
-        places = history.places.index_select(1, rows) if len(history.places) else None
+        table = self.table
+        slots = table.slots.index_select(1, rows) if len(table.slots) else None  # (T, n)
         for number, layer in enumerate(self.layers):
             for name in ("keys", "values"):
                 x = getattr(layer, name)  # (T, N, H, K)
                 kept = x.new_empty(0, len(rows), *x.shape[2:])
-                if places is not None:
-                    kept = history.collect(x, places)
-                setattr(layer, name, self.buffers.hold(f"{name} {number}", kept))
+                if slots is not None:
+                    kept = table.collect(x, slots)  # (T, n, H, K)
+                setattr(layer, name, self.buffers.store(f"{name} {number}", kept))
             for name in ("memory_keys", "memory_values"):
                 kept = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)
-                setattr(layer, name, self.buffers.hold(f"{name} {number}", kept))
-        self.source_mask = self.buffers.hold("mask", self.source_mask.index_select(0, sentences))
-        history.keep(len(rows))
-        history.moves = len(rows) > len(sentences)
+                setattr(layer, name, self.buffers.store(f"{name} {number}", kept))
+        self.source_mask = self.buffers.store("mask", self.source_mask.index_select(0, sentences))
+        table.keep(len(rows))
+        table.reorders = len(rows) > len(sentences)
 
-    def make_room(self, positions: int) -> None:
-        """Make room for that many positions; what there is stays where it is."""
+    def reserve(self, positions: int) -> None:
+        """Reserve slots for that many positions; those that there are stay where they are."""
         for number, layer in enumerate(self.layers):
             for name in ("keys", "values"):
                 x = getattr(layer, name)
                 shape = (positions, *x.shape[1:])
-                more = self.buffers.room(f"{name} {number}", shape, x.dtype, x.device)
+                more = self.buffers.reserve(f"{name} {number}", shape, x.dtype, x.device)
                 more[len(x) :] = 0  # a number that isn't finite would pass through the mask
                 setattr(layer, name, more)
-        self.history.make_room(positions)
+        self.table.reserve(positions)
 
 
 class StaticDecoder(FastIncrementalDecoder):
@@ -281,16 +283,16 @@ class StaticDecoder(FastIncrementalDecoder):
             self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
             for layer in self.layers
         ]
-        return StaticCache(layers, source_mask, History(self.buffers, self.model, memory.device))
+        return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory.device))
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
         """See `IncrementalDecoder.step`."""
         assert isinstance(cache, StaticCache)
-        history = cache.history
-        history.begin_step()
+        table = cache.table
+        table.begin_step()
         x = self.model.target_embedding(token_ids.unsqueeze(1))  # (N, 1, D)
-        x = self.decode(x + history.encodings.index_select(0, history.newest), cache)
-        history.newest += 1
+        x = self.decode(x + table.encodings.index_select(0, table.newest), cache)
+        table.newest += 1
         return self.project(x.squeeze(1))
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
@@ -300,9 +302,9 @@ class StaticDecoder(FastIncrementalDecoder):
         n, h = x.size(0), module.num_heads
         query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
         cache.append(key, value)
-        keys, values = map(cache.history.of_hypotheses, (cache.keys, cache.values))
+        keys, values = map(cache.table.of_hypotheses, (cache.keys, cache.values))
         heads = F.scaled_dot_product_attention(
-            query.unsqueeze(2), keys, values, cache.history.visible.view(1, 1, 1, -1)
+            query.unsqueeze(2), keys, values, cache.table.visible.view(1, 1, 1, -1)
         )  # (N, H, 1, d_v)
         output: Tensor = module.w_o(module.concatenate_heads(heads))
         return output

@@ -33,18 +33,18 @@ class Graphs:
     """The graphs of functions without arguments or results, by key.
 
     A function must find and leave all its tensors at the same addresses in every call with its key,
-    and ask nothing of them. Its first call with a key is done as usual, so that everything is
-    compiled and loaded; the second is recorded. Where that fails, calls are done as usual for good.
+    and read nothing from them. Its first call with a key runs as usual, so that everything is
+    compiled and loaded; the second is recorded. If that fails, all calls run as usual from then on.
 
     Args:
         device: the GPU.
-        most: the number of graphs that are kept; the one that was not used for the longest time
-            makes room.
+        most: the number of graphs that are kept; the least recently used one is dropped.
     """
 
     def __init__(self, device: torch.device, most: int = 128) -> None:
         self.device, self.most = device, most
         self.replays: dict[Hashable, Call] = {}
+        """The most recently used one last."""
         self.met: set[Hashable] = set()
         self.memory: tuple[Any, torch.cuda.Stream] | None = None
         self.works = True
@@ -55,7 +55,6 @@ class Graphs:
             self.met.add(key)
             function()
             return
-        # The last of the dictionary is the one that was used last.
         replay = self.replays.pop(key, None) or self._record(function)
         if replay is None:
             function()
@@ -81,7 +80,7 @@ class Graphs:
             self.works = False
             self.forget()
             reason = str(error).splitlines()[0]
-            logger.warning(f"translation goes on without CUDA graphs, slower: {reason}")
+            logger.warning(f"translation continues without CUDA graphs, slower: {reason}")
             return None
 
 
@@ -93,10 +92,10 @@ class Buffers:
         self.version = 0
         """Changes when a block has moved."""
 
-    def room(
+    def reserve(
         self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """Return a tensor in the block of a name; its numbers are those that lie there.
+        """Return a tensor in the block of a name, with the numbers that the block has there.
 
         A block that is too small is replaced by a larger one with the same numbers in front.
         """
@@ -111,6 +110,6 @@ class Buffers:
             self.version += 1
         return self.blocks[name][:count].view(*shape)
 
-    def hold(self, name: str, x: Tensor) -> Tensor:
-        """Copy a tensor, which lies elsewhere, into the block of a name."""
-        return self.room(name, x.shape, x.dtype, x.device).copy_(x)
+    def store(self, name: str, x: Tensor) -> Tensor:
+        """Copy a tensor from elsewhere into the block of a name."""
+        return self.reserve(name, x.shape, x.dtype, x.device).copy_(x)

@@ -1,7 +1,8 @@
-"""Matrices in oneDNN's own layout, in place of `nn.Linear`, for translation on a CPU.
+"""Matrices in oneDNN's own layout, for `nn.Linear` and `MultiHeadAttention` in translation.
 
 A search step multiplies few rows, so its time is that of reading the matrices: a step of 4 rows
-took 5.0 ms, with packed matrices 3.1 ms (`model=small`, float32).
+took 5.0 ms, with packed matrices 3.1 ms (`model=small`, float32). Where oneDNN can't pack, and on a
+GPU, the matrices stay as they are; attention still gets its projections by fewer matmuls.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,11 +31,18 @@ def round_rows(rows: int) -> int:
     return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
 
 
-def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Make a product of rows that computes it for rounded numbers of rows, filled up with zeros.
+Product: TypeAlias = Callable[[Tensor], Tensor]
+"""Maps x (..., K) to (..., M), each row from its own row alone."""
+Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
+"""Takes a matrix W (M, K) and a bias b (M,) or None, and makes the function x -> x W^T + b."""
+Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
+"""Equation 1: `model.transformer.attention`, or a fast form of it."""
 
-    Args:
-        product: (..., K) -> (..., M), each row from its own row alone.
+
+def fill_up_rows(product: Product) -> Product:
+    """Make a product that computes rounded numbers of rows, filled up with zeros.
+
+    oneDNN compiles code for each new number of rows, and keeps it.
     """
 
     def filled_up(x: Tensor) -> Tensor:
@@ -47,12 +55,6 @@ def fill_up_rows(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
 
     return filled_up
 
-
-Product: TypeAlias = Callable[[Tensor], Tensor]
-Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
-"""Takes a matrix W (M, K) and a bias b (M,) or None, and makes the function x -> x W^T + b."""
-Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
-"""Equation 1: `model.transformer.attention`, or a fast form of it."""
 
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
@@ -113,7 +115,7 @@ class PackedProduct:
         return cls([linear.weight for linear in linears], [x.bias for x in linears], pack)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Multiply: (..., K) -> (..., rows of all matrices)."""
+        """Map x (..., K) to (..., rows of all matrices)."""
         if self.product is None:
             bias = torch.cat(tuple(self.biases)) if self.biases else None
             self.product = self.pack(torch.cat(tuple(self.weights)), bias)
@@ -134,18 +136,12 @@ class PackedLinear(nn.Linear):
         self.product = PackedProduct.of([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X (..., in_features) -> (..., out_features)."""
+        """Map x (..., in_features) to (..., out_features)."""
         return self.product(x)
 
 
 class PackedAttention(MultiHeadAttention):
-    """Self-attention by one product for W^Q, W^K and W^V, cross-attention by one for W^K and W^V.
-
-    Args:
-        plain: the module that provides the parameters.
-        pack: packs the matrices.
-        attend: computes equation 1.
-    """
+    """Self-attention by one matmul for W^Q, W^K and W^V, cross-attention by one for W^K and W^V."""
 
     def __init__(self, plain: MultiHeadAttention, pack: Pack, attend: Attend) -> None:
         nn.Module.__init__(self)
@@ -171,11 +167,11 @@ class PackedAttention(MultiHeadAttention):
         return output
 
     def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X (B, T, D) -> queries and keys (B, T, H * K), values (B, T, H * d_v)."""
+        """Map x (B, T, D) to queries and keys (B, T, H * K), and values (B, T, H * d_v)."""
         query, key, value = torch.split(self.qkv(x), self.sizes, dim=-1)
         return query, key, value
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory (B, S, D) -> keys (B, S, H * K), values (B, S, H * d_v)."""
+        """Map memory (B, S, D) to keys (B, S, H * K) and values (B, S, H * d_v)."""
         key, value = torch.split(self.kv(memory), self.sizes[1:], dim=-1)
         return key, value

@@ -1,9 +1,11 @@
-"""The fast forms for training, put in place by one call."""
+"""Fast forms of the model's attention, dropout, norms and layers for training.
 
-from collections.abc import Callable
+They stand in for `attention`, `nn.Dropout` and `nn.LayerNorm` in `model/transformer.py`;
+`use_training_kernels` puts in place those that suit the device.
+"""
+
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +14,8 @@ from torch.nn import functional as F
 
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
-from seq2seq.fast.joined import Parts
-from seq2seq.fast.loss import can_compile
-from seq2seq.model.config import TransformerConfig
-from seq2seq.model.transformer import (
-    DecoderLayer,
-    EncoderLayer,
-    MultiHeadAttention,
-    Transformer,
-    attention,
-)
+from seq2seq.fast.joined import AttentionLayout
+from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
 
 def fused_attention(
@@ -36,7 +30,7 @@ def fused_attention(
 
 
 class FusedAttention(MultiHeadAttention):
-    """Multi-head attention by the fused kernel, sharing the parameters of a plain module."""
+    """Multi-head attention by PyTorch's fused kernel, sharing the parameters of a plain module."""
 
     def __init__(self, plain: MultiHeadAttention) -> None:
         nn.Module.__init__(self)
@@ -44,20 +38,18 @@ class FusedAttention(MultiHeadAttention):
         self.w_q, self.w_k, self.w_v, self.w_o = plain.w_q, plain.w_k, plain.w_v, plain.w_o
         self.dropout = plain.dropout
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | Parts) -> Tensor:
-        """See `MultiHeadAttention.forward`; `Parts` are of several batches at once."""
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | AttentionLayout) -> Tensor:
+        """See `MultiHeadAttention.forward`; an `AttentionLayout` is that of joined batches."""
         output: Tensor
-        if not isinstance(mask, Tensor):
+        query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)  # (B, T or S, H * K)
+        if isinstance(mask, AttentionLayout):
             assert isinstance(self.dropout, nn.Dropout)
             rate = self.dropout.p if self.dropout.training else 0.0
-            projected = self.w_q(x), self.w_k(memory), self.w_v(memory)
-            output = self.w_o(mask.attend(*projected, self.num_heads, rate))
+            output = self.w_o(mask.attend(query, key, value, self.num_heads, rate))
             return output
-        query = self.split_heads(self.w_q(x))  # (B, H, T, K)
-        key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
-        value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
+        query, key, value = map(self.split_heads, (query, key, value))  # (B, H, T or S, K)
         heads = fused_attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        output = self.w_o(self.concatenate_heads(heads))
+        output = self.w_o(self.concatenate_heads(heads))  # (B, T, D)
         return output
 
 
@@ -80,7 +72,7 @@ def random_keep_mask(x: Tensor, rate: float) -> Tensor:
 
 
 class CpuDropout(nn.Dropout):
-    """Zero each element with probability p in training and scale the others up, on a CPU."""
+    """`nn.Dropout` with cheap random numbers, on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of x, of any shape; in evaluation mode, return x itself."""
@@ -96,7 +88,7 @@ def cast_residuals(model: Transformer) -> None:
 
 
 class ResidualNorm(nn.LayerNorm):
-    """A norm that returns the precision that it reads, sharing the parameters of a plain one.
+    """A norm whose output has the precision of its input, sharing the parameters of a plain one.
 
     A CPU's norm does so by itself. On a GPU autocast copies the input to float32, and without it
     the kernel wants weights in the precision of the input.
@@ -124,118 +116,20 @@ def _to_autocast_dtype(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) ->
     return output
 
 
-AddAndNorm: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""`add_and_norm` of one rate and one epsilon, compiled or not."""
-MakeAddAndNorm: TypeAlias = Callable[[float, float], AddAndNorm]
-"""Makes it for a rate and an epsilon."""
+def can_compile(device: torch.device) -> bool:
+    """Return whether PyTorch has its compiler for this GPU; on a CPU it would gain nothing."""
+    from torch.utils._triton import has_triton
+
+    return device.type == "cuda" and has_triton()
 
 
-def keep_mask(shape: torch.Size, rate: float, key: Tensor) -> Tensor:
-    """Make a mask that is False with probability `rate`, a function of the key and the place.
+def compile_layers(model: Transformer, backend: str = "inductor") -> None:
+    """Compile each layer, in place: one program for the encoder's, one for the decoder's.
 
-    It is the same on every device, compiled or not, because it is a hash in integers.
-
-    Args:
-        shape: of the mask.
-        rate: rounded to a multiple of 2**-32.
-        key: (2,), int32.
+    The programs serve any number of sentences and tokens.
     """
-    places = torch.arange(shape.numel(), dtype=torch.int32, device=key.device)
-    bits = _hash(_hash(places ^ key[0]) ^ key[1])
-    return torch.ge(bits, round(rate * 2**32) - 2**31).view(shape)
-
-
-def _hash(x: Tensor) -> Tensor:
-    """Hash int32 numbers by Wellons' `lowbias32`."""
-    x = (x ^ _shift_right(x, 16)) * 0x7FEB352D
-    x = (x ^ _shift_right(x, 15)) * (0x846CA68B - 2**32)
-    return x ^ _shift_right(x, 16)
-
-
-def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Shift int32 numbers to the right, with zeros from the left."""
-    shifted: Tensor = (x >> bits) & (2 ** (32 - bits) - 1)
-    return shifted
-
-
-def add_and_norm(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, key: Tensor, *, rate: float, epsilon: float
-) -> Tensor:
-    """Compute LayerNorm(x + Dropout(y)) in at least float32; the result has the precision of x.
-
-    Args:
-        x: (..., D), what the sublayer read.
-        y: (..., D), what it computed.
-        weight: (D,), the norm's.
-        bias: (D,), the norm's.
-        key: the key of dropout's mask.
-        rate: of dropout.
-        epsilon: the norm's.
-    """
-    exact = torch.promote_types(x.dtype, torch.float32)
-    dropped = y.to(exact) * keep_mask(y.shape, rate, key) / (1.0 - rate)
-    return F.layer_norm(x.to(exact) + dropped, weight.shape, weight, bias, epsilon).to(x.dtype)
-
-
-@cache
-def compiled_add_and_norm(rate: float, epsilon: float) -> AddAndNorm:
-    """Compile `add_and_norm`: for the first number of tokens, then once for all others."""
-    # Not with dynamic=True: then the rate varies too, and forward takes three kernels, not one.
-    compiled: AddAndNorm = torch.compile(partial(add_and_norm, rate=rate, epsilon=epsilon))
-    return compiled
-
-
-def fuse_sublayer_ends(model: Transformer, make: MakeAddAndNorm = compiled_add_and_norm) -> None:
-    """Let each layer end its sublayers by `add_and_norm` in training, in place."""
-    replace_modules(model, EncoderLayer, lambda plain: FusedEncoderLayer(plain, make))
-    replace_modules(model, DecoderLayer, lambda plain: FusedDecoderLayer(plain, make))
-
-
-class FusedEncoderLayer(EncoderLayer):
-    """A layer of the encoder with the modules of a plain one."""
-
-    def __init__(self, plain: EncoderLayer, make: MakeAddAndNorm) -> None:
-        nn.Module.__init__(self)
-        self._modules.update(plain._modules)
-        self.make = make
-
-    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
-        """See `EncoderLayer.forward`."""
-        attended = self.self_attention(x, x, source_mask)
-        x = _end(self, self.self_attention_norm, x, attended)
-        return _end(self, self.feed_forward_norm, x, self.feed_forward(x))
-
-
-class FusedDecoderLayer(DecoderLayer):
-    """A layer of the decoder with the modules of a plain one."""
-
-    def __init__(self, plain: DecoderLayer, make: MakeAddAndNorm) -> None:
-        nn.Module.__init__(self)
-        self._modules.update(plain._modules)
-        self.make = make
-
-    def forward(
-        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
-    ) -> Tensor:
-        """See `DecoderLayer.forward`."""
-        attended = self.self_attention(x, x, target_mask)
-        x = _end(self, self.self_attention_norm, x, attended)
-        attended = self.cross_attention(x, memory, source_mask)
-        x = _end(self, self.cross_attention_norm, x, attended)
-        return _end(self, self.feed_forward_norm, x, self.feed_forward(x))
-
-
-def _end(
-    layer: FusedEncoderLayer | FusedDecoderLayer, norm: nn.LayerNorm, x: Tensor, y: Tensor
-) -> Tensor:
-    rate = layer.dropout.p
-    if not layer.training or rate == 0.0:
-        plain: Tensor = norm(x + y)
-        return plain
-    limits = torch.iinfo(torch.int32)
-    key = torch.randint(limits.min, limits.max, (2,), dtype=torch.int32, device=x.device)
-    with torch.autocast(x.device.type, enabled=False):
-        return layer.make(rate, norm.eps)(x, y, norm.weight, norm.bias, key)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.compile(dynamic=True, backend=backend)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,33 +146,21 @@ class TrainingKernels:
     """Projection, loss and gradient in chunks."""
     joined: bool = True
     """Several micro-batches in one forward pass, on a GPU."""
-    packed: bool = False
-    """Joined micro-batches without padding and one kernel for all of their attention, on a GPU, in
-    bf16, without dropout of the weights."""
     compiled: bool = False
-    """The loss of a chunk and the ends of sublayers compiled, on a GPU for which PyTorch has a
-    compiler."""
+    """Each layer compiled. Micro-batches are then not joined: each list of their shapes would be
+    compiled again."""
 
     def join_on(self, compute: Compute) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
-        return self.joined and self.attention and self.loss and compute.on_gpu
-
-    def pack_on(self, compute: Compute, config: TransformerConfig) -> bool:
-        """Return whether joined micro-batches are packed."""
-        return (
-            self.packed
-            and self.join_on(compute)
-            and compute.dtype is torch.bfloat16
-            and config.attention_dropout == 0.0
-            and config.key_width == config.value_width
-        )
+        fast = self.attention and self.loss and not self.compiled
+        return self.joined and fast and compute.on_gpu
 
 
 PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
 
 
 def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
-    """Put the fast forms of attention, dropout and residuals into a model, in place.
+    """Put the fast forms of attention, dropout, residuals and layers into a model, in place.
 
     Parameters and their names don't change.
     """
@@ -288,5 +170,5 @@ def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: 
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
         cast_residuals(model)
-    if kernels.compiled and can_compile(compute.device):
-        fuse_sublayer_ends(model)
+    if kernels.compiled:
+        compile_layers(model)

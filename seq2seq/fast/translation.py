@@ -6,13 +6,7 @@ import torch
 
 from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
 from seq2seq.fast.graphs import Buffers
-from seq2seq.fast.packed import (
-    Pack,
-    can_pack,
-    pack_linears,
-    packed_product,
-    plain_product,
-)
+from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_product, plain_product
 from seq2seq.fast.training import fused_attention
 from seq2seq.model.incremental import IncrementalDecoder
 from seq2seq.model.transformer import Transformer, attention
@@ -26,14 +20,10 @@ class TranslationKernels:
     """Matrices in oneDNN's layout, on a CPU."""
     step: bool = True
     """Packed projections and cheap self-attention in a search step."""
-    topk: bool = True
-    """Candidates selected for a few sentences at a time, by the maxima of blocks."""
     static: bool | None = None
     """Beam search in few shapes at fixed addresses; by default on a GPU."""
     graphs: bool = True
     """The steps of such a search as CUDA graphs, on a GPU."""
-    compiled: bool = False
-    """The way from logits to candidates compiled, where PyTorch has its compiler."""
 
 
 def use_translation_kernels(

@@ -19,8 +19,7 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import Compute, make_deterministic
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import tokenizer_without_spaces
-from seq2seq.fast.loss import can_compile
-from seq2seq.fast.training import TrainingKernels
+from seq2seq.fast.training import TrainingKernels, can_compile
 from seq2seq.files.cache import private_cache, user_cache
 from seq2seq.files.manifest import read_manifest
 from seq2seq.model import TransformerConfig

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seq2seq.data.batching import Batch
 from seq2seq.fast.joined import JoinedBatch, joined_states
-from seq2seq.fast.loss import LossAndGradient, projected_loss
+from seq2seq.fast.loss import projected_loss
 from seq2seq.model import Transformer
 
 
@@ -54,19 +54,11 @@ def label_smoothed_loss(
 class BatchLoss(nn.Module):
     """The loss of a batch as a module, as DistributedDataParallel needs it."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        smoothing: float,
-        *,
-        chunked: bool,
-        chunk_loss_fn: LossAndGradient | None = None,
-    ) -> None:
+    def __init__(self, model: Transformer, smoothing: float, *, chunked: bool) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
         self.chunked = chunked
-        self.chunk_loss_fn = chunk_loss_fn
 
     def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
@@ -83,7 +75,6 @@ class BatchLoss(nn.Module):
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
                 rows=rows,
-                of_chunk=self.chunk_loss_fn,
                 bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)

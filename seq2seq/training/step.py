@@ -21,7 +21,6 @@ from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.fast.joined import JoinedBatch, join
-from seq2seq.fast.loss import can_compile, compiled_loss
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
@@ -67,14 +66,7 @@ class Updater:
         self.world = world
         self.clock = clock
         self.joins = kernels.join_on(compute)
-        self.packs = kernels.pack_on(compute, model.config)
-        compiled = kernels.compiled and can_compile(compute.device)
-        self.loss = BatchLoss(
-            model,
-            config.label_smoothing,
-            chunked=kernels.loss,
-            chunk_loss_fn=compiled_loss() if compiled else None,
-        )
+        self.loss = BatchLoss(model, config.label_smoothing, chunked=kernels.loss)
         self.ddp_loss = world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.average = WeightAverage(model) if config.validate_mean else None
@@ -189,7 +181,7 @@ class Updater:
     def collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
         """Make the batch of a group, on the device."""
         batches = [self.batching.collate(pairs) for pairs in parts]
-        batch = join(batches, packed=self.packs) if self.joins else batches[0]
+        batch = join(batches) if self.joins else batches[0]
         return batch.to(self.compute.device)
 
     def backward(self, loss_module: nn.Module, batch: Batch | JoinedBatch, divisor: float) -> Loss:

@@ -3,22 +3,13 @@
 All but the training until its loss has fallen, which takes minutes here.
 """
 
-import pytest
-
 from tests.test_cuda import (  # noqa: F401
     corpus,
-    test_a_joined_step_is_that_of_the_plain_model,
+    test_a_joined_or_compiled_step_is_that_of_the_plain_model,
     test_a_translator_in_bf16_gives_each_line_its_candidates,
     test_fp32_is_not_tf32,
     test_states_and_gradients_are_those_of_the_cpu,
     test_steps_started_as_graphs_find_what_single_kernels_find,
-    test_the_compiled_end_of_a_sublayer_has_the_zeros_of_the_cpu,
     test_the_loss_in_chunks_equals_the_plain_loss,
     test_translations_equal_those_on_the_cpu,
 )
-
-
-@pytest.fixture(autouse=True)
-def kernels_there_are(request: pytest.FixtureRequest) -> None:
-    if "packed=True" in request.node.name:
-        pytest.skip("packed attention has no kernel here")

@@ -142,7 +142,7 @@ def test_without_graphs_the_search_goes_on(
     for translations in found:
         assert [one.text for one in translations] == [one.text for one in expected]
     assert [record.message for record in caplog.records] == [
-        "translation goes on without CUDA graphs, slower: not here"
+        "translation continues without CUDA graphs, slower: not here"
     ]
 
 

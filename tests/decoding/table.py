@@ -13,7 +13,6 @@ from torch import Tensor
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
-from seq2seq.fast.topk import TopK, topk_in_chunks
 
 START, END = 0, 1
 Ids = tuple[int, ...]
@@ -85,7 +84,6 @@ def search(
     suppressed: Ids = (),
     first: int = 0,
     prefixes: Sequence[Ids] = (),
-    topk: TopK = topk_in_chunks,
     **choices: Any,
 ) -> list[list[Hypothesis]]:
     return beam_search(
@@ -97,5 +95,4 @@ def search(
         end_id=END,
         suppressed_ids=suppressed,
         prefixes=prefixes,
-        topk=topk,
     )

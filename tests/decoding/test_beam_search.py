@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis, length_penalty
 from seq2seq.errors import UserError
 from seq2seq.fast.packed import round_batch_size
-from seq2seq.fast.topk import TopK, plain_topk, topk_in_chunks
+from seq2seq.fast.topk import topk_by_blocks
 from seq2seq.model import IncrementalDecoder, Transformer
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 
@@ -181,16 +180,11 @@ def test_a_beam_of_one_takes_the_most_probable_token_each_time(seed: int) -> Non
     assert_same(found[0], [(ids, penalized(score, len(ids), 0.6))])
 
 
-# The plain form; one, some and all sentences in a chunk.
-TOPK = [plain_topk, *(partial(topk_in_chunks, chunk_elements=n) for n in (1, 40, 2**19))]
-
-
-@pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_hypothesis_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
+def test_a_hypothesis_does_not_depend_on_batch_mates(beam: int) -> None:
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 1, 6, 6] * 5
-    together = search(table, max_lengths, topk=topk, beam_size=beam, nbest=beam)
+    together = search(table, max_lengths, beam_size=beam, nbest=beam)
     for sentence, max_length in enumerate(max_lengths):
         alone = search(table, [max_length], first=sentence, beam_size=beam, nbest=beam)
         assert together[sentence] == alone[0]
@@ -221,13 +215,12 @@ def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) 
     assert changed >= 3, "the prefixes change nothing"
 
 
-@pytest.mark.parametrize("topk", TOPK)
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_prefix_does_not_depend_on_batch_mates(beam: int, topk: TopK) -> None:
+def test_a_prefix_does_not_depend_on_batch_mates(beam: int) -> None:
     table = Table(3, vocab_size=5, end=-1.0)
     max_lengths = [3, 9, 2, 6] * 6
     prefixes: list[Ids] = [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)] * 6
-    together = search(table, max_lengths, prefixes=prefixes, topk=topk, beam_size=beam)
+    together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
     for i, (max_length, prefix) in enumerate(zip(max_lengths, prefixes, strict=True)):
         alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)
         assert together[i] == alone[0]
@@ -248,6 +241,20 @@ def test_there_are_never_more_hypotheses_than_outputs() -> None:
     table = Table(1, vocab_size=2)  # nothing but the start symbol, or the end
     found = search(table, [1], beam_size=6, alpha=0.6, nbest=6)
     assert_same(found[0], brute_force(table, 0, 1, 0.6))
+
+
+@pytest.mark.parametrize("size", [1, 127, 1280, 8000])
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    scores = torch.randn(20, size, generator=generator)
+    scores[:, ::3] = -math.inf
+    scores[10:] = scores[10:].round()  # ties: any of the equals will do
+    count = min(count, size)
+    best, indices = topk_by_blocks(scores, count)
+    assert torch.equal(best, scores.topk(count).values)
+    assert torch.equal(scores.gather(1, indices), best)
+    assert all(len(set(row)) == count for row in indices.tolist())
 
 
 def test_the_length_penalty_is_that_of_wu_et_al() -> None:

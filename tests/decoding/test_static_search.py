@@ -16,7 +16,6 @@ from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.errors import UserError
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers
-from seq2seq.fast.topk import plain_topk
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
@@ -42,7 +41,7 @@ class Rows(Prefixes):
         self.rows = [self.rows[row] for row in rows.tolist()]
         assert len(sentences) in {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
 
-    def make_room(self, positions: int) -> None:
+    def reserve(self, positions: int) -> None:
         assert positions % MULTIPLE == 0
 
 
@@ -116,7 +115,6 @@ def test_every_batch_of_a_model_is_searched_as_by_the_plain_decoder(
             plain.begin(source),
             lengths,
             config,
-            topk=plain_topk,
             prefixes=prefixes,
             **rules,
         )

@@ -1,24 +1,19 @@
 """Joined batches against the plain model, one batch after the other."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import varlen
 
 from seq2seq.data.batching import Batch
-from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import join, joined_states
 from seq2seq.fast.loss import projected_loss
 from seq2seq.fast.training import FusedAttention
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
-from seq2seq.model.transformer import MultiHeadAttention, attention, causal_mask
+from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.training.loss import label_smoothed_loss
 
 MakeModel = Callable[..., Transformer]
@@ -38,47 +33,16 @@ def make_batches() -> list[Batch]:
     return batches
 
 
-def attention_by_sentence(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_starts: Tensor,
-    key_starts: Tensor,
-    longest_query: int,
-    longest_key: int,
-    *,
-    window_size: tuple[int, int],
-) -> Tensor:
-    """What `torch.nn.attention.varlen.varlen_attn` computes, which CPUs have no kernel for."""
-    assert window_size in ((-1, -1), (-1, 0))
-    bounds = [starts.tolist() for starts in (query_starts, key_starts)]
-    lengths = [[end - start for start, end in pairwise(starts)] for starts in bounds]
-    assert [max(of_side) for of_side in lengths] == [longest_query, longest_key]
-    heads = []
-    for sentence in range(len(lengths[0])):
-        of_query, of_key = (slice(*starts[sentence : sentence + 2]) for starts in bounds)
-        q, k, v = query[of_query], key[of_key], value[of_key]
-        mask = torch.ones(len(q), len(k), dtype=torch.bool)
-        if window_size[1] == 0:
-            mask = causal_mask(len(q), q.device)
-        inputs = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        heads.append(attention(*inputs, mask, nn.Identity()).squeeze(0).transpose(0, 1))
-    return torch.cat(heads)
-
-
-@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
     "choices",
     [
-        {},
         {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
-        {"d_k": 3, "d_v": 5, "positions": Positions.concatenated},
-        {"shared_embedding": False, "tied_output": False, "output_bias": True},
+        {"d_k": 3, "d_v": 5, "shared_embedding": False, "tied_output": False, "output_bias": True},
     ],
     ids=str,
 )
 def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
-    make_model: MakeModel, choices: dict[str, Any], packed: bool
+    make_model: MakeModel, choices: dict[str, Any]
 ) -> None:
     plain, fast = (make_model(vocab_size=V, max_learned_positions=20, **choices) for _ in "12")
     rules: dict[str, Any] = {"smoothing": 0.1, "padding_id": 0}
@@ -89,10 +53,8 @@ def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
     expected.backward()
 
     replace_modules(fast, MultiHeadAttention, FusedAttention)
-    joined = join(make_batches(), packed=packed).to(torch.device("cpu"))
-    assert (PADDING_ID in joined.source) is (PADDING_ID in joined.target_output) is not packed
-    with mock.patch.object(varlen, "varlen_attn", attention_by_sentence):
-        states = joined_states(fast, joined)
+    joined = join(make_batches()).to(torch.device("cpu"))
+    states = joined_states(fast, joined)
     found, _ = projected_loss(
         states,
         fast.output_matrix,

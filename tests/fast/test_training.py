@@ -1,5 +1,7 @@
-"""The fast forms of a training against the plain model: values, gradients, names."""
+"""The fast forms of training against the plain model: values, gradients, names, masks."""
 
+import math
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -14,20 +16,29 @@ from seq2seq.fast.training import (
     CpuDropout,
     FusedAttention,
     TrainingKernels,
+    compile_layers,
+    random_keep_mask,
     use_training_kernels,
 )
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
-from tests.fast.gradients import SOURCE, TARGET, values_and_gradients
 
 MakeModel = Callable[..., Transformer]
-CPU = torch.device("cpu")
+SOURCE = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]])
+TARGET = torch.tensor([[2, 9, 8, 7], [2, 10, 2, 0]])
+
+
+def values_and_gradients(
+    model: Transformer, source: Tensor = SOURCE, target: Tensor = TARGET
+) -> dict[str, Tensor]:
+    model.zero_grad()
+    logits = model(source, target)
+    (logits.double().tanh() * torch.arange(logits.size(-1))).sum().backward()
+    return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize(
-    "choices",
-    [{}, {"attention_bias": True}, {"d_k": 3, "d_v": 5}, {"attention_dropout": 0.5}],
-    ids=str,
+    "choices", [{"attention_bias": True}, {"d_k": 3, "d_v": 5, "attention_dropout": 0.5}], ids=str
 )
 def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
     plain, fused = make_model(**choices), make_model(**choices)
@@ -61,6 +72,32 @@ def test_hooks_read_the_weights_of_fused_attention(make_model: MakeModel) -> Non
     hook.remove()
     torch.testing.assert_close(with_hook, model(SOURCE, TARGET))
     assert [weights.shape for weights in recorded] == [(2, 2, 5, 5)]
+
+
+needs_g = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@pytest.mark.parametrize(
+    "backend", ["eager", pytest.param("inductor", marks=[pytest.mark.slow, needs_g])]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_all_layers_of_a_kind_are_one_program_for_all_shapes(
+    make_model: MakeModel, backend: str
+) -> None:
+    torch._dynamo.reset()
+    plain, compiled = make_model(), make_model()
+    replace_modules(compiled, MultiHeadAttention, FusedAttention)
+    compile_layers(compiled, backend)
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for pairs, source_length, target_length in ((3, 7, 5), (4, 9, 5), (2, 6, 11)):
+        source = torch.randint(4, 11, (pairs, source_length))
+        source[0, 3:] = 0
+        target = torch.randint(4, 11, (pairs, target_length))
+        found = values_and_gradients(compiled, source, target)
+        for name, value in values_and_gradients(plain, source, target).items():
+            torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-9)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 2
 
 
 @pytest.mark.parametrize(
@@ -99,3 +136,54 @@ def test_sums_between_layers_are_in_the_precision_of_autocast(make_model: MakeMo
     states.clear()
     model(SOURCE, TARGET)
     assert set(states) == {torch.float32}  # without autocast nothing is cast
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_elements_are_dropped_at_the_rate_and_the_mean_is_kept(rate: float) -> None:
+    torch.manual_seed(1)
+    mask = random_keep_mask(torch.empty(2**20, dtype=torch.float64), rate)
+    assert set(mask.tolist()) == {0.0, 1 / (1 - rate)}
+    deviation = math.sqrt(rate * (1 - rate) / len(mask))
+    assert abs((mask == 0).double().mean().item() - rate) < 5 * deviation
+    assert abs(mask.mean().item() - 1) < 5 * deviation / (1 - rate)
+
+
+def test_neighbors_are_dropped_independently() -> None:
+    torch.manual_seed(2)
+    dropped = (random_keep_mask(torch.empty(2**20), 0.3) == 0).double() - 0.3
+    for distance in (1, 2, 3, 4, 5, 64):
+        together = (dropped[distance:] * dropped[:-distance]).mean().item()
+        assert abs(together) < 5 * 0.21 / 2**10
+    quarters = dropped.view(-1, 4).mean(dim=0)  # each of the four that share a random number
+    assert (quarters.abs() < 5 * math.sqrt(0.21 / 2**18)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_mask_of_any_shape_has_that_of_its_input(dtype: torch.dtype) -> None:
+    for shape in [(1,), (3,), (2, 3, 5), (4, 4), (0, 3)]:
+        mask = random_keep_mask(torch.empty(shape, dtype=dtype), 0.5)
+        assert (mask.shape, mask.dtype) == (shape, dtype)
+        assert set(mask.flatten().tolist()) <= {0.0, 2.0}
+    torch.manual_seed(3)  # the last of seven elements are dropped as often as the first
+    masks = torch.stack([random_keep_mask(torch.empty(7, dtype=dtype), 0.5) for _ in range(2000)])
+    assert ((masks == 0).double().mean(dim=0) - 0.5).abs().max() < 5 * 0.5 / math.sqrt(2000)
+
+
+def test_a_seed_gives_the_same_mask_again_and_another_seed_another() -> None:
+    masks = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        masks.append(random_keep_mask(torch.empty(1000), 0.5))
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+
+
+def test_dropout_has_gradients_where_it_has_values_and_does_nothing_in_evaluation() -> None:
+    x = torch.ones(101, requires_grad=True)
+    assert CpuDropout(0.5).eval()(x) is x
+    assert CpuDropout(0.0).train()(x) is x
+    torch.manual_seed(4)
+    kept = CpuDropout(0.4).train()(x)
+    kept.sum().backward()
+    assert torch.equal(x.grad, kept.detach())
+    assert 0 < (kept == 0).sum() < 101

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from seq2seq.fast import packed
-from seq2seq.fast.packed import PackedLinear, packed_product, plain_product
+from seq2seq.fast.packed import (
+    PackedLinear,
+    fill_up_rows,
+    packed_product,
+    plain_product,
+    round_batch_size,
+    round_rows,
+)
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Activation, Positions, Start
@@ -33,7 +40,7 @@ KERNELS = [
 
 
 def steps(model: Transformer, decoder: IncrementalDecoder) -> Tensor:
-    """Logits of TARGET (B, T, V), one position after the other, with beams that change places."""
+    """Logits of TARGET (B, T, V), one position after the other, with beams that are reordered."""
     mask = model.source_mask(SOURCE)
     cache = decoder.start(model.encode(SOURCE, mask), mask)
     logits = []
@@ -76,7 +83,7 @@ def test_a_search_continues_after_sentences_have_left(make_model: MakeModel) -> 
     caches = [d.start(d.model.encode(SOURCE, mask), mask) for d in decoders]
     tokens = torch.tensor([2, 2])
     source, read = SOURCE, tokens.unsqueeze(1)
-    for length in range(40):  # longer than the first room of the cache
+    for length in range(40):  # longer than the first capacity of the cache
         if length == 3:
             for cache in caches:
                 cache.keep(torch.tensor([1]), torch.tensor([1]))
@@ -127,3 +134,30 @@ def test_matrices_are_packed_where_they_can_be(
 def test_without_the_operations_nothing_is_packed() -> None:
     assert not packed.can_pack(torch.float64)
     assert not packed.can_pack(torch.float32, operations=("_linear_pointwise", "nonesuch"))
+
+
+def test_batch_sizes_are_few_and_hardly_larger_than_needed() -> None:
+    sizes = [round_batch_size(count) for count in range(4097)]
+    assert sizes[:9] == list(range(9))
+    assert len(set(sizes[1:])) == 8 + 4 * 9
+    assert all(count <= size <= 1.25 * count for count, size in enumerate(sizes))
+    assert all(round_batch_size(size) == size for size in sizes)
+
+
+def test_a_product_sees_few_numbers_of_rows_and_keeps_its_results() -> None:
+    sizes = [round_rows(count) for count in range(4097)]
+    assert sizes[:10] == [0, 1, 2, 4, 4, 8, 8, 8, 8, 12]
+    assert len(set(sizes[1:])) == 2 + 8 + 4 * 7
+    assert all(count <= size <= max(count + 3, 1.25 * count) for count, size in enumerate(sizes))
+    matrix = torch.randint(-5, 6, (3, 4)).double()
+    seen = set()
+
+    def product(x: Tensor) -> Tensor:
+        seen.add(x.shape)
+        return x @ matrix.T
+
+    filled_up = fill_up_rows(product)
+    for shape in [(0, 4), (1, 4), (5, 1, 4), (3, 7, 4), (2, 2, 9, 4)]:
+        x = torch.randint(-5, 6, shape).double()
+        assert torch.equal(filled_up(x), x @ matrix.T)
+    assert seen == {(0, 4), (1, 4), (8, 4), (24, 4), (40, 4)}

@@ -1,10 +1,34 @@
-"""Memory of a process, by its largest resident size."""
+"""Threads and memory of the process: batches in parallel, and oneDNN's compiled matmuls."""
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
+
+from seq2seq.fast.process import parallel_map
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_results_come_in_order_from_operations_of_one_thread(workers: int) -> None:
+    with parallel_map(workers) as run:
+        found = list(run(lambda number: (number, torch.get_num_threads()), range(20)))
+    assert found == [(number, 1) for number in range(20)]
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), parallel_map(workers) as run:
+        list(run(lambda number: 1 / number, [1, 0]))
+    assert torch.get_num_threads() == 2
+
 
 _PRODUCTS = """
 from pathlib import Path
@@ -25,6 +49,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
     sys.platform != "linux" or not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     reason="oneDNN compiles no bf16 products here",
 )
+@pytest.mark.slow
 def test_products_of_many_shapes_take_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"):
         monkeypatch.delenv(name, raising=False)
