@@ -144,7 +144,7 @@ def test_updates_are_those_of_the_cpu_and_wait_rarely(
         expected, found = (trainer.update(step) for trainer in trainers)
         assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-4)
         assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3)
-    assert trainers[1].gradient.joined == 2
+    assert trainers[1].updater.joined == 2
     assert not journal.waits, Counter(journal.waits)
     # Losses and norm are read once a step, whatever the number of micro-batches.
     assert journal.given_meanwhile == [0] * len(steps)
@@ -267,7 +267,7 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
 
 def test_weights_of_a_joined_step_are_those_of_single_micro_batches(corpus: EncodedCorpus) -> None:
     joined, single = (make_trainer(corpus, CUDA) for _ in "12")
-    joined.gradient.joined = 2
+    joined.updater.joined = 2
     for trainer in (joined, single):
         trainer.update(trainer.batching.epoch(0)[:2])
     for ours, theirs in zip(joined.model.parameters(), single.model.parameters(), strict=True):
