@@ -1,4 +1,9 @@
-"""Batches of sentence pairs of similar length, each of about a given number of tokens (5.1)."""
+"""Batches of sentence pairs of similar length, each of about a given number of tokens (5.1).
+
+Which pairs an epoch takes (`Mixture`), in which batches and in which order (`Batching`), is a
+function of (seed, epoch) alone: a resumed run needs no state of it, and each process takes its
+share of one list.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,57 +21,6 @@ from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 
 Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Which pairs of an encoded corpus each epoch takes, as a function of (seed, epoch) alone.
-
-    Attributes:
-        sizes: the number of pairs of each corpus, by name; they follow one another in this order.
-        weights: how often an epoch takes each pair of a corpus, by name.
-
-    Raises:
-        UserError: if an epoch would have no pair.
-    """
-
-    sizes: Mapping[str, int]
-    weights: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        if not sum(self.counts(0).values()):
-            raise UserError("data.corpora: with these weights an epoch has no pair: raise a weight")
-
-    def __str__(self) -> str:
-        counts = self.counts(0)
-        shares = [f"{n:,} of {name} ({n / sum(counts.values()):.1%})" for name, n in counts.items()]
-        return f"an epoch takes {', '.join(shares)}"
-
-    def counts(self, epoch: int) -> dict[str, int]:
-        """Return how many pairs of each corpus an epoch takes: weight x N, rounded up or down.
-
-        Over all epochs until any one, their sum differs by less than 1 from weight x N for each.
-        """
-        return {name: self._end(name, epoch) - self._start(name, epoch) for name in self.sizes}
-
-    def epoch(self, seed: int, epoch: int) -> Indices:
-        """Return the pairs of an epoch, as indices into the encoded corpus, corpus by corpus."""
-        taken, first = [], 0
-        for name, size in self.sizes.items():
-            start, end = self._start(name, epoch), self._end(name, epoch)
-            for number in range(start // size, -(-end // size)):
-                random = np.random.default_rng([seed, number, *name.encode()])
-                one_pass = first + random.permutation(size)
-                taken.append(one_pass[max(start - number * size, 0) : end - number * size])
-            first += size
-        return np.concatenate(taken)
-
-    def _start(self, name: str, epoch: int) -> int:
-        # Exact: 0.1 x 1,000 is 100 in every epoch.
-        return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
-
-    def _end(self, name: str, epoch: int) -> int:
-        return self._start(name, epoch + 1)
 
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share
@@ -94,21 +48,6 @@ class Batch:
         return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
-@dataclass(frozen=True)
-class BatchStatistics:
-    """Statistics of the batches of a corpus."""
-
-    batches: int
-    sentences: float
-    """Sentence pairs per batch, on average."""
-    source_tokens: float
-    """Source tokens per batch, on average, `</s>` counted, padding not."""
-    target_tokens: float
-    """Target tokens per batch, on average, `</s>` counted, padding not."""
-    padding: float
-    """The share of padding in all positions, source and target."""
-
-
 class Batching:
     """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch).
 
@@ -121,9 +60,6 @@ class Batching:
         count_longer_side: count each pair by its longer side instead, padding included, and exceed
             neither budget, as tensor2tensor did.
         mixture: which pairs each epoch takes; all of them, once, if not given.
-
-    Raises:
-        UserError: if a pair is longer than the budget.
     """
 
     def __init__(
@@ -134,7 +70,7 @@ class Batching:
         target_tokens: int,
         seed: int,
         count_longer_side: bool = False,
-        mixture: Mixture | None = None,
+        mixture: "Mixture | None" = None,
     ) -> None:
         longest_source = int(corpus.source_lengths.max())
         longest_target = int(corpus.target_lengths.max())
@@ -155,17 +91,20 @@ class Batching:
     def epoch(self, epoch: int) -> list[Indices]:
         """Make the batches of an epoch, in order, each as the indices of its pairs."""
         random = np.random.default_rng([self.seed, epoch])
+        # The epoch's pairs as rows of the corpus: (N,).
         rows = self.corpus.rows(epoch)
         if self.mixture is not None:
             rows = rows[self.mixture.epoch(self.seed, epoch)]
         source, target = self.corpus.source_lengths[rows], self.corpus.target_lengths[rows]
+        # Sort by the target's length, with jitter, then by the source's; these rise and fall in
+        # turn, so that no batch has both very short and very long sources.
         stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
         target_key = np.rint(target * stretch).astype(np.int32)
-        # Source lengths rise and fall in turn, so that no batch has both very short and very long
-        # sources.
         source_key = np.where(target_key % 2 == 0, source, -source)
+        # Shuffle first, so that pairs of equal keys meet in a random order.
         shuffled = random.permutation(len(target))
         order = shuffled[np.lexsort((source_key[shuffled], target_key[shuffled]))]
+        # Cut the sorted pairs into batches, and shuffle these.
         batches = list(self._split(rows[order], source[order], target[order]))
         return [batches[i] for i in random.permutation(len(batches))]
 
@@ -175,7 +114,7 @@ class Batching:
         order = np.lexsort((source, target))
         return list(self._split(order, source[order], target[order]))
 
-    def statistics(self, batches: list[Indices]) -> BatchStatistics:
+    def statistics(self, batches: list[Indices]) -> "BatchStatistics":
         """Compute the statistics of batches."""
         source, target = self.corpus.source_lengths, self.corpus.target_lengths
         positions = sum(len(b) * int(source[b].max() + target[b].max()) for b in batches)
@@ -191,6 +130,7 @@ class Batching:
 
     def collate(self, indices: Indices) -> Batch:
         """Read and pad the pairs of a batch."""
+        # Shift right: <s> y1 y2 for the output y1 y2 </s>, both (B, T).
         target_output = self.corpus.padded_targets(indices)
         target_input = np.roll(target_output, 1, axis=1)
         target_input[:, 0] = START_ID
@@ -202,7 +142,14 @@ class Batching:
     def _split(
         self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]
     ) -> Iterator[Indices]:
-        # Each pair's shares of the two budgets: a batch is full when they add up to two.
+        """Cut sorted pairs into batches, one after the other.
+
+        Args:
+            order: (N,), the rows of the pairs.
+            source: (N,), their source lengths.
+            target: (N,), their target lengths.
+        """
+        # Each pair's shares of the two budgets: a batch is full when they add up to two. (N,)
         source_share, target_share = source / self.source_tokens, target / self.target_tokens
         shares = source_share + target_share
         max_padding = _MAX_PADDING
@@ -212,7 +159,9 @@ class Batching:
         sums = np.concatenate(([0.0], np.cumsum(shares)))
         start = 0
         while start < len(order):
+            # The most pairs whose tokens fit, but at least one.
             end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
+            # For each number of these pairs, from 1 on: whether they fit with their padding.
             rows = np.arange(1, end - start + 1)
             padded = np.maximum.accumulate(source[start:end]) * rows
             fits = padded <= (1.0 + max_padding) * self.source_tokens
@@ -221,6 +170,71 @@ class Batching:
             count = len(rows) if fits.all() else int(fits.argmin())
             yield order[start : start + count]
             start += count
+
+
+@dataclass(frozen=True)
+class BatchStatistics:
+    """Statistics of the batches of a corpus."""
+
+    batches: int
+    sentences: float
+    """Sentence pairs per batch, on average."""
+    source_tokens: float
+    """Source tokens per batch, on average, `</s>` counted, padding not."""
+    target_tokens: float
+    """Target tokens per batch, on average, `</s>` counted, padding not."""
+    padding: float
+    """The share of padding in all positions, source and target."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Which pairs of an encoded corpus each epoch takes, as a function of (seed, epoch) alone.
+
+    Attributes:
+        sizes: the number of pairs of each corpus, by name; they follow one another in this order.
+        weights: how often an epoch takes each pair of a corpus, by name.
+    """
+
+    sizes: Mapping[str, int]
+    weights: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not sum(self.counts(0).values()):
+            raise UserError("data.corpora: with these weights an epoch has no pair: raise a weight")
+
+    def __str__(self) -> str:
+        counts = self.counts(0)
+        shares = [f"{n:,} of {name} ({n / sum(counts.values()):.1%})" for name, n in counts.items()]
+        return f"an epoch takes {', '.join(shares)}"
+
+    def counts(self, epoch: int) -> dict[str, int]:
+        """Return how many pairs of each corpus an epoch takes: weight x N, rounded up or down.
+
+        Over all epochs until any one, their sum differs by less than 1 from weight x N for each.
+        """
+        return {name: self._end(name, epoch) - self._start(name, epoch) for name in self.sizes}
+
+    def epoch(self, seed: int, epoch: int) -> Indices:
+        """Return the pairs of an epoch, as indices into the encoded corpus, corpus by corpus."""
+        taken, first = [], 0
+        for name, size in self.sizes.items():
+            # Epochs go on where the one before ended in an endless row of passes over the corpus,
+            # each in an order of its own; this one takes the numbers from start to end.
+            start, end = self._start(name, epoch), self._end(name, epoch)
+            for number in range(start // size, -(-end // size)):
+                random = np.random.default_rng([seed, number, *name.encode()])
+                one_pass = first + random.permutation(size)
+                taken.append(one_pass[max(start - number * size, 0) : end - number * size])
+            first += size
+        return np.concatenate(taken)
+
+    def _start(self, name: str, epoch: int) -> int:
+        # Exact: 0.1 x 1,000 is 100 in every epoch.
+        return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
+
+    def _end(self, name: str, epoch: int) -> int:
+        return self._start(name, epoch + 1)
 
 
 def pad(sequences: Sequence[NDArray[np.integer]]) -> Tensor:

@@ -14,7 +14,7 @@ from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
-# more; shifted by one line, by 0.3 or less in most places.
+# more; shifted by one line, by 0.3 or less in most windows.
 _WINDOW_PAIRS = 1000
 _SMALLEST_WINDOW = 200
 _LOWEST_CORRELATION = 0.3
@@ -83,11 +83,11 @@ class AlignmentCheck:
         """Describe each sign of misalignment in one line."""
         found = []
         if self.extreme > _ALARMING_SHARE * self.pairs:
-            places = ", ".join(self.split.locate(line) for line in self.first_extreme)
+            lines = ", ".join(self.split.locate(line) for line in self.first_extreme)
             found.append(
                 f"{self.extreme:,} of {self.pairs:,} training pairs have one side over"
                 f" {self.max_length_ratio:g} times as long as the other, first"
-                f" {places}: check that the lines belong together"
+                f" {lines}: check that the lines belong together"
             )
         if self.first_uncorrelated and self.uncorrelated > _ALARMING_SHARE * self.windows:
             first, last, correlation = self.first_uncorrelated
@@ -156,11 +156,7 @@ class UnknownCharacters:
                     self.examples |= dict.fromkeys(pieces)
 
     def warnings(self) -> list[str]:
-        """Describe the unknown characters in one line, if they matter.
-
-        Raises:
-            UserError: if they are more than 5 % of all characters.
-        """
+        """Describe the unknown characters in one line, if they matter."""
         share = self.unknown / max(self.characters, 1)
         examples = ", ".join(list(self.examples)[:_EXAMPLES])
         found = (
@@ -169,7 +165,7 @@ class UnknownCharacters:
         )
         if share > _MAX_UNKNOWN:
             raise UserError(
-                f"{found}: leave out the lines with these characters, start from another model,"
+                f"{found}: remove the lines with these characters, start from another model,"
                 " or train a new one"
             )
         return [found] if share > _ALARMING_UNKNOWN else []

@@ -6,7 +6,6 @@ The two sides of a pair stay together from here on.
 import hashlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.data.config import CorpusConfig, DataConfig, control_ids, prefix_errors
+from seq2seq.data.lines import is_url, open_raw
 from seq2seq.data.pair_files import (
     SentencePair,
     pair_of,
@@ -73,8 +73,8 @@ class Split:
             return read_pairs_file(text.pairs, self._languages)
         return read_two_files(str(text.source), str(text.target))
 
-    def files(self) -> dict[str, Path]:
-        """Return the files by their keys `source`, `target` or `pairs`.
+    def files(self) -> dict[str, str]:
+        """Return the files or URLs by their keys `source`, `target` or `pairs`.
 
         Those of a local dataset have their names for keys; a dataset on the hub has none.
         """
@@ -82,9 +82,9 @@ class Split:
         if self.is_dataset:
             return self._dataset.files()
         paths = {key: getattr(self._config, key) for key in ("pairs", "source", "target")}
-        files = {key: Path(path).expanduser() for key, path in paths.items() if path}
+        files = {key: os.path.expanduser(path) for key, path in paths.items() if path}
         for file in files.values():
-            _check_regular(file)
+            _check_rereadable(file)
         return files
 
     @cached_property
@@ -107,10 +107,9 @@ class Split:
             digest.update("".join(sums.values()).encode())
         return digest.hexdigest()
 
-    def file_states(self) -> list[tuple[int, int, int]]:
-        """Return size and times of change of each file, by which a replacement is noticed."""
-        states = [file.stat() for file in self.files().values()]
-        return [(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in states]
+    def file_states(self) -> list[object]:
+        """Return what changes with each file, size and times, by which a replacement is noticed."""
+        return [_file_state(file) for file in self.files().values()]
 
     def control_ids(self, controls: Mapping[str, int]) -> list[int]:
         """Return the ids that stand before each source.
@@ -122,7 +121,7 @@ class Split:
             return control_ids(controls, self.target_language, self.tag)
 
     def _check(self) -> None:
-        """Check that exactly one place is named."""
+        """Check that the configuration says in exactly one way where the text is."""
         text, key = self._config, f"data.{self.name}"
         if not text.is_configured:
             raise UserError(
@@ -134,7 +133,7 @@ class Split:
             raise UserError(f"{key}: has a {given} but no {missing}; give {key}.{missing}=FILE")
         if sum(map(bool, (text.source, text.pairs, text.split))) > 1:
             raise UserError(
-                f"{key}: names several places; keep one of source and target, pairs, or split,"
+                f"{key}: has several texts; keep one of source and target, pairs, or split,"
                 f" and set the others to null, such as {key}.split=null"
             )
         if text.split and not self._dataset.name:
@@ -150,28 +149,34 @@ def training_splits(config: DataConfig) -> list[Split]:
     return [Split(config, name) for name in config.training_splits()]
 
 
-def sha256_of_file(path: Path) -> str:
-    """Compute the sha256 of a file's bytes, read in blocks."""
-    try:
-        with path.open("rb") as file:
+def sha256_of_file(path: str | Path) -> str:
+    """Compute the sha256 of the bytes of a file or URL, read in blocks."""
+    with open_raw(path) as file:
+        try:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}; check the path") from None
+        except Exception as error:  # those of networks share no class
+            raise UserError(f"{path}: can't be read: {_first_line(error)}") from None
 
 
-def _check_regular(file: Path) -> None:
+def _check_rereadable(path: str) -> None:
     """Check that a file is there, and can be read more than once, which a pipe can't."""
-    try:
-        mode = file.stat().st_mode
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file; check the path") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise UserError(f"{file}: can't be read: {reason}; check the path") from None
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
+        if os.path.isdir(path):
+            raise UserError(f"{path}: is a folder; give the path of a file")
         raise UserError(
-            f"{file}: not a regular file: a corpus is read several times; write it to a file first"
+            f"{path}: not a regular file: a corpus is read several times; write it to a file first"
         )
+    open_raw(path).close()
+
+
+def _file_state(path: str) -> object:
+    if is_url(path):
+        import fsspec
+
+        file_system, name = fsspec.url_to_fs(path)
+        return file_system.ukey(name)
+    state = os.stat(path)
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _same_file(first: str, second: str) -> bool:
@@ -205,12 +210,12 @@ class _DatasetSplit:
                 row = dict(zip(columns, values, strict=True))
                 yield pair_of(row, languages, self.row_name(number))
 
-    def files(self) -> dict[str, Path]:
+    def files(self) -> dict[str, str]:
         """The files of a local folder, by their names in it."""
         if (folder := self._folder()) is None:
             return {}
         files = sorted(file for file in folder.rglob("*") if file.is_file())
-        return {str(file.relative_to(folder)): file for file in files}
+        return {str(file.relative_to(folder)): str(file) for file in files}
 
     def update(self, digest: Any, sums: Mapping[str, str]) -> None:
         """Add to a digest what determines the content."""

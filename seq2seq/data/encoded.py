@@ -2,6 +2,7 @@
 
 Every sequence ends with the end symbol. The file has the columns ``source`` and ``target``, lists
 of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
+With BPE-dropout, `SampledCorpus` writes one for each epoch.
 """
 
 import json
@@ -24,24 +25,8 @@ from seq2seq.files.atomic import new_file
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
 
 ROWS_PER_BATCH = 1 << 15
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards.
-
-    Raises:
-        UserError: if it can't be made or written.
-    """
-    try:
-        with TemporaryDirectory() as folder:
-            yield Path(folder)
-    except OSError as error:
-        if error.filename is not None and not Path(error.filename).is_relative_to(gettempdir()):
-            raise
-        raise UserError(
-            f"{gettempdir()}: {error.strerror or error}; set TMPDIR to a folder with more space"
-        ) from error
+_CHUNK_PAIRS = 10_000
+_EPOCHS = 3  # that a sampled corpus keeps
 
 
 class EncodedCorpus:
@@ -53,11 +38,7 @@ class EncodedCorpus:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Open a file that ``EncodedCorpusWriter`` wrote.
-
-        Raises:
-            UserError: if the file is missing, cut short or of another kind.
-        """
+        """Open a file that ``EncodedCorpusWriter`` wrote."""
         self.path = Path(path)
         try:
             file = pa.memory_map(str(path)).read_buffer()
@@ -98,6 +79,36 @@ class EncodedCorpus:
     def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
         """Pickle as the path, so that a worker process maps the same file."""
         return EncodedCorpus, (self.path,)
+
+
+class _Column:
+    """One side of the corpus: where each sequence starts among all ids of the mapped file."""
+
+    def __init__(self, file: Any, batches: list[Any]) -> None:
+        self._ids: TokenIds = np.zeros(0, dtype=np.uint16)
+        lengths, starts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+        for batch in batches:
+            values, offsets = batch.values.to_numpy(zero_copy_only=True), batch.offsets.to_numpy()
+            # Arrow aligns what it writes, so that the whole file can be read as ids.
+            self._ids = np.frombuffer(file, values.dtype, file.size // values.itemsize)
+            first = (values.ctypes.data - file.address) // values.itemsize
+            lengths.append(np.diff(offsets).astype(np.int32, copy=False))
+            starts.append(first + offsets[:-1].astype(np.int64))
+        self.lengths, self._starts = np.concatenate(lengths), np.concatenate(starts)
+
+    def __getitem__(self, index: int) -> TokenIds:
+        if not 0 <= index < len(self.lengths):
+            raise IndexError(index)
+        start = self._starts[index]
+        return self._ids[start : start + self.lengths[index]]
+
+    def padded(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths = self.lengths[indices]  # (B,)
+        columns = np.arange(lengths.max(initial=0))  # (T,)
+        within = columns < lengths[:, None]  # (B, T)
+        padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
+        padded[within] = self._ids[(self._starts[indices][:, None] + columns)[within]]
+        return padded
 
 
 class EncodedCorpusWriter:
@@ -158,46 +169,12 @@ class EncodedCorpusWriter:
         return pa.ListArray.from_arrays(offsets, values)
 
 
-class _Column:
-    """One side of the corpus: the place of each sequence among all ids of the mapped file."""
-
-    def __init__(self, file: Any, batches: list[Any]) -> None:
-        self._ids: TokenIds = np.zeros(0, dtype=np.uint16)
-        lengths, starts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
-        for batch in batches:
-            values, offsets = batch.values.to_numpy(zero_copy_only=True), batch.offsets.to_numpy()
-            # Arrow aligns what it writes, so that the whole file can be read as ids.
-            self._ids = np.frombuffer(file, values.dtype, file.size // values.itemsize)
-            first = (values.ctypes.data - file.address) // values.itemsize
-            lengths.append(np.diff(offsets).astype(np.int32, copy=False))
-            starts.append(first + offsets[:-1].astype(np.int64))
-        self.lengths, self._starts = np.concatenate(lengths), np.concatenate(starts)
-
-    def __getitem__(self, index: int) -> TokenIds:
-        if not 0 <= index < len(self.lengths):
-            raise IndexError(index)
-        start = self._starts[index]
-        return self._ids[start : start + self.lengths[index]]
-
-    def padded(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        lengths = self.lengths[indices]
-        columns = np.arange(lengths.max(initial=0))
-        within = columns < lengths[:, None]
-        padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._ids[(self._starts[indices][:, None] + columns)[within]]
-        return padded
-
-
-_CHUNK_PAIRS = 10_000
-_EPOCHS = 3
-
-
 class SampledCorpus(EncodedCorpus):
-    """The pairs of a corpus, encoded anew for each epoch as a function of (seed, epoch).
+    """The pairs of a corpus, encoded again for each epoch as a function of (seed, epoch).
 
-    A step may end one epoch and begin the next, while the one after that is encoded beside it, so
-    the ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They
-    are memory-mapped, from files in the folder for temporary files.
+    A step may end one epoch and begin the next, while the one after that is being encoded, so the
+    ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They are
+    memory-mapped, from files in the folder for temporary files.
 
     Args:
         corpus: the pairs as they are encoded without sampling. A pair keeps that encoding where a
@@ -206,7 +183,7 @@ class SampledCorpus(EncodedCorpus):
         text: a file with the same pairs as text, one JSON list per line.
         tokenizer: the tokenizer of the corpus.
         rate: see `TokenizerConfig.sampling`.
-        seed: determines, with the number of the epoch, what is left out.
+        seed: determines, with the number of the epoch, which merges are skipped.
     """
 
     def __init__(
@@ -230,12 +207,12 @@ class SampledCorpus(EncodedCorpus):
 
     def rows(self, epoch: int) -> NDArray[np.int64]:
         """Encode an epoch, unless it is one of the newest, and return the rows of its pairs."""
-        place = epoch % _EPOCHS
-        if self.epochs[place] != epoch:
-            self.encoded[place] = self._encode(epoch)
-            self.epochs[place] = epoch
+        slot = epoch % _EPOCHS
+        if self.epochs[slot] != epoch:
+            self.encoded[slot] = self._encode(epoch)
+            self.epochs[slot] = epoch
             self.source_lengths, self.target_lengths = self._lengths()
-        return self.corpus.rows(epoch) + place * len(self)
+        return self.corpus.rows(epoch) + slot * len(self)
 
     def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
@@ -268,13 +245,16 @@ class SampledCorpus(EncodedCorpus):
         first = 0
         with open(self.text, "rb") as text:
             while chunk := [json.loads(line) for line in islice(text, _CHUNK_PAIRS)]:
+                # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
                 seeds = np.random.SeedSequence([self.seed, epoch, first]).generate_state(2)
                 sides = [
                     self.tokenizer.encode_sampled(list(side), self.rate, int(seed) % (2**32 - 1))
                     for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
                 ]
+                # Put the control symbols before the sources, which sampling doesn't know.
                 for i in range(len(chunk)):
                     sides[0][i] = self._controls(first + i) + sides[0][i]
+                # Keep the usual pieces of what became too long.
                 for i, (source, target) in enumerate(zip(*sides, strict=True)):
                     if len(source) >= self.longest_source or len(target) >= self.longest_target:
                         sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
@@ -286,3 +266,17 @@ class SampledCorpus(EncodedCorpus):
         """Return the control symbols before a source."""
         ids = self.tokenizer.controls.values()
         return list(takewhile(ids.__contains__, self.corpus.source(pair).tolist())) if ids else []
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards."""
+    try:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.filename is not None and not Path(error.filename).is_relative_to(gettempdir()):
+            raise
+        raise UserError(
+            f"{gettempdir()}: {error.strerror or error}; set TMPDIR to a folder with more space"
+        ) from error

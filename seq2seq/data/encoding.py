@@ -1,4 +1,4 @@
-"""From pairs of sentences to token ids on disk: tokenized, checked, filtered."""
+"""From pairs of sentences to token ids on disk: tokenized, checked, filtered, each drop counted."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -16,10 +16,76 @@ from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import Tokenizer
 
+Log: TypeAlias = Callable[[str], None]
+"""Called with a line of progress."""
+
+_CHUNK_PAIRS = 10_000
+_PAIRS_PER_MESSAGE = 1_000_000
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    writer: EncodedCorpusWriter,
+    controls: list[int],
+    limits: FilterConfig,
+    log: Log,
+    alignment: AlignmentCheck | None = None,
+    unknown: UnknownCharacters | None = None,
+    text: BinaryIO | None = None,
+) -> "FilterCounts":
+    """Tokenize, check, filter and write pairs, with control symbols before each source.
+
+    The text of those that are kept goes to ``text``, if it is given.
+    """
+    counts = FilterCounts()
+    stream = iter(pairs)
+    while chunk := list(islice(stream, _CHUNK_PAIRS)):
+        # Tokenize both sides: (chunk,) lists of ids each.
+        source_texts = [pair.source for pair in chunk]
+        target_texts = [pair.target for pair in chunk]
+        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
+        if unknown is not None:
+            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
+            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
+        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
+        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
+        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
+        if alignment is not None:
+            alignment.check(counts.read, source_lengths, target_lengths)
+        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
+        if controls:
+            sources = [controls + source for source in sources]
+        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
+        if text is not None:
+            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
+        if counts.read % _PAIRS_PER_MESSAGE == 0:
+            log(f"data: {counts.read:,} pairs encoded")
+    return counts
+
+
+def encode_valid(
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    path: Path,
+    controls: list[int],
+    limits: FilterConfig,
+    log: Log,
+) -> "FilterCounts":
+    """Write the validation pairs that are not blank or over-long."""
+    limits = replace(limits, max_length_ratio=float("inf"))
+    with new_writer(path, tokenizer) as writer:
+        return encode(pairs, tokenizer, writer, controls, limits, log)
+
+
+def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
+    """Open a new file for pairs encoded by a tokenizer."""
+    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
+
 
 @dataclass(kw_only=True)
 class FilterCounts:
-    """Counts of the pairs of a split that were left out, under the first reason that applies."""
+    """Counts of the pairs of a split that were skipped, under the first reason that applies."""
 
     read: int = 0
     blank_source: int = 0
@@ -38,7 +104,7 @@ class FilterCounts:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Pairs left out, by reason."""
+        """Pairs that were skipped, by reason."""
         return {
             "blank source": self.blank_source,
             "blank target": self.blank_target,
@@ -48,8 +114,8 @@ class FilterCounts:
 
     def __str__(self) -> str:
         reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
-        left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-        return f"{self.read:,} pairs read, {self.kept:,} kept{left_out}"
+        skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
+        return f"{self.read:,} pairs read, {self.kept:,} kept{skipped}"
 
 
 def filter_lengths(
@@ -73,69 +139,3 @@ def filter_lengths(
         kept &= ~applies
     counts.read += len(longer)
     return [bool(keep) for keep in kept]
-
-
-Log: TypeAlias = Callable[[str], None]
-"""Called with a line of progress."""
-
-_CHUNK_PAIRS = 10_000
-_PAIRS_PER_MESSAGE = 1_000_000
-
-
-def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
-    """Open a new file for pairs encoded by a tokenizer."""
-    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
-
-
-def encode_valid(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    path: Path,
-    controls: list[int],
-    limits: FilterConfig,
-    log: Log,
-) -> FilterCounts:
-    """Write the validation pairs that are not blank or over-long."""
-    limits = replace(limits, max_length_ratio=float("inf"))
-    with new_writer(path, tokenizer) as writer:
-        return encode(pairs, tokenizer, writer, controls, limits, log)
-
-
-def encode(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    writer: EncodedCorpusWriter,
-    controls: list[int],
-    limits: FilterConfig,
-    log: Log,
-    alignment: AlignmentCheck | None = None,
-    unknown: UnknownCharacters | None = None,
-    text: BinaryIO | None = None,
-) -> FilterCounts:
-    """Tokenize, check, filter and write pairs, with control symbols before each source.
-
-    The text of those that are kept goes to ``text``, if it is given.
-    """
-    counts = FilterCounts()
-    stream = iter(pairs)
-    while chunk := list(islice(stream, _CHUNK_PAIRS)):
-        source_texts = [pair.source for pair in chunk]
-        target_texts = [pair.target for pair in chunk]
-        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
-        if unknown is not None:
-            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
-            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
-        # (chunk,), the end symbol counted, control symbols not
-        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        if alignment is not None:
-            alignment.check(counts.read, source_lengths, target_lengths)
-        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
-        if controls:
-            sources = [controls + source for source in sources]
-        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
-        if text is not None:
-            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
-        if counts.read % _PAIRS_PER_MESSAGE == 0:
-            log(f"data: {counts.read:,} pairs encoded")
-    return counts

@@ -1,4 +1,4 @@
-r"""Text by lines: one rule for files, compressed files and standard input.
+r"""Text by lines: one rule for files, compressed files, URLs and standard input.
 
 A line ends at the byte ``\n`` and nowhere else. One ``\r`` before it belongs to the ending, a
 byte order mark at the start of the text is dropped, and a last line without an ending counts.
@@ -12,8 +12,6 @@ import gzip
 import io
 import lzma
 import os
-import stat
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -42,32 +40,41 @@ class _Readable(Protocol):
     def close(self) -> None: ...
 
 
-def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2).
+def is_url(path: str | Path) -> bool:
+    """Return whether fsspec opens a path, such as ``s3://bucket/train.en``."""
+    return "://" in str(path)
 
-    Raises:
-        UserError: if the file is missing, a folder, unreadable or an empty archive; from any later
-            read, if the archive is cut short or damaged.
-    """
-    path = Path(path).expanduser()
+
+def open_raw(path: str | Path) -> io.BufferedReader:
+    """Open a file, or a URL of any protocol of fsspec, for reading as it is stored."""
     try:
-        file = path.open("rb")
-        status = path.stat()
+        if not is_url(path):
+            return Path(path).expanduser().open("rb")
+        import fsspec  # late, because the import takes a tenth of a second
+
+        return io.BufferedReader(fsspec.open(str(path), "rb").open(), _BUFFER_BYTES)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give the path of a file") from None
-    except (OSError, ValueError) as error:
+    except Exception as error:  # those of networks share no class
         raise UserError(f"{path}: can't be read: {_reason(error)}") from None
-    suffix = path.suffix.lower()
+
+
+def open_binary(path: str | Path) -> BinaryIO:
+    """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2).
+
+    Any later read raises UserError too, if the archive is cut short or corrupt.
+    """
+    file, suffix = open_raw(path), Path(path).suffix.lower()
     if suffix not in COMPRESSED_SUFFIXES:
         reader: _Readable = file
-    elif stat.S_ISREG(status.st_mode) and status.st_size == 0:
+    elif not file.peek(1):
         file.close()
-        raise UserError(f"{path}: an empty file is no {suffix} archive; copy it again")
+        raise UserError(f"{path}: an empty file is not a {suffix} archive; copy it again")
     else:
         reader = _decompressor(file, suffix)
-    return io.BufferedReader(_NamedReader(reader, file, path), _BUFFER_BYTES)
+    return io.BufferedReader(_NamedReader(reader, file, str(path)), _BUFFER_BYTES)
 
 
 @contextmanager
@@ -76,9 +83,6 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
 
     It gets its name only when it is complete, so it may even be the file that is being read; see
     `output_file`.
-
-    Raises:
-        UserError: if the file can't be written.
     """
     if os.path.basename(path) in ("", "."):  # which Path would drop
         raise UserError(f"{path}: names a folder; give the path of a file")
@@ -115,11 +119,7 @@ def count_lines(path: str | Path) -> int:
 
 
 def read_text_lines(path: str | Path) -> Generator[str]:
-    """Yield the lines of a UTF-8 file.
-
-    Raises:
-        UserError: if a line is not UTF-8 or holds a NUL character; the message names file and line.
-    """
+    """Yield the lines of a UTF-8 file or URL; what is not UTF-8, or NUL, is an error."""
     with open_binary(path) as stream:
         for number, raw in enumerate(iterate_lines(stream), start=1):
             try:
@@ -135,11 +135,7 @@ def read_text_lines(path: str | Path) -> Generator[str]:
 
 
 def decode_leniently(raw: bytes) -> tuple[str, bool]:
-    """Decode any bytes: those that are not UTF-8, and NUL, become U+FFFD.
-
-    Returns:
-        The text, and whether anything was replaced.
-    """
+    """Decode any bytes, and say whether any, not UTF-8 or NUL, was replaced by U+FFFD."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -152,7 +148,7 @@ def decode_leniently(raw: bytes) -> tuple[str, bool]:
 class _NamedReader(io.RawIOBase):
     """A reader whose failures are user errors that name the file."""
 
-    def __init__(self, reader: _Readable, file: BinaryIO, path: Path) -> None:
+    def __init__(self, reader: _Readable, file: BinaryIO, path: str) -> None:
         self._reader, self._file, self._path = reader, file, path
 
     def readable(self) -> bool:
@@ -163,7 +159,7 @@ class _NamedReader(io.RawIOBase):
             block = self._reader.read(len(buffer))
         except EOFError:
             raise UserError(f"{self._path}: the archive is cut short; copy it again") from None
-        except (OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+        except Exception as error:  # those of compressions and networks share no class
             raise UserError(f"{self._path}: can't be read: {_reason(error)}") from None
         buffer[: len(block)] = block
         return len(block)
@@ -180,7 +176,7 @@ class _NamedReader(io.RawIOBase):
 class _StreamReader:
     """Decompress streams of bzip2 or xz, one after the other.
 
-    Unlike Python's readers, which take it for the end, fail on a later stream that is damaged.
+    Unlike Python's readers, which take it for the end, fail on a later stream that is corrupt.
     """
 
     def __init__(self, file: BinaryIO, new_stream: Callable[[], Any]) -> None:

@@ -17,6 +17,11 @@ from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
 
+SOURCE_MODEL, TARGET_MODEL = "source.model", "target.model"
+VOCABULARY, TARGET_VOCABULARY = "vocabulary.json", "target_vocabulary.json"
+
+_LANGUAGE_PIECE = re.compile(">>[^<>]+<<")
+
 TYPOGRAPHIC = "“”„‘’‚«»–—…"
 """Characters that Moses replaces by those of a keyboard."""
 
@@ -30,22 +35,6 @@ class Punctuation(Enum):
     """It is replaced as by Moses' normalize-punctuation.perl."""
 
 
-def normalizer(punctuation: Punctuation, language: str) -> Callable[[str], str]:
-    """Return the function that normalizes a text of a language, named by its two-letter code."""
-    if punctuation is Punctuation.none:
-        return str
-    from sacremoses import MosesPunctNormalizer
-
-    normalize: Callable[[str], str] = MosesPunctNormalizer(language).normalize
-    return normalize
-
-
-SOURCE_MODEL, TARGET_MODEL = "source.model", "target.model"
-VOCABULARY, TARGET_VOCABULARY = "vocabulary.json", "target_vocabulary.json"
-
-_LANGUAGE_PIECE = re.compile(">>[^<>]+<<")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PairConfig:
     """The options of a pair tokenizer, as `config.json` holds them."""
@@ -57,11 +46,6 @@ class PairConfig:
     """The longest source that the model was made for, `</s>` counted."""
 
     def __post_init__(self) -> None:
-        """Check the length.
-
-        Raises:
-            UserError: if max_source_tokens is below 2.
-        """
         if self.max_source_tokens < 2:
             raise UserError(f"max_source_tokens is {self.max_source_tokens}: must be at least 2")
 
@@ -83,11 +67,6 @@ class PairTokenizer(Tokenizer):
             their ids; all under the names in `config.files`.
         config: the options.
         languages: the codes of source and target, for the normalization of punctuation.
-
-    Raises:
-        ValueError: if a file can't be parsed, or a table lacks the control symbols, has a piece
-            twice or has one that is too long.
-        RuntimeError: if SentencePiece can't parse a model.
     """
 
     def __init__(
@@ -117,11 +96,7 @@ class PairTokenizer(Tokenizer):
         languages: tuple[str, str],
         folder: Path,
     ) -> "PairTokenizer":
-        """Make a tokenizer from the files of a model folder.
-
-        Raises:
-            UserError: if they are not those of a pair tokenizer.
-        """
+        """Make a tokenizer from the files of a model folder."""
         try:
             return cls(files, config, languages)
         except (ValueError, RuntimeError, IndexError, UserError) as error:
@@ -140,11 +115,7 @@ class PairTokenizer(Tokenizer):
         return self._target.encode(texts)
 
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
-        """Refuse to sample: most of these SentencePiece models are no byte-pair encodings.
-
-        Raises:
-            UserError: always.
-        """
+        """Refuse to sample: most of these SentencePiece models are no byte-pair encodings."""
         raise UserError(
             f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
             " leave it out"
@@ -209,6 +180,16 @@ class _Side:
         return text.replace("\n", " ").strip()
 
 
+def normalizer(punctuation: Punctuation, language: str) -> Callable[[str], str]:
+    """Return the function that normalizes a text of a language, named by its two-letter code."""
+    if punctuation is Punctuation.none:
+        return str
+    from sacremoses import MosesPunctNormalizer
+
+    normalize: Callable[[str], str] = MosesPunctNormalizer(language).normalize
+    return normalize
+
+
 def _read_table(name: str, content: bytes) -> list[str]:
     pieces = parse_json(Path(name), content)
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
@@ -218,12 +199,7 @@ def _read_table(name: str, content: bytes) -> list[str]:
 
 
 def check_pieces(name: str, pieces: Sequence[str]) -> None:
-    """Check a table of pieces in the order of their ids.
-
-    Raises:
-        ValueError: if it does not begin with the control symbols, or has too many pieces, one
-            twice, or one that is too long.
-    """
+    """Check a table of pieces in the order of their ids."""
     if list(pieces[: len(CONTROL_PIECES)]) != list(CONTROL_PIECES.values()):
         raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
     if len(pieces) > MAX_PIECES:

@@ -23,12 +23,7 @@ _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
-    """Parse a serialized SentencePiece model whose pieces are of bounded length.
-
-    Raises:
-        ValueError: if it is empty, cut short, or has a piece that is too long.
-        RuntimeError: if it can't be parsed.
-    """
+    """Parse a serialized SentencePiece model whose pieces are of bounded length."""
     if not model_bytes:
         raise ValueError("it is empty")
     _check_sizes(model_bytes)
@@ -43,11 +38,7 @@ def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
 def encode_with(
     processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
 ) -> Any:
-    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD.
-
-    Raises:
-        TypeError: if a text is not a string.
-    """
+    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD."""
     for text in texts:
         if not isinstance(text, str):  # SentencePiece would read bytes
             raise TypeError(f"{text!r:.100} is not a string: give a list of lines")

@@ -1,7 +1,7 @@
 """Sub-word pieces (section 5.1): one SentencePiece model for both languages.
 
 The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
-for English-German. SentencePiece is this project's choice: text in, text out, nothing beside the
+for English-German. SentencePiece is this project's choice: text in, text out, nothing but the
 model file. Its normalization, ``nmt_nfkc`` by default, rewrites some characters (full-width
 letters, ligatures, runs of spaces; U+FFFD becomes a space), and its space mark ``▁`` typed in a
 text reads as a space.
@@ -35,7 +35,7 @@ START_ID = 2
 END_ID = 3
 
 LONGEST_TRAINING_LINE = 4192
-"""Bytes; SentencePiece leaves longer lines out of its training."""
+"""Bytes; SentencePiece skips longer lines in its training."""
 
 TOKENIZER_FILE = "tokenizer.model"
 
@@ -48,12 +48,7 @@ _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raise
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """The options of the vocabulary; the default size is the paper's for English-German.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if a number is out of range, or there is no such normalization.
-    """
+    """The options of the vocabulary; the default size is the paper's for English-German."""
 
     vocab_size: int = 37000
     """Pieces of the shared vocabulary, the four control symbols included."""
@@ -73,8 +68,8 @@ class TokenizerConfig:
     without spaces."""
 
     sampling: float = 0.0
-    """BPE-dropout (Provilkov et al. 2020): the share of merges left out, at random, where training
-    text is encoded, anew for each epoch; 0 means none, and 0.1 is their choice for both sides."""
+    """BPE-dropout (Provilkov et al. 2020): the share of merges skipped, at random, where training
+    text is encoded, again for each epoch; 0 means none, and 0.1 is their choice for both sides."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -140,11 +135,7 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
-        """Make a tokenizer from a serialized SentencePiece model.
-
-        Raises:
-            UserError: if the bytes are not such a model, or have other control symbols.
-        """
+        """Make a tokenizer from a serialized SentencePiece model."""
         try:
             return cls(model_bytes)
         except (ValueError, RuntimeError, IndexError) as error:
@@ -156,11 +147,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a tokenizer file.
-
-        Raises:
-            UserError: if the file can't be read or is malformed.
-        """
+        """Read a tokenizer file."""
         try:
             model_bytes = Path(path).read_bytes()
         except OSError as error:
@@ -172,7 +159,7 @@ class Tokenizer:
         cls,
         sentences: Iterable[str],
         config: TokenizerConfig,
-        report: Callable[[str], None] = lambda message: None,
+        log: Callable[[str], None] = lambda message: None,
         controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
@@ -181,17 +168,14 @@ class Tokenizer:
             sentences: the training text of both languages; at most
                 ``config.max_training_sentences`` of them are in memory.
             config: the size of the vocabulary and how it is made.
-            report: called with a line about sentences that were left out.
+            log: called with a line about sentences that were skipped.
             controls: further control symbols, as in `controls`.
-
-        Raises:
-            UserError: if there is no text, or it does not suit the size of the vocabulary.
         """
-        sample, left_out = _sample(sentences, config.max_training_sentences, report)
-        if left_out:
-            report(
-                f"{left_out:,} lines over {LONGEST_TRAINING_LINE:,} bytes"
-                " were left out of the tokenizer's training"
+        sample, too_long = _sample(sentences, config.max_training_sentences, log)
+        if too_long:
+            log(
+                f"the tokenizer's training skipped {too_long:,} lines over"
+                f" {LONGEST_TRAINING_LINE:,} bytes"
             )
         if not sample:
             raise UserError("no text to train the tokenizer on; check the training data")
@@ -228,23 +212,19 @@ class Tokenizer:
         return cls(model.getvalue())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without start and end symbols; a blank text has none.
-
-        Raises:
-            TypeError: if a text is not a string.
-        """
+        """Return the ids of each text, without start and end symbols; a blank text has none."""
         ids: list[list[int]] = encode_with(self._processor, texts, int)
         return ids
 
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.
 
-        In contrast to the paper's algorithm, SentencePiece doesn't try a merge that was left out
+        In contrast to the paper's algorithm, SentencePiece doesn't try a merge that was skipped
         again, so that the same rate makes more pieces.
 
         Args:
             texts: at least one.
-            rate: the probability with which each merge is left out.
+            rate: the probability with which each merge is skipped.
             seed: from 0 to 2^32 - 2.
         """
         options = {"enable_sampling": True, "nbest_size": -1, "alpha": rate, "num_threads": 1}
@@ -256,11 +236,7 @@ class Tokenizer:
         return ids
 
     def encode_target(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text as a translation, without start and end symbols.
-
-        Raises:
-            TypeError: if a text is not a string.
-        """
+        """Return the ids of each text as a translation, without start and end symbols."""
         return self.encode(texts)
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
@@ -297,27 +273,27 @@ class Tokenizer:
 
 
 def _sample(
-    sentences: Iterable[str], size: int, report: Callable[[str], None]
+    sentences: Iterable[str], size: int, log: Callable[[str], None]
 ) -> tuple[list[str], int]:
     """Draw at most ``size`` sentences uniformly, and count those that are too long."""
     generator = random.Random(_SAMPLE_SEED)
     sample: list[str] = []
-    seen = left_out = 0
+    seen = too_long = 0
     for sentence in sentences:
         # A character has at most four bytes, so that most lines need no encoding to be measured.
         if 4 * len(sentence) > LONGEST_TRAINING_LINE and (
             len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE
         ):
-            left_out += 1
+            too_long += 1
             continue
         seen += 1
         if len(sample) < size:
             sample.append(sentence)
-        elif (place := generator.randrange(seen)) < size:
-            sample[place] = sentence
+        elif (index := generator.randrange(seen)) < size:
+            sample[index] = sentence
     if seen > size:
-        report(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
-    return sample, left_out
+        log(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
+    return sample, too_long
 
 
 def _explain(message: str, config: TokenizerConfig) -> str:

@@ -1,6 +1,7 @@
 """What a training records of its data and its machine, for the report."""
 
 import json
+import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -138,7 +139,7 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
             sums[f"{split.name}: {split}"] = split.fingerprint
         else:
             for side, file in split.files().items():
-                sums[f"{split.name}.{side}: {file.name}"] = split.sums[side]
+                sums[f"{split.name}.{side}: {os.path.basename(file)}"] = split.sums[side]
     return sums
 
 

@@ -229,7 +229,7 @@ def test_a_wrong_override_is_refused_in_one_line(words: list[str], message: str)
         (CorpusConfig(), r"data\.corpora\.back: not set; give data\.corpora\.back\.source=FILE"),
         (CorpusConfig(source="a"), "has a source but no target"),
         (CorpusConfig(pairs="a.csv"), r"a\.csv: no such file"),
-        (CorpusConfig(source="a", target="b", pairs="c.tsv"), "names several places"),
+        (CorpusConfig(source="a", target="b", pairs="c.tsv"), "has several texts"),
         (CorpusConfig(split="train"), "no dataset is named"),
     ],
 )

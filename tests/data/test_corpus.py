@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -183,6 +184,23 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     for source, target in ((b"a\n", b"c\n"), (b"b\n", b"a\n"), (b"a\nb\n", b"")):
         other = of_files(tmp_path / "copy", source, target)
         assert Split(original, "train").fingerprint != Split(other, "train").fingerprint
+
+
+def test_a_split_at_a_url_is_that_of_the_same_files(tmp_path: Path) -> None:
+    local = Split(of_files(tmp_path, b"a\n", b"b\n"), "train")
+    urls = {side: f"memory://split/text.{side}" for side in ("source", "target")}
+    for side, url in urls.items():
+        with fsspec.open(url, "wb") as file:
+            file.write(Path(local.files()[side]).read_bytes())
+    remote = Split(replace(EN_DE, train=SplitConfig(**urls)), "train")
+    assert list(remote.pairs()) == list(local.pairs()) == [("a", "b")]
+    assert (remote.files(), remote.sums) == (urls, local.sums)
+    assert remote.fingerprint == local.fingerprint
+    before = remote.file_states()
+    assert before == remote.file_states()
+    with fsspec.open(urls["source"], "wb") as file:
+        file.write(b"other\n")
+    assert before != remote.file_states()
 
 
 def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:

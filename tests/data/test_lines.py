@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import fsspec
 import pytest
 import zstandard
 from hypothesis import given
@@ -188,9 +189,36 @@ def test_a_streaming_zstandard_archive_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "says"), [("absent", "no such file"), (".", "is a folder")])
-def test_unreadable_places_are_named(tmp_path: Path, name: str, says: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         open_binary(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_url_is_read_like_a_file(suffix: str) -> None:
+    url = f"memory://lines/text{suffix}"
+    with fsspec.open(url, "wb") as file:
+        file.write(COMPRESSORS[suffix](b"one\ntwo\n"))
+    assert list(read_text_lines(url)) == ["one", "two"]
+    with fsspec.open(url, "wb") as file:
+        file.write(COMPRESSORS[suffix](b"one\ntwo\n")[:-1] if suffix else b"\xff")
+    with pytest.raises(UserError, match=re.escape(url)):
+        list(read_text_lines(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("memory://absent", "no such file"),
+        ("s4://bucket/text", "Protocol not known: s4"),
+        ("memory://empty.gz", "an empty file is not a .gz archive"),
+    ],
+)
+def test_an_unreadable_url_is_named(url: str, says: str) -> None:
+    with fsspec.open("memory://empty.gz", "wb"):
+        pass
+    with pytest.raises(UserError, match=f"{re.escape(url)}: .*{says}"):
+        open_binary(url)
 
 
 @pytest.mark.parametrize("suffix", [*COMPRESSORS, ".GZ"])

@@ -130,7 +130,7 @@ def test_filters_drop_whole_pairs_and_count_them(tmp_path: Path, log: Log) -> No
     ]
     assert [(source[:-1], target[:-1]) for source, target in contents(prepared.train)] == expected
     assert (
-        f"train: {len(mixed)} pairs read, 300 kept; left out: 3 blank source, 1 blank target,"
+        f"train: {len(mixed)} pairs read, 300 kept; skipped: 3 blank source, 1 blank target,"
         " 2 too long, 1 length ratio"
     ) in log
 

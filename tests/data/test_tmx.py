@@ -57,10 +57,10 @@ def test_a_code_may_be_written_with_an_underscore(tmp_path: Path, wanted: str) -
             '<tuv xml:lang="pt_BR"><seg>cor</seg></tuv></tu>'
         )
     )
-    assert list(read_tmx(str(path), wanted, "pt-BR")) == [("color", "cor")]
+    assert list(read_tmx(str(path), (wanted, "pt-BR"))) == [("color", "cor")]
 
 
-def test_formatting_codes_are_left_out_and_a_text_is_one_line(tmp_path: Path) -> None:
+def test_formatting_codes_are_skipped_and_a_text_is_one_line(tmp_path: Path) -> None:
     text = (
         'A <bpt i="1">&lt;b&gt;<sub>x</sub></bpt>small<ept i="1">&lt;/b&gt;</ept>\n  <hi>dog</hi>'
     )
@@ -79,23 +79,22 @@ BOMB = "<!DOCTYPE tmx [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (memory(unit(en="&b;", de="x"), head=BOMB), r":1: .*definitions in its DOCTYPE"),
+        (memory(unit(en="&b;", de="x"), head=BOMB), "definitions in the DOCTYPE"),
         (memory(head="<!DOCTYPE tmx [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>"), "definitions in"),
-        (memory(unit(en="&b;", de="x"), head="<!DOCTYPE tmx SYSTEM 'x.dtd'>"), ":4: .*entity 'b'"),
-        (memory(unit(en="&b;", de="x")), ":4: .*undefined entity"),
-        ("<html></html>", ":1: .*first element is 'html', not tmx"),
+        (memory(unit(en="&b;", de="x"), head="<!DOCTYPE tmx SYSTEM 'x.dtd'>"), "entity &b;: only"),
+        (memory(unit(en="&b;", de="x")), ":4: .*Entity 'b' not defined"),
+        ("<html></html>", "first element of the file is 'html', not tmx"),
         ("", ":1: .*no element found"),
-        ("plain text", ":1: .*syntax error"),
-        (memory(unit(en="x", de="y"))[:-9], ":5: .*unclosed token"),
-        (memory(unit(en="x", de="y")).encode() + b"\xff", "not well-formed|junk"),
-        (memory("<tu><tuv><seg>x</seg></tuv></tu>"), ":4: .*a tuv without xml:lang"),
+        ("plain text", ":1: "),
+        (memory(unit(en="x", de="y"))[:-9], ":5: "),
+        (memory("<tu><tuv><seg>x</seg></tuv></tu>"), "unit 1: .* a tuv without xml:lang"),
         (memory(unit(fr="x", nl="y")), "in it: fr, nl; set data.source_language"),
         (memory(), "the languages in it: none"),
-        ("<tmx>" + "<a>" * 200, "nested more than 100 deep"),
-        (f"<tmx a='{'x' * 3_000_000}'/>", "a tag or comment of more than"),
-        (f"<tmx><!-- {'x' * 3_000_000}", "a tag or comment of more than"),
-        (memory(unit(en="x" * 2_000_000)), "a unit of more than 1,048,576 characters"),
-        (memory(unit(en="x", de="&#0;")), "invalid character"),
+        ("<tmx>" + "<a>" * 300, "depth"),
+        (f"<tmx a='{'x' * 3_000_000}'/>", "unit 1: .* more than 1,048,576 bytes"),
+        (f"<tmx><!-- {'x' * 3_000_000}", "more than 1,048,576 bytes"),
+        (memory(unit(en="x" * 2_000_000)), "more than 1,048,576 bytes"),
+        (memory(unit(en="x", de="&#0;")), ":4: .*invalid xmlChar value 0"),
     ],
 )  # fmt: skip
 def test_what_is_no_translation_memory_is_refused_in_one_line(
