@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
+from seq2seq import __version__
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import Transformer
@@ -24,6 +25,7 @@ FRONT = CHECKOUT / "README.md"
 TOUR = PACKAGE / "README.md"
 READMES = [
     FRONT,
+    CHECKOUT / "CONTRIBUTING.md",
     TOUR,
     CHECKOUT / "conf" / "README.md",
     CHECKOUT / "conf" / "RECIPES.md",
@@ -89,6 +91,15 @@ def names_in(path: Path) -> set[str]:
 
 def test_the_front_page_is_short() -> None:
     assert len(FRONT.read_text().splitlines()) <= 200
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    changes, citation = (CHECKOUT / name for name in ("CHANGELOG.md", "CITATION.cff"))
+    newest = re.search(r"^## \[(.+)\]", changes.read_text(), re.M)
+    cited = re.search(r"^version: (.+)$", citation.read_text(), re.M)
+    assert newest
+    assert cited
+    assert newest[1] == cited[1] == __version__
 
 
 @each_readme
