@@ -41,10 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0; with --strict, 1 if a detail is neither as the paper nor as tensor2tensor.
-
-    Raises:
-        UsageError: if an override is wrong, or is combined with --model.
-        UserError: if the run is missing or damaged, or a size is too large to examine.
     """
     from seq2seq.errors import UsageError
     from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
@@ -71,11 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compose_config(overrides: list[str]) -> "Config":
-    """Compose the configuration of `seq2seq train`, by default on the paper's data.
-
-    Raises:
-        UsageError: if an override names an unknown key or its value is not valid.
-    """
+    """Compose the configuration of `seq2seq train`, by default on the paper's data."""
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException

@@ -52,13 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or its numbers as JSON.
-
-    Raises:
-        UsageError: if a file is to be compared on several test sets, or `--to` has no `--test`.
-        UserError: if the run or a text can't be read, texts aren't parallel, or the page can't be
-            written.
-    """
+    """Write the page, or its numbers as JSON."""
     from seq2seq.data.lines import create_binary
     from seq2seq.errors import UsageError, UserError
     from seq2seq.fast.process import retain_freed_memory
@@ -108,7 +102,7 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.data.config import target_languages
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import load_translator
-    from seq2seq.reporting.sets import OtherSystem, TextSet, into
+    from seq2seq.reporting.sets import OtherSystem, TextSet, for_language
 
     if Path(path).is_dir():
         translator = load_translator(Path(path), device)
@@ -123,7 +117,7 @@ def _other(path: str, sets: int, device: str) -> "OtherSystem":
                     f"--compare {path}: translates into {own}, and {text.name} is in"
                     f" {text.language}: compare runs of the same languages"
                 )
-            chosen = into(translator, text) if several else translator
+            chosen = for_language(translator, text) if several else translator
             found = chosen.translate_stream(text.sources)
             return [translation.text for translation in found]
 

@@ -122,12 +122,7 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score translations and print the scores.
-
-    Raises:
-        UsageError: if options don't go together, or a value is out of range.
-        UserError: if a file or the model can't be read, or texts aren't parallel.
-    """
+    """Score translations and print the scores."""
     _check_usage(arguments)
     from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.data.lines import read_text_lines

@@ -31,12 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table.
-
-    Raises:
-        UserError: if a folder is not a run, its last validation is missing or damaged, or two runs
-            can't be seeds of one row.
-    """
+    """Print the table."""
     from seq2seq.fidelity.table3 import as_text, compare
 
     lines = compare([_read_run(Path(folder)) for folder in arguments.runs])

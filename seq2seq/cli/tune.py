@@ -63,14 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table of scores, and write the choice into the model folder.
-
-    Raises:
-        UsageError: if a source is given without references, both are standard input, no validation
-            set is in the language of --to, or a value is out of range.
-        UserError: if the model or a text can't be read, texts aren't parallel, or the folder can't
-            be written or holds more than a model.
-    """
+    """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.fast.process import retain_freed_memory

@@ -6,76 +6,34 @@ The script is a pipe of Perl programs. Each is a function here:
     the manual change to the reference           `replace_punctuation`
     tokenizer.perl -l de                         `tokenize`
     perl -ple 's{(\S)-(\S)}{... ##AT## ...}g'    `split_compounds`
-    multi-bleu.perl                              `count_ngrams`, `NgramCounts.bleu`
+    multi-bleu.perl                              sacreBLEU, without tokenizer and smoothing
 
 The script expects a tokenized reference whose quotation marks were changed to ASCII by hand,
 including „, which Moses' table lacks. Here both sides are raw text and pass through the same
 stages. There is no published script for English-French; only German compounds are split.
 """
 
-import math
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 
 import sacremoses
+from sacrebleu import BLEU
 from sacremoses.corpus import NonbreakingPrefixes
 
 from seq2seq.errors import UsageError
-from seq2seq.evaluation.scores import Score, check_lines
+from seq2seq.evaluation.scores import Score, check_lines, components
 
 NAME = "paper BLEU"
 WHY_IT_DIFFERS = (
     "paper BLEU is not sacreBLEU's BLEU: it counts Moses tokens, with German compounds split at"
     " hyphens, and gave 29.02 where sacreBLEU (13a) gave 27.52 for the same translations by a base"
-    " model, so only paper BLEU may stand beside the paper's 27.3."
+    " model, so only paper BLEU can be compared with the paper's 27.3."
 )
 
-MAX_ORDER = 4
 _COMPOUND_HYPHEN = re.compile(r"(\S)-(\S)")
 _PUNCTUATION = sacremoses.MosesPunctNormalizer()
 _LANGUAGES = frozenset(NonbreakingPrefixes().available_langs.values())
-
-
-@dataclass(frozen=True)
-class NgramCounts:
-    """The counts from which BLEU is computed, summed over a corpus."""
-
-    matched: tuple[int, ...]
-    """n-grams of the hypotheses that occur in a reference, for orders 1 to `MAX_ORDER`."""
-    total: tuple[int, ...]
-    """n-grams of the hypotheses, for the same orders."""
-    hypothesis_tokens: int
-    reference_tokens: int
-    """Tokens of the references closest in length."""
-
-    @property
-    def precisions(self) -> tuple[float, ...]:
-        """Matched n-grams by all n-grams, for each order; 0 for an order without n-grams."""
-        return tuple(
-            matched / total if total else 0.0
-            for matched, total in zip(self.matched, self.total, strict=True)
-        )
-
-    @property
-    def brevity_penalty(self) -> float:
-        """exp(1 - r / c) for c hypothesis tokens and r reference tokens if c < r, else 1."""
-        if self.hypothesis_tokens >= self.reference_tokens:
-            return 1.0
-        if self.hypothesis_tokens == 0:
-            return 0.0
-        return math.exp(1.0 - self.reference_tokens / self.hypothesis_tokens)
-
-    @property
-    def bleu(self) -> float:
-        """BLEU from 0 to 100, without smoothing: 0 if an order has no match."""
-        if not all(self.matched):
-            return 0.0
-        mean_log = sum(math.log(precision) for precision in self.precisions) / MAX_ORDER
-        return 100.0 * self.brevity_penalty * math.exp(mean_log)
 
 
 def paper_bleu(
@@ -92,25 +50,15 @@ def paper_bleu(
         references: one or more lists of raw lines.
         language: the target language, such as `de`.
         test_set: the name of the test set, for the signature.
-
-    Raises:
-        UserError: if there are no lines or the counts differ.
-        UsageError: if Moses has no rules for the language.
     """
     check_lines(hypotheses, references)
-    counts = count_ngrams(
-        [prepare(line, language).split() for line in hypotheses],
-        [[prepare(line, language).split() for line in lines] for lines in references],
+    # Without force, sacreBLEU warns that the text is tokenized.
+    result = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        [prepare(line, language) for line in hypotheses],
+        [[prepare(line, language) for line in lines] for lines in references],
     )
-    precisions = "/".join(f"{100 * precision:.1f}" for precision in counts.precisions)
-    ratio = counts.hypothesis_tokens / max(counts.reference_tokens, 1)
-    return Score(
-        NAME,
-        counts.bleu,
-        signature(len(references), language, test_set),
-        f"precisions {precisions}, brevity penalty {counts.brevity_penalty:.3f},"
-        f" length {ratio:.3f}",
-    )
+    mark = signature(len(references), language, test_set)
+    return Score(NAME, result.score, mark, components(result))
 
 
 def signature(num_references: int, language: str, test_set: str | None = None) -> str:
@@ -131,11 +79,7 @@ def signature(num_references: int, language: str, test_set: str | None = None) -
 
 
 def prepare(line: str, language: str = "de") -> str:
-    """Turn a raw line into tokens separated by single spaces, by all stages before the counts.
-
-    Raises:
-        UsageError: if Moses has no rules for the language.
-    """
+    """Turn a raw line into tokens separated by single spaces, by all stages before the counts."""
     line = tokenize(replace_punctuation(line), language)
     return split_compounds(line) if language == "de" else line
 
@@ -147,11 +91,7 @@ def replace_punctuation(line: str) -> str:
 
 
 def tokenize(line: str, language: str = "de") -> str:
-    """Split a line into Moses tokens separated by single spaces, with XML escapes.
-
-    Raises:
-        UsageError: if Moses has no rules for the language.
-    """
+    """Split a line into Moses tokens separated by single spaces, with XML escapes."""
     tokens: str = _tokenizer(language).tokenize(line, return_str=True)
     return tokens
 
@@ -163,38 +103,6 @@ def split_compounds(tokens: str) -> str:
     becomes `A ##AT##-##AT## B-Waffen`.
     """
     return _COMPOUND_HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens)
-
-
-def count_ngrams(
-    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
-) -> NgramCounts:
-    """Count n-grams; matches are clipped to the largest count in any one reference.
-
-    Args:
-        hypotheses: the tokens of each line.
-        references: one or more such lists.
-    """
-    matched, total = [0] * MAX_ORDER, [0] * MAX_ORDER
-    hypothesis_tokens = reference_tokens = 0
-    for hypothesis, *targets in zip(hypotheses, *references, strict=True):
-        hypothesis_tokens += len(hypothesis)
-        reference_tokens += closest_length(len(hypothesis), [len(target) for target in targets])
-        for i in range(MAX_ORDER):
-            found = ngrams(hypothesis, i + 1)
-            allowed = reduce(or_, (ngrams(target, i + 1) for target in targets))
-            matched[i] += (found & allowed).total()
-            total[i] += found.total()
-    return NgramCounts(tuple(matched), tuple(total), hypothesis_tokens, reference_tokens)
-
-
-def ngrams(tokens: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-    """Count each n-gram of this order."""
-    return Counter(tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1))
-
-
-def closest_length(length: int, candidates: Sequence[int]) -> int:
-    """Choose the candidate nearest to a length; the smaller of two equally near ones."""
-    return min(candidates, key=lambda candidate: (abs(candidate - length), candidate))
 
 
 @lru_cache

@@ -5,12 +5,13 @@ hypotheses line by line. Both are detokenized text and are scored unchanged.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source_file
-from sacrebleu.metrics.base import Signature
+from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu.metrics.bleu import BLEUScore
 
 from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
@@ -69,11 +70,7 @@ def score_all(
 ) -> list[Score]:
     """Compute BLEU, chrF, TER and the share of exact matches, in this order.
 
-    TER is left out where a line is too long for it; see `too_long_for_ter`.
-
-    Raises:
-        UsageError: if the tokenizer is unknown.
-        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
+    TER is skipped where a line is too long for it; see `too_long_for_ter`.
     """
     metrics = [bleu, chrf, ter, exact_match]
     if too_long_for_ter([hypotheses, *references]):
@@ -82,13 +79,13 @@ def score_all(
 
 
 def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
-    """Why TER is not computed, with the first line that is too long; empty if it is."""
+    """Say why TER is not computed, with the first line that is too long; empty if it is."""
     for lines in texts:
         for number, line in enumerate(lines, start=1):
             # A word takes two characters at least, so that most lines need not be split.
             if len(line) >= 2 * MAX_TER_WORDS and (words := len(line.split())) > MAX_TER_WORDS:
                 return (
-                    f"TER is left out: line {number} has {words:,} words, and it is computed for"
+                    f"TER is skipped: line {number} has {words:,} words, and it is computed for"
                     f" lines of at most {MAX_TER_WORDS}"
                 )
     return ""
@@ -99,12 +96,7 @@ def bleu(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018).
-
-    Raises:
-        UsageError: if the tokenizer is unknown.
-        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
-    """
+    """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018)."""
     return bleu_and_length(hypotheses, references, config)[0]
 
 
@@ -113,23 +105,19 @@ def bleu_and_length(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> tuple[Score, float]:
-    """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token.
-
-    Raises:
-        UserError: if there are no lines, if counts differ, or if the tokenizer is unavailable.
-    """
+    """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token."""
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
     metric = bleu_metric(config)
     result = metric.corpus_score(hypotheses, references)
+    mark = signature(metric.get_signature(), config)
+    return Score(result.name, result.score, mark, components(result)), result.ratio
+
+
+def components(result: BLEUScore) -> str:
+    """Describe precisions, brevity penalty and length ratio of a BLEU."""
     precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
-    score = Score(
-        result.name,
-        result.score,
-        signature(metric.get_signature(), config),
-        f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}",
-    )
-    return score, result.ratio
+    return f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}"
 
 
 def chrf(
@@ -137,16 +125,9 @@ def chrf(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> Score:
-    """Compute the F-score of character n-grams (Popović 2015), sacreBLEU's chrF2.
-
-    Raises:
-        UserError: if there are no lines or the counts differ.
-    """
+    """Compute the F-score of character n-grams (Popović 2015), sacreBLEU's chrF2."""
     config = config or ScoreConfig()
-    check_lines(hypotheses, references)
-    metric = chrf_metric(config)
-    result = metric.corpus_score(hypotheses, references)
-    return Score(result.name, result.score, signature(metric.get_signature(), config))
+    return _score(chrf_metric(config), hypotheses, references, config)
 
 
 def ter(
@@ -156,16 +137,21 @@ def ter(
 ) -> Score:
     """Compute the translation edit rate (Snover et al. 2006): edits per 100 reference words.
 
-    Raises:
-        UserError: if there are no lines or the counts differ.
+    As in sacreBLEU's command, it always ignores case.
     """
-    config = config or ScoreConfig()
+    score = _score(TER(), hypotheses, references, config or ScoreConfig())
+    return replace(score, detail="lower is better")
+
+
+def _score(
+    metric: Metric,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    config: ScoreConfig,
+) -> Score:
     check_lines(hypotheses, references)
-    metric = ter_metric(config)
     result = metric.corpus_score(hypotheses, references)
-    return Score(
-        result.name, result.score, signature(metric.get_signature(), config), "lower is better"
-    )
+    return Score(result.name, result.score, signature(metric.get_signature(), config))
 
 
 def exact_match(
@@ -176,9 +162,6 @@ def exact_match(
     """Compute the percentage of lines that equal one of their references.
 
     Leading and trailing whitespace is ignored.
-
-    Raises:
-        UserError: if there are no lines or the counts differ.
     """
     config = config or ScoreConfig()
     check_lines(hypotheses, references)
@@ -204,13 +187,8 @@ def exact_match(
     )
 
 
-def bleu_metric(config: ScoreConfig) -> BLEU:
-    """Make sacreBLEU's BLEU with the chosen tokenizer.
-
-    Raises:
-        UsageError: if the tokenizer is unknown.
-        UserError: if its package is missing, or its model can't be downloaded.
-    """
+def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
+    """Make sacreBLEU's BLEU with the chosen tokenizer."""
     name = config.tokenize
     target_language = (config.language_pair or "").rpartition("-")[2]
     if name is not None and name not in BLEU.TOKENIZERS:
@@ -220,7 +198,7 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
             lowercase=config.lowercase,
             tokenize=name,
             trg_lang=target_language,
-            force=name == "none",  # else it warns that the text is tokenized
+            force=force or name == "none",  # else it warns that the text is tokenized
         )
     except (ImportError, RuntimeError):
         # Without a name, sacreBLEU chose the tokenizer by the test set's language.
@@ -238,34 +216,21 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
 
 
 def tokenizer_without_spaces(language: str) -> str | None:
-    """Return sacreBLEU's tokenizer for a language that puts no spaces between words.
+    """Return sacreBLEU's tokenizer for a language without spaces between words, such as `zh-CN`.
 
-    Of others, None: 13a suits them.
-
-    Args:
-        language: its code, such as `ja` or `zh-CN`.
+    For other languages return None: 13a suits them.
     """
     return _WITHOUT_SPACES.get(language.lower().replace("_", "-").partition("-")[0])
 
 
 def check_tokenizer(name: str | None) -> None:
-    """Check that BLEU can be computed with a tokenizer.
-
-    Raises:
-        UsageError: if the tokenizer is unknown.
-        UserError: if its package is missing, or its model can't be downloaded.
-    """
+    """Check that BLEU can be computed with a tokenizer."""
     bleu_metric(ScoreConfig(tokenize=name))
 
 
 def chrf_metric(config: ScoreConfig) -> CHRF:
     """Make sacreBLEU's chrF2."""
     return CHRF(lowercase=config.lowercase)
-
-
-def ter_metric(config: ScoreConfig) -> TER:
-    """Make sacreBLEU's TER; as in sacreBLEU's command, it always ignores case."""
-    return TER()
 
 
 def signature(metric: Signature, config: ScoreConfig) -> str:
@@ -276,12 +241,7 @@ def signature(metric: Signature, config: ScoreConfig) -> str:
 
 
 def named_test_set(name: str, language_pair: str) -> NamedTestSet:
-    """Find one of sacreBLEU's test sets, which sacreBLEU downloads the first time.
-
-    Raises:
-        UsageError: if the name or the language pair is unknown.
-        UserError: if the download fails.
-    """
+    """Find one of sacreBLEU's test sets, which sacreBLEU downloads the first time."""
     if name not in DATASETS:
         near = get_close_matches(name, DATASETS, n=3) or ["wmt14", "wmt14/full", "wmt20"]
         raise UsageError(f"-t {name}: no such test set; did you mean {', '.join(near)}?")
@@ -293,7 +253,7 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
             Path(get_source_file(name, language_pair)),
             [Path(path) for path in get_reference_files(name, language_pair)],
         )
-    # sacreBLEU fails in a different way for each cause (network, moved file, damaged archive, full
+    # sacreBLEU fails in a different way for each cause (network, moved file, corrupt archive, full
     # disk), and ends the process on a wrong checksum.
     except (Exception, SystemExit) as error:
         raise UserError(
@@ -303,11 +263,7 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Check that texts can be compared line by line.
-
-    Raises:
-        UserError: if there are no lines or no references, or if counts differ.
-    """
+    """Check that texts can be compared line by line."""
     if not references:
         raise UserError("no references to score against; give at least one list")
     counts = {f"references {i}": len(lines) for i, lines in enumerate(references, start=1)}
@@ -319,9 +275,6 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
     Args:
         counts: the number of lines of each text, by its name.
-
-    Raises:
-        UserError: if a text is empty or two counts differ; the message names both.
     """
     (first, expected), *others = counts.items()
     for name, count in others:

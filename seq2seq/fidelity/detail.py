@@ -27,11 +27,7 @@ _MAX_BEAM_SIZE = _MAX_EXTRA_TOKENS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The model to examine, with the configuration of its training, search and data.
-
-    Raises:
-        UserError: if the beam size or the maximum length of the search is too large to examine.
-    """
+    """The model to examine, with the configuration of its training, search and data."""
 
     model: Transformer
     vocab_size: int
@@ -55,11 +51,7 @@ class Subject:
 
 
 def new_model(config: TransformerConfig, init_std: float | None = None) -> Transformer:
-    """Make an untrained model with a small vocabulary; every call gives the same weights.
-
-    Raises:
-        UserError: if the model is too large to examine.
-    """
+    """Make an untrained model with a small vocabulary; every call gives the same weights."""
     _check_size("the number of parameters", count_parameters(config, _VOCAB_SIZE), _MAX_PARAMETERS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

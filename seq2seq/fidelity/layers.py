@@ -41,11 +41,7 @@ def residual_norm_dropout(subject: Subject) -> Finding:
 
 
 def dropout_rates(model: Transformer) -> list[float]:
-    """Measure the distinct dropout rates of sublayers and embeddings.
-
-    Raises:
-        StructureError: if a layer does not consist of LayerNorm(x + Dropout(Sublayer(x))).
-    """
+    """Measure the distinct dropout rates of sublayers and embeddings."""
     rates = set()
     for noisy, exact in zip(trace(model, training=True), trace(model, training=False), strict=True):
         for dropped, whole in [(noisy.embedded, exact.embedded), *_residual_sums(noisy)]:

@@ -84,11 +84,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
 
 
 def recorded(subject: Subject, name: str) -> list[float]:
-    """Return the values of this metric that the run, if there is one, has recorded.
-
-    Raises:
-        UserError: if one is not finite.
-    """
+    """Return the values of this metric that the run, if there is one, has recorded."""
     path = subject.run / METRICS if subject.run else None
     if path is None or not path.is_file():
         return []

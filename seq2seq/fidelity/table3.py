@@ -129,9 +129,6 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
 
     Runs that agree in all settings of the table are the seeds of one row. The base row is the one
     from which the others differ in the fewest settings; of several, the one closest to the paper's.
-
-    Raises:
-        UserError: if two runs of a row have the same seed, or end at different steps.
     """
     by_settings: dict[frozenset[tuple[str, Setting]], list[TableRun]] = {}
     for run in runs:

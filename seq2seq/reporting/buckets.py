@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.significance import LineBleu, percentiles, resample, words
+from seq2seq.evaluation.significance import SAMPLES, SEED, bleu_with_interval, interval, words
 
 LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 """Lower bounds of the buckets by source length, in tokens of the model."""
@@ -19,7 +19,7 @@ FREQUENCIES = (0, 1, 5, 10, 100, 1000, 10_000)
 KINDS = ("with digits", "with a capital", "repeated in the line", "other")
 """Kinds of words; a word is of the first that fits. In German, nouns have capitals."""
 MAX_TRAINING_PAIRS = 1_000_000
-"""Training pairs in which words are counted; the first ones."""
+"""Training pairs in which words are counted: the first ones."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,8 @@ def training_frequencies(
 ) -> tuple[Counter[str], int]:
     """Count the words of outputs and references in the target sides of the training pairs.
 
-    Args:
-        lines: outputs and references.
-        train: the training pairs.
-        tokenize: BLEU's tokenizer, which makes words of lines.
-
-    Returns:
-        The counts, and the number of pairs read, at most `MAX_TRAINING_PAIRS`.
+    The words are those of BLEU's tokenizer. The second result is the number of pairs read, at most
+    `MAX_TRAINING_PAIRS`.
     """
     wanted = {word for line in lines for word in words(line, tokenize)}
     counts: Counter[str] = Counter()
@@ -70,7 +65,7 @@ def make_buckets(
     counts: Mapping[str, int] | None,
     hypotheses: Sequence[str],
     references: Sequence[str],
-    bleu: LineBleu,
+    tokenize: str | None = None,
 ) -> list[Bucket]:
     """Score by source length, by kind of word and, if they are known, by training frequencies.
 
@@ -79,35 +74,52 @@ def make_buckets(
         counts: how often words occur in training, if that is known.
         hypotheses: lines.
         references: lines.
-        bleu: of the hypotheses; its tokenizer makes words of lines.
+        tokenize: BLEU's tokenizer.
     """
-    outputs = [words(line, bleu.tokenize) for line in hypotheses]
-    expected = [words(line, bleu.tokenize) for line in references]
-    buckets = by_length(lengths, bleu)
+    outputs = [words(line, tokenize) for line in hypotheses]
+    expected = [words(line, tokenize) for line in references]
+    buckets = by_length(lengths, hypotheses, references, tokenize)
     if counts is not None:
-        buckets += by_rarest_word(counts, expected, bleu)
+        # Lines whose reference has no word are skipped.
+        rarest = {
+            line: min(counts.get(word, 0) for word in reference)
+            for line, reference in enumerate(expected)
+            if reference
+        }
+        buckets += _lines("rarest_word", FREQUENCIES, rarest, hypotheses, references, tokenize)
         buckets += by_word_frequency(counts, outputs, expected)
     return buckets + by_word_kind(outputs, expected)
 
 
-def by_length(lengths: Sequence[int], bleu: LineBleu) -> list[Bucket]:
-    """Score the lines by the length of their sources."""
-    return _lines("source_length", LENGTHS, dict(enumerate(lengths)), bleu)
-
-
-def by_rarest_word(
-    counts: Mapping[str, int], references: Sequence[Sequence[str]], bleu: LineBleu
+def by_length(
+    lengths: Sequence[int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str | None = None,
 ) -> list[Bucket]:
-    """Score the lines by the training frequency of the rarest word of their references.
+    """Score the lines by the length of their sources."""
+    sizes = dict(enumerate(lengths))
+    return _lines("source_length", LENGTHS, sizes, hypotheses, references, tokenize)
 
-    Lines whose reference has no word are left out.
-    """
-    rarest = {
-        line: min(counts.get(word, 0) for word in reference)
-        for line, reference in enumerate(references)
-        if reference
-    }
-    return _lines("rarest_word", FREQUENCIES, rarest, bleu)
+
+def _lines(
+    by: str,
+    bounds: Sequence[int],
+    sizes: Mapping[int, int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str | None,
+) -> list[Bucket]:
+    members: dict[int, list[int]] = {}
+    for line, size in sizes.items():
+        members.setdefault(_index(bounds, size), []).append(line)
+    buckets = []
+    for index, lines in sorted(members.items()):
+        sides = [hypotheses[line] for line in lines], [references[line] for line in lines]
+        score = bleu_with_interval(*sides, tokenize)
+        start, end = bounds[index], _end(bounds, index)
+        buckets.append(Bucket(by, start, end, len(lines), "BLEU", *score))
+    return buckets
 
 
 def by_word_frequency(
@@ -120,12 +132,12 @@ def by_word_frequency(
     A word of an output is correct if the reference of its line has it, as often as there.
     """
 
-    def place(word: str, in_reference: int) -> int:
-        return _place(FREQUENCIES, counts.get(word, 0))
+    def group(word: str, in_reference: int) -> int:
+        return _index(FREQUENCIES, counts.get(word, 0))
 
     return [
         replace(found, by="word_frequency", start=FREQUENCIES[i], end=_end(FREQUENCIES, i))
-        for i, found in _word_f1(place, len(FREQUENCIES), hypotheses, references)
+        for i, found in _word_f1(group, len(FREQUENCIES), hypotheses, references)
     ]
 
 
@@ -134,74 +146,53 @@ def by_word_kind(
 ) -> list[Bucket]:
     """Compute the F1 of words with digits, with capitals, repeated in the reference, and others."""
 
-    def place(word: str, in_reference: int) -> int:
+    def group(word: str, in_reference: int) -> int:
         if any(character.isdigit() for character in word):
             return 0
         return 1 if word[:1].isupper() else 2 if in_reference > 1 else 3
 
     return [
         replace(found, by="word_kind", kind=KINDS[i])
-        for i, found in _word_f1(place, len(KINDS), hypotheses, references)
+        for i, found in _word_f1(group, len(KINDS), hypotheses, references)
     ]
 
 
 def _word_f1(
-    place: Callable[[str, int], int],
-    places: int,
+    group_of: Callable[[str, int], int],
+    groups: int,
     hypotheses: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
 ) -> Iterator[tuple[int, Bucket]]:
-    """Compute F1 of groups of words.
+    """Yield each group with a word in a reference, and its bucket, to be completed.
 
-    Args:
-        place: returns the group of a word, given how often the line's reference has it.
-        places: the number of groups.
-        hypotheses: the words of each line.
-        references: the words of each line.
-
-    Yields:
-        Each group with a word in a reference, and its bucket, to be completed.
+    `group_of` returns the group of a word, given how often the line's reference has the word.
     """
-    # For each line and group: correct words, words of the output, words of the reference.
-    table = np.zeros((len(references), places, 3), dtype=np.int64)
+    # (lines, groups, 3): correct words, words of the output, words of the reference.
+    table = np.zeros((len(references), groups, 3), dtype=np.int64)
     for line, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
         output, expected = Counter(hypothesis), Counter(reference)
         for column, found in enumerate((output & expected, output, expected)):
             for word, number in found.items():
-                table[line, place(word, expected[word]), column] += number
-    for group in range(places):
-        totals = table[:, group].sum(axis=0)
-        if totals[2]:
-            low, high = percentiles(_f1(resample(table[:, group])))
-            value = float(_f1(totals[None])[0])
-            yield group, Bucket("", 0, None, int(totals[2]), "F1", value, low, high)
+                table[line, group_of(word, expected[word]), column] += number
+    # Each sample draws as many lines as there are; one by one, to fit into memory.
+    random, lines = np.random.default_rng(SEED), len(references)
+    samples = [table[random.integers(lines, size=lines)].sum(axis=0) for _ in range(SAMPLES)]
+    drawn, totals = np.stack(samples), table.sum(axis=0)
+    for group in range(groups):
+        if count := int(totals[group, 2]):
+            value = float(_f1(totals[group]))
+            yield group, Bucket("", 0, None, count, "F1", value, *interval(_f1(drawn[:, group])))
 
 
 def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute F1 from 0 to 100 of rows of correct, output and reference words."""
-    correct, output, expected = counts.T
-    f1: NDArray[np.float64] = 200.0 * correct / np.maximum(output + expected, 1)
-    return f1
+    """Compute F1 from 0 to 100 from counts (..., 3) of correct, output and reference words."""
+    correct, output, expected = np.moveaxis(counts, -1, 0)
+    return np.asarray(200.0 * correct / np.maximum(output + expected, 1))
 
 
-def _lines(
-    by: str, bounds: Sequence[int], values: Mapping[int, int], bleu: LineBleu
-) -> list[Bucket]:
-    members: list[list[int]] = [[] for _ in bounds]
-    for line, size in values.items():
-        members[_place(bounds, size)].append(line)
-    buckets = []
-    for place, lines in enumerate(members):
-        if lines:
-            start, end = bounds[place], _end(bounds, place)
-            interval = bleu.interval(lines)
-            buckets.append(Bucket(by, start, end, len(lines), "BLEU", bleu.score(lines), *interval))
-    return buckets
-
-
-def _end(bounds: Sequence[int], place: int) -> int | None:
-    return bounds[place + 1] if place + 1 < len(bounds) else None
-
-
-def _place(bounds: Sequence[int], value: int) -> int:
+def _index(bounds: Sequence[int], value: int) -> int:
     return bisect_right(bounds, value) - 1
+
+
+def _end(bounds: Sequence[int], index: int) -> int | None:
+    return bounds[index + 1] if index + 1 < len(bounds) else None

@@ -1,9 +1,9 @@
 """The model card: `README.md` of a model folder, in the format of the Hugging Face hub."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.record import translate_command
 from seq2seq.reporting.report import RunReport
-from seq2seq.reporting.sets import TextSet, into
+from seq2seq.reporting.sets import TextSet, for_language
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
@@ -40,7 +40,7 @@ class CardScores:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the card of a model says; what is not known is left out."""
+    """What the card of a model says; what is not known is not mentioned."""
 
     name: str
     source_language: str
@@ -89,10 +89,20 @@ def facts_of_run(
 
 def model_card(facts: ModelFacts) -> str:
     """Describe a model."""
-    recipe = (
-        f"{key}={_on_one_line(str(value))}\n"
-        for key, value in facts.config.items()
-        if key.startswith(_RECIPE)
+    import jinja2
+    from huggingface_hub import ModelCardData
+
+    languages = dict.fromkeys([facts.source_language, *facts.target_languages])
+    dataset = facts.config.get("data.dataset") or ""
+    on_the_hub = _HUB_NAME.fullmatch(dataset) and not Path(dataset).is_dir()
+    metadata = ModelCardData(
+        # The hub accepts codes only; a language that was not given is called "source" or "target".
+        language=[code for code in languages if _CODE.fullmatch(code)],
+        tags=["translation", "transformer", "seq2seq"],
+        pipeline_tag="translation",
+        datasets=[dataset] if on_the_hub else None,
+        license=facts.license_name,
+        **({} if facts.scored is None else _results(facts.scored)),
     )
     description = (
         f"A Transformer (Vaswani et al. 2017) that translates {_plain(facts.source_language)} to"
@@ -101,101 +111,95 @@ def model_card(facts: ModelFacts) -> str:
     )
     if facts.ended:
         description += f" Training ended: {_plain(facts.ended)}."
-    parts = [
-        f"---\n{_yaml(_metadata(facts))}---\n",
-        f"# {_plain(facts.name)}\n",
-        f"{description}\n",
+    recipe = [
+        f"{key}={_on_one_line(str(value))}"
+        for key, value in facts.config.items()
+        if key.startswith(_RECIPE)
     ]
-    if facts.scored is not None:
-        parts.append(_score_section(facts.scored))
-    parts += [_DATA, _data(facts.data) if facts.data else "It is not known to this program.\n"]
-    if facts.config:
-        parts += ["## Recipe\n", f"```\n{''.join(recipe)}```\n"]
-    parts += [
-        "## Limits\n",
-        "The model translates sentence by sentence, and text unlike its training data less well."
-        " It may leave out, repeat or invent words. Where an error would do harm, have translations"
-        " checked by someone who knows both languages.\n",
-        "## Use\n",
-        f"```\n{translate_command('FOLDER', facts.target_languages)}\n```\n",
-    ]
-    return "\n".join(parts)
+    text = (resources.files(__package__) / "templates" / "card.md").read_text("utf-8")
+    template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+    return template.render(
+        card_data=metadata.to_yaml(),
+        name=_plain(facts.name),
+        description=description,
+        scores=facts.scored and _score_section(facts.scored),
+        data=facts.data,
+        recipe="\n".join(recipe),
+        command=translate_command("FOLDER", facts.target_languages),
+        plain=_plain,
+        skipped=lambda counts: ", ".join(
+            f"{number:,} {_plain(why)}" for why, number in counts["left_out"].items() if number
+        ),
+    )
 
 
 def score_for_card(
     translator: Translator, texts: Sequence[TextSet], scoring: ScoreConfig, *, run: str, data: str
 ) -> CardScores:
-    """Translate and score the validation sets of a run.
-
-    Raises:
-        UserError: if a text can't be translated or scored.
-    """
+    """Translate and score the validation sets of a run."""
     search = translator.search
     assert isinstance(search, SearchConfig)
     health, sets = Health(), {}
     for text in texts:
         outputs = []
-        translations = into(translator, text).translate_stream(text.sources)
+        translations = for_language(translator, text).translate_stream(text.sources)
         for source, translation in zip(text.sources, translations, strict=True):
             health.count(source, translation)
             outputs.append(translation.text)
-        sets[text.name] = _shown(score_all(outputs, [text.references], scoring))
+        sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
     return CardScores(run, data, sets, search.beam_size, search.alpha, health)
 
 
 def replace_scores(card: bytes, scored: CardScores) -> bytes:
-    """Put scores into a card that `model_card` wrote; all other text but earlier scores stays."""
+    """Put scores into a card; all other text but earlier scores stays.
+
+    A README that is not a model card stays as it is.
+    """
+    from huggingface_hub import ModelCard
+
     text = card.decode(errors="surrogateescape")
-    metadata, section = _yaml(_score_metadata(scored)), _score_section(scored) + "\n"
-    earlier_metadata = r"(?m)^metrics: .*\nmodel-index: .*\n"
-    text, found = re.subn(earlier_metadata, lambda _: metadata, text, count=1)
+    if not text.startswith("---\n") or _DATA not in text:
+        return card
+    try:
+        described = ModelCard(text)
+    except Exception:  # front matter that its owner wrote, and the hub would refuse
+        return card
+    for key, value in _results(scored).items():
+        setattr(described.data, key, value)
+    section = _score_section(scored)
+    body, found = re.subn(
+        r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: f"{section}\n", described.text, count=1
+    )
     if not found:
-        text = text.replace("\n---\n", f"\n{metadata}---\n", 1)
-    text, found = re.subn(r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: section, text, count=1)
-    if not found:
-        text = text.replace(_DATA, section + _DATA, 1)
-    return text.encode(errors="surrogateescape")
+        body = body.replace(_DATA, f"{section}\n{_DATA}", 1)
+    front = f"---\n{described.data.to_yaml()}\n---\n"
+    return f"{front}{body}".encode(errors="surrogateescape")
 
 
-def _metadata(facts: ModelFacts) -> dict[str, Any]:
-    """Return the front matter."""
-    languages = dict.fromkeys([facts.source_language, *facts.target_languages])
-    metadata: dict[str, Any] = {
-        # The hub accepts codes only; a language that was not given is called "source" or "target".
-        "language": [code for code in languages if _CODE.fullmatch(code)],
-        "tags": ["translation", "transformer", "seq2seq"],
-        "pipeline_tag": "translation",
-    }
-    dataset = facts.config.get("data.dataset")
-    if dataset and _HUB_NAME.fullmatch(dataset) and not Path(dataset).is_dir():
-        metadata["datasets"] = [dataset]
-    if facts.license_name is not None:
-        metadata["license"] = facts.license_name
-    return metadata | ({} if facts.scored is None else _score_metadata(facts.scored))
+def _results(scored: CardScores) -> dict[str, Any]:
+    """Return the scores as the hub's metadata."""
+    from huggingface_hub import EvalResult
 
-
-def _score_metadata(scored: CardScores) -> dict[str, Any]:
-    search = {"beam_size": scored.beam_size, "alpha": scored.alpha}
     results = [
-        {
-            "task": {"type": "translation"},
-            "dataset": _dataset(scored.data, name),
-            "metrics": [
-                {
-                    "type": _ON_THE_HUB[score.name],
-                    "value": round(score.value, 2),
-                    "name": f"{score.name} {score.signature}",
-                    "args": search,
-                }
-                for score in scores
-            ],
-        }
+        EvalResult(
+            task_type="translation",
+            dataset_type=_on_one_line(scored.data),
+            dataset_name=f"{_on_one_line(scored.data)}, {_in_words(name)}",
+            # The hub tells sets of one type apart by their configuration.
+            dataset_config=None if name == "valid" else name,
+            dataset_split="validation",
+            metric_type=_ON_THE_HUB[score.name],
+            metric_value=round(score.value, 2),
+            metric_name=f"{score.name} {score.signature}",
+            metric_args={"beam_size": scored.beam_size, "alpha": scored.alpha},
+        )
         for name, scores in scored.sets.items()
+        for score in scores
     ]
-    types = [_ON_THE_HUB[score.name] for scores in scored.sets.values() for score in scores]
     return {
-        "metrics": list(dict.fromkeys(types)),
-        "model-index": [{"name": scored.run, "results": results}],
+        "metrics": list(dict.fromkeys(result.metric_type for result in results)),
+        "model_name": _on_one_line(scored.run),
+        "eval_results": results,
     }
 
 
@@ -213,7 +217,7 @@ def _score_section(scored: CardScores) -> str:
         " checkpoint was chosen by validation, so scores on other text may be lower.\n",
     ]
     if scored.health is not None:
-        parts.append(f"Counts of suspicious translations: {scored.health}.\n")
+        parts.append(f"Counts of suspicious outputs: {scored.health}.\n")
     return "\n".join(parts)
 
 
@@ -224,13 +228,13 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     while training is known.
     """
     run, data = report.run, str(report.config["data.name"])
-    sets = {one.name: _shown(one.scores) for one in report.sets}
+    sets = {one.name: _listed(one.scores) for one in report.sets}
     if averaged == (report.model == "averaged"):
         health = sum((one.health for one in report.sets), Health())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, health)
     metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
-    # A set that came when the training was resumed may be younger than the best model.
+    # A set that came when the run was resumed may be younger than the best model.
     validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}
     signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
     return CardScores(
@@ -243,38 +247,12 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     )
 
 
-def _dataset(data: str, validation_set: str) -> dict[str, str]:
-    """Describe a validation set; the hub tells sets of one type apart by their configuration."""
-    dataset = {"name": f"{data}, {_in_words(validation_set)}", "type": data, "split": "validation"}
-    return dataset if validation_set == "valid" else dataset | {"config": validation_set}
-
-
 def _in_words(validation_set: str) -> str:
     return "validation" if validation_set == "valid" else f"validation, {validation_set}"
 
 
-def _shown(scores: Sequence[Score]) -> list[Score]:
+def _listed(scores: Sequence[Score]) -> list[Score]:
     return [score for score in scores if score.name in _ON_THE_HUB]
-
-
-def _yaml(metadata: dict[str, Any]) -> str:
-    """Write one line for each key; JSON is YAML, and quotes whatever a name holds."""
-    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items())
-
-
-def _data(record: Mapping[str, Any]) -> str:
-    rows = [
-        f"| {_plain(split)} | {counts['read']:,} | {counts['kept']:,} |"
-        f" {', '.join(f'{n:,} {_plain(why)}' for why, n in counts['left_out'].items() if n)} |\n"
-        for split, counts in record.get("counts", {}).items()
-    ]
-    sums = [
-        f"| {_plain(name)} | `{digest}` |\n" for name, digest in record.get("sha256", {}).items()
-    ]
-    return (
-        f"| split | pairs read | kept | left out |\n|---|---|---|---|\n{''.join(rows)}\n"
-        f"| file | sha256 |\n|---|---|\n{''.join(sums)}"
-    )
 
 
 def _plain(text: str) -> str:

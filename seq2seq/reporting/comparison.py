@@ -1,8 +1,8 @@
-"""Two systems on one test set: a paired test, n-grams won and lost, lines that changed most."""
+"""Sample lines of a system, and two systems compared on one test set."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
@@ -10,9 +10,8 @@ from operator import itemgetter
 
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.paper_bleu import MAX_ORDER, ngrams
 from seq2seq.evaluation.scores import ScoreConfig
-from seq2seq.evaluation.significance import Comparison, compare, line_chrf, words
+from seq2seq.evaluation.significance import Comparison, compare, line_chrf, ngrams
 from seq2seq.reporting.buckets import Bucket
 
 PER_KIND = 5
@@ -20,6 +19,8 @@ MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
+NGRAMS = 10
+LINES = 5
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
@@ -52,6 +53,47 @@ class Sample:
     attention: Attention | None
 
 
+@dataclass(frozen=True)
+class NgramChange:
+    """An n-gram that one system gets right more often than the other."""
+
+    ngram: str
+    run: int
+    """Times that the run's outputs have it where the reference has it."""
+    other: int
+    """The same for the other system."""
+
+
+@dataclass(frozen=True)
+class LineChange:
+    """A line that one system translates better than the other."""
+
+    line: int
+    """Counted from 1."""
+    source: str
+    reference: str
+    run: str
+    other: str
+    run_chrf: float
+    other_chrf: float
+
+
+@dataclass(frozen=True)
+class SetComparison:
+    """Another system compared with the run, which is the baseline of the tests."""
+
+    other: str
+    tests: list[Comparison]
+    buckets: list[Bucket]
+    """The other system's scores, in the same buckets as the run's."""
+    ngrams_won: list[NgramChange]
+    """N-grams that the run gets right more often."""
+    ngrams_lost: list[NgramChange]
+    lines_won: list[LineChange]
+    """Lines that the run translates better, by chrF."""
+    lines_lost: list[LineChange]
+
+
 def choose_samples(
     translator: Translator,
     sources: Sequence[str],
@@ -60,7 +102,7 @@ def choose_samples(
 ) -> list[Sample]:
     """Choose the lines with the lowest, the median and the highest chrF.
 
-    Lines of more than `MAX_CHARACTERS` characters are left out, and so are blank ones.
+    Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
     """
     lines = [
         line
@@ -69,12 +111,10 @@ def choose_samples(
     ]
     scores = line_chrf([outputs[i] for i in lines], [references[i] for i in lines])
     ranked = sorted(zip(scores, lines, strict=True))
+    worst, rest = ranked[:PER_KIND], ranked[PER_KIND:]
+    best = rest[max(0, len(rest) - PER_KIND) :][::-1]
     middle = max(0, (len(ranked) - PER_KIND) // 2)
-    chosen = {"worst": ranked[:PER_KIND]}
-    rest = ranked[PER_KIND:]
-    chosen["best"] = rest[max(0, len(rest) - PER_KIND) :][::-1]
-    taken = set(chosen["worst"]) | set(chosen["best"])
-    chosen["median"] = [one for one in ranked[middle : middle + PER_KIND] if one not in taken]
+    median = [one for one in ranked[middle : middle + PER_KIND] if one not in [*worst, *best]]
     return [
         Sample(
             kind,
@@ -85,8 +125,8 @@ def choose_samples(
             score,
             attention_of(translator, sources[line], outputs[line]),
         )
-        for kind in ("worst", "median", "best")
-        for score, line in chosen[kind]
+        for kind, group in (("worst", worst), ("median", median), ("best", best))
+        for score, line in group
     ]
 
 
@@ -101,7 +141,7 @@ def attention_of(translator: Translator, source: str, output: str) -> Attention 
     rows, columns = maps.sides("cross")
     if max(len(rows), len(columns)) > MAX_PIECES:
         return None
-    weights = maps.cross[-1].float().mean(dim=0)
+    weights = maps.cross[-1].float().mean(dim=0)  # (H, T, S) -> (T, S)
     return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
 
 
@@ -112,61 +152,16 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     words.
     """
     mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
-    places = [place for place, part in enumerate(mine) if part.strip()]
-    words = [mine[place] for place in places]
-    missing = set(places)
+    indices = [index for index, part in enumerate(mine) if part.strip()]
+    words = [mine[index] for index in indices]
+    missing = set(indices)
     for block in SequenceMatcher(None, words, theirs, autojunk=False).get_matching_blocks():
-        missing -= set(places[block.a : block.a + block.size])
-    marked = ((part, place in missing) for place, part in enumerate(mine))
+        missing -= set(indices[block.a : block.a + block.size])
+    marked = ((part, index in missing) for index, part in enumerate(mine))
     return [
         ("".join(part for part, _ in group), differs)
         for differs, group in groupby(marked, key=itemgetter(1))
     ]
-
-
-NGRAMS = 10
-LINES = 5
-
-
-@dataclass(frozen=True)
-class NgramChange:
-    """An n-gram that one system gets right more often than the other."""
-
-    ngram: str
-    run: int
-    """Times that the run's outputs have it where the reference has it."""
-    other: int
-    """The same for the other system."""
-
-
-@dataclass(frozen=True)
-class LineChange:
-    """A line that the two systems translate differently well."""
-
-    line: int
-    """Counted from 1."""
-    source: str
-    reference: str
-    run: str
-    other: str
-    run_chrf: float
-    other_chrf: float
-
-
-@dataclass(frozen=True)
-class SetComparison:
-    """Another system beside the run, which is the baseline of the tests."""
-
-    other: str
-    tests: list[Comparison]
-    buckets: list[Bucket]
-    """The other system's scores, in buckets as those of the run."""
-    ngrams_won: list[NgramChange]
-    """Those that the run gets right more often."""
-    ngrams_lost: list[NgramChange]
-    lines_won: list[LineChange]
-    """Those that the run translates better, by chrF."""
-    lines_lost: list[LineChange]
 
 
 def compare_set(
@@ -183,7 +178,7 @@ def compare_set(
         names: of the run and the other system; they differ.
         sources: lines.
         references: lines.
-        outputs: the lines of the run, and those of the other system.
+        outputs: the lines of the run, and the other system's lines.
         buckets: the other system's scores.
         scoring: the options of the tests' metrics.
     """
@@ -209,32 +204,20 @@ def ngram_changes(
 ) -> tuple[list[NgramChange], list[NgramChange]]:
     """Find the n-grams that one system gets right more often, by compare-mt's smoothed ratio.
 
-    Args:
-        run: lines.
-        other: lines.
-        references: lines.
-        tokenize: BLEU's tokenizer, which makes words of lines.
-
-    Returns:
-        At most `NGRAMS` that the run gets right more often, and as many for the other system.
+    The results are at most `NGRAMS` that the run gets right more often, and as many for the other
+    system. The words are those of BLEU's tokenizer.
     """
-    matched = [Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()]
-    for number, outputs in enumerate((run, other)):
+    mine, theirs = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for matched, outputs in ((mine, run), (theirs, other)):
         for output, reference in zip(outputs, references, strict=True):
-            sides = (_ngrams(words(line, tokenize)) for line in (output, reference))
-            for found, expected in zip(*sides, strict=True):
-                matched[number].update(found & expected)
-    mine, theirs = matched
+            matched.update(ngrams(output, tokenize) & ngrams(reference, tokenize))
 
-    def best(a: Counter[tuple[str, ...]], b: Counter[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    def best(a: Counter[tuple[str, ...]], b: Counter[tuple[str, ...]]) -> list[NgramChange]:
         more = [ngram for ngram in a if a[ngram] > b[ngram]]
         more.sort(key=lambda ngram: (-(a[ngram] + 1) / (a[ngram] + b[ngram] + 2), ngram))
-        return more[:NGRAMS]
+        return [NgramChange(" ".join(n), mine[n], theirs[n]) for n in more[:NGRAMS]]
 
-    return (
-        [NgramChange(" ".join(n), mine[n], theirs[n]) for n in best(mine, theirs)],
-        [NgramChange(" ".join(n), mine[n], theirs[n]) for n in best(theirs, mine)],
-    )
+    return best(mine, theirs), best(theirs, mine)
 
 
 def line_changes(
@@ -250,7 +233,3 @@ def line_changes(
     theirs = line_chrf([row[4] for row in rows], [row[2] for row in rows])
     changes = [LineChange(*row, a, b) for row, a, b in zip(rows, mine, theirs, strict=True)]
     return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)
-
-
-def _ngrams(tokens: list[str]) -> Iterator[Counter[tuple[str, ...]]]:
-    return (ngrams(tokens, order) for order in range(1, MAX_ORDER + 1))

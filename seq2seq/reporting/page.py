@@ -1,31 +1,28 @@
 """The page: a report as one HTML file without scripts, links or anything to load.
 
-Every text that comes from a corpus, a model or a configuration goes through `shown`, so that it is
-shown and not interpreted.
+The templates escape every text, and `escape_text` spells out what can't be seen, so that what comes
+from a corpus, a model or a configuration is shown and not interpreted.
 """
 
-from collections.abc import Mapping
-from importlib import resources
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from seq2seq.reporting.comparison import LineChange, Sample, SetComparison, differing_parts
-from seq2seq.reporting.draw import (
-    MAX_TEXT,
-    Points,
-    bucket_table,
-    draw_attention,
-    draw_curves,
-    histogram,
-    interval,
-    rows_table,
-    shown,
-    spans,
-    table,
-)
+from markupsafe import Markup
+
+from seq2seq.reporting.buckets import Bucket
+from seq2seq.reporting.comparison import LineChange, SetComparison, differing_parts
+from seq2seq.reporting.draw import Points, curves_svg, heat_map
 from seq2seq.reporting.report import OtherRun, RunFacts, RunReport
 from seq2seq.reporting.sets import HEALTH, SetReport
 
+MAX_TEXT = 1000
+"""Characters of a text that are shown."""
 _MAX_HEALTH_TEXT = 200
-_FEW = 10  # differing lines, below which sacreBLEU's p-values are too small
+_MAX_ROWS = 100
+_MAX_BYTES = 1_000_000
+_JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
 _BUCKETS = {
     "source_length": ("Lines by source length", "source tokens"),
     "rarest_word": (
@@ -38,156 +35,6 @@ _BUCKETS = {
     ),
     "word_kind": ("Words of the references by their kind", "kind"),
 }
-_MISSING = '<mark class="missing">marked so</mark>'
-_EXTRA = '<mark class="extra">marked so</mark>'
-
-
-def draw_set(one: SetReport, *, with_attention: bool) -> str:
-    """Draw the section of a test set, with the comparison if there is one."""
-    rows = [[label, f"{getattr(one.health, kind):,}"] for kind, label in HEALTH.items()]
-    health = table(["health", "count"], rows, numbers=(1,))
-    if one.health_lines:
-        cells = [
-            [
-                HEALTH[found.kind],
-                f"{found.line:,}",
-                shown(found.source, _MAX_HEALTH_TEXT),
-                shown(found.output, _MAX_HEALTH_TEXT),
-            ]
-            for found in one.health_lines
-        ]
-        lines = rows_table(["health", "line", "source", "output"], cells, numbers=(1,))
-        health += f"<details><summary>The first lines of each kind</summary>{lines}</details>\n"
-    buckets = []
-    for by, (title, values) in _BUCKETS.items():
-        group = [bucket for bucket in one.buckets if bucket.by == by]
-        if group:
-            other, theirs = "", []
-            if one.comparison is not None:
-                other = one.comparison.other
-                theirs = [bucket for bucket in one.comparison.buckets if bucket.by == by]
-            drawn = bucket_table(group, values, other, theirs)
-            buckets.append(f"<h3>{shown(title)}</h3>\n{drawn}")
-    compared = "" if one.comparison is None else _comparison(one.comparison)
-    kinds: dict[str, list[Sample]] = {}
-    for sample in one.samples:
-        kinds.setdefault(sample.kind, []).append(sample)
-    samples = [
-        f"<h3>{kind.capitalize()} lines by chrF</h3>\n"
-        + "".join(_sample(sample, with_attention=with_attention) for sample in group)
-        for kind, group in kinds.items()
-    ]
-    without = "" if with_attention else " Attention is left out, to keep the page below 1 MB."
-    parts = [health, compared, *buckets]
-    overlap = ""
-    if one.overlap is not None:
-        overlap = (
-            f"<p>Also among {one.overlap.among}: {one.overlap.sources:,} of the sources,"
-            f" {one.overlap.references:,} of the references and {one.overlap.pairs:,} of the"
-            " pairs.</p>\n"
-        )
-    return (
-        f"<h2>{shown(one.name)}: {_lines(one.lines)}</h2>\n{overlap}{''.join(parts)}"
-        '<p class="soft">Intervals: 95 %, bootstrap over lines. Training'
-        f" frequencies: {shown(one.training_note)}.</p>\n"
-        '<h3>Samples</h3>\n<p class="soft">Words of the reference that the output lacks are'
-        f" {_MISSING}, words of the output that the reference lacks"
-        f" {_EXTRA}.{without}</p>\n{''.join(samples)}"
-    )
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count:,} lines"
-
-
-def _comparison(comparison: SetComparison) -> str:
-    other = comparison.other
-    tests = [
-        [
-            test.metric,
-            f"{test.value - test.difference:.2f}",
-            f"{test.value:.2f}",
-            f"{test.difference:+.2f}",
-            f"{test.p_value:.4f}",
-            interval(*test.interval) if test.interval else "",
-        ]
-        for test in comparison.tests
-    ]
-    differing = comparison.tests[0].differing_lines
-    few = " Where so few lines differ, p is too small." if 0 < differing < _FEW else ""
-    titles = ["metric", "this run", other, "difference", "p", f"95 % interval of {other}"]
-    signatures = "".join(
-        f"<dt>{shown(test.metric)}</dt><dd><code>{shown(test.signature)}</code></dd>"
-        for test in comparison.tests
-    )
-    verb = "differs" if differing == 1 else "differ"
-    parts = [
-        f"<h3>Compared with {shown(other)}</h3>\n<p>{_lines(differing)} {verb}.{few} The test is"
-        f" paired bootstrap. The difference is that of {shown(other)} to this run; a lower TER is"
-        " better.</p>\n",
-        table(titles, tests, (1, 2, 3, 4, 5)),
-        f"<details><summary>Signatures of the test</summary><dl>{signatures}</dl></details>\n",
-    ]
-    ngrams = []
-    for better, changes in (
-        ("this run", comparison.ngrams_won),
-        (other, comparison.ngrams_lost),
-    ):
-        rows = [[change.ngram, f"{change.run:,}", f"{change.other:,}"] for change in changes]
-        counts = table(["n-gram", "this run", other], rows, (1, 2))
-        title = f"<h3>N-grams that {shown(better)} gets right more often</h3>"
-        ngrams.append(f"<div>{title}\n{counts}</div>\n")
-    parts.append(f'<div class="beside">{"".join(ngrams)}</div>\n')
-    parts.append(f'<p class="soft">Words that the reference lacks are {_EXTRA}.</p>\n')
-    for better, lines in (("this run", comparison.lines_won), (other, comparison.lines_lost)):
-        parts.append(f"<h3>Lines that {shown(better)} translates better, by chrF</h3>\n")
-        parts += [_line_change(change, other) for change in lines]
-    return "".join(parts)
-
-
-def _line_change(change: LineChange, other: str) -> str:
-    texts = {
-        "source": shown(change.source),
-        "reference": shown(change.reference),
-        f"this run, {change.run_chrf:.2f}": _marked(change.run, change.reference, "extra"),
-        f"{other}, {change.other_chrf:.2f}": _marked(change.other, change.reference, "extra"),
-    }
-    rows = [f'<dt>{shown(name)}</dt><dd dir="auto">{text}</dd>' for name, text in texts.items()]
-    return (
-        f'<div class="sample"><div class="soft">line {change.line:,}</div>'
-        f"<dl>{''.join(rows)}</dl></div>\n"
-    )
-
-
-def _sample(sample: Sample, *, with_attention: bool) -> str:
-    attention = ""
-    if with_attention and sample.attention is not None:
-        drawn = draw_attention(sample.attention)
-        attention = (
-            f'<details><summary>attention</summary><div class="wide">{drawn}</div></details>'
-        )
-    reference = _marked(sample.reference, sample.output, "missing")
-    output = _marked(sample.output, sample.reference, "extra")
-    return (
-        f'<div class="sample"><div class="soft">line {sample.line:,}, chrF {sample.chrf:.2f}</div>'
-        f'<dl><dt>source</dt><dd dir="auto">{shown(sample.source)}</dd>'
-        f'<dt>reference</dt><dd dir="auto">{reference}</dd>'
-        f'<dt>output</dt><dd dir="auto">{output}</dd></dl>'
-        f"{attention}</div>\n"
-    )
-
-
-def _marked(text: str, other: str, kind: str) -> str:
-    parts = [
-        f'<mark class="{kind}">{shown(part)}</mark>' if differs else shown(part)
-        for part, differs in differing_parts(text[:MAX_TEXT], other[:MAX_TEXT])
-    ]
-    return "".join(parts) or '<span class="soft">empty</span>'
-
-
-_MAX_ROWS = 100
-_MAX_BYTES = 1_000_000
-
 _CHARTS = {
     "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
     "Validation BLEU": {},
@@ -197,35 +44,94 @@ _CHARTS = {
 }
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A cell of a table that is drawn: shares from 0 to 1, of a value and of its interval."""
+
+    share: float
+    low: float = 0.0
+    """Equal to `high` if there is no interval."""
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str | Bar]]
+    numbers: Sequence[int] = ()
+    """The columns that hold numbers, counted from 0."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of curves."""
+
+    title: str
+    svg: Markup
+    last: Mapping[str, str]
+    """Where each curve ends, by its name."""
+
+
 def draw_page(report: RunReport) -> str:
     """Draw the page of a run; without the samples' attention if it would have more than 1 MB."""
-    page = _page(report, with_attention=True)
+    page = _render(report, with_attention=True)
     if len(page.encode()) <= _MAX_BYTES:
         return page
-    return _page(report, with_attention=False)
+    return _render(report, with_attention=False)
 
 
-def _page(report: RunReport, *, with_attention: bool) -> str:
-    style = resources.files(__package__).joinpath("style.css").read_text("utf-8")
-    sections = [
-        _verdict(report),
-        _curves(report),
-        _data(report),
-        *(draw_set(one, with_attention=with_attention) for one in report.sets),
-        _configuration(report),
-    ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # Nothing is loaded and nothing runs, whatever a text on the page holds.
-        '<meta http-equiv="Content-Security-Policy"'
-        " content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{shown(report.run)}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+def _render(report: RunReport, *, with_attention: bool) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("seq2seq.reporting"),
+        autoescape=True,
+        finalize=escape_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        report=report,
+        with_attention=with_attention,
+        tiles=_tiles(report),
+        scores=_scores(report),
+        signatures={score.name: score.signature for one in report.sets for score in one.scores},
+        facts=_facts(report),
+        both=_both(report),
+        charts=_charts(report),
+        validations=_validations(report),
+        data=_data(report.data),
+        fidelity=_fidelity(report),
+        settings=_settings(report),
+        # Shown whole, to be copied.
+        command=Markup.escape(escape_text(report.command, len(report.command))),
+        configuration=Table(["key", "value"], [[k, str(v)] for k, v in report.config.items()]),
+        tables=_set_tables,
+        changed_lines=_changed_lines,
+        differing_parts=differing_parts,
+        heat_map=heat_map,
+        lines=lambda count: "1 line" if count == 1 else f"{count:,} lines",
     )
 
 
-def _verdict(report: RunReport) -> str:
+def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
+    """Cut a text, and spell out what can't be seen or would reorder its neighbors."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    if len(value) > most:
+        value = value[:most] + "…"
+    return "".join(
+        f"\\u{ord(c):04x}"
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
+        else c
+        for c in value
+    )
+
+
+def _tiles(report: RunReport) -> list[tuple[str, str]]:
     first = report.sets[0]
     tiles = [(f"{score.value:.2f}", f"{score.name}, {first.name}") for score in first.scores[:3]]
     if "valid/perplexity" in report.best:
@@ -233,7 +139,11 @@ def _verdict(report: RunReport) -> str:
     tiles.append((f"{report.parameters:,}", "parameters"))
     if report.minutes is not None:
         tiles.append((f"{report.minutes:,.1f} min", "training"))
-    drawn = "".join(f"<div><b>{shown(v)}</b><span>{shown(n)}</span></div>" for v, n in tiles)
+    return tiles
+
+
+def _facts(report: RunReport) -> str:
+    """Describe the run in sentences."""
     pair = f"{report.config['data.source_language']} to {', '.join(report.target_languages)}"
     facts = [f"Translates {pair}. Training ended: {_end(report)}."]
     if report.machine:
@@ -249,28 +159,7 @@ def _verdict(report: RunReport) -> str:
         facts.append(f"Validation BLEU of the mean of checkpoints: {bleus}; {kept} kept.")
     if report.changes:
         facts.append(f"Resumed with other settings: {'; '.join(report.changes)}.")
-    rows = [
-        [one.name, f"{one.lines:,}", score.name, f"{score.value:.2f}", _interval(one, score.name)]
-        for one in report.sets
-        for score in one.scores
-    ]
-    titles = ["set", "lines", "metric", "value", "95 % interval"]
-    signatures = {score.name: score.signature for one in report.sets for score in one.scores}
-    listed = "".join(
-        f"<dt>{shown(name)}</dt><dd><code>{shown(text)}</code></dd>"
-        for name, text in signatures.items()
-    )
-    notes = "".join(
-        f"<p>{shown(f'{one.name}: {one.without_ter}')}.</p>\n"
-        for one in report.sets
-        if one.without_ter
-    )
-    beside = "" if report.other_run is None else _both(report, report.other_run)
-    return (
-        f"<h1>{shown(report.run)}</h1>\n<p>{shown(' '.join(facts))}</p>\n"
-        f'<div class="tiles">{drawn}</div>\n{table(titles, rows, numbers=(1, 3, 4))}{notes}'
-        f"<details open><summary>Signatures</summary><dl>{listed}</dl></details>\n{beside}"
-    )
+    return " ".join(facts)
 
 
 def _end(facts: RunFacts) -> str:
@@ -297,67 +186,63 @@ def _set_name(metric: str) -> str:
     return middle[0] if middle else first
 
 
-def _both(run: RunFacts, other: OtherRun) -> str:
+def _scores(report: RunReport) -> Table:
+    titles = ["set", "lines", "metric", "value", "95 % interval"]
     rows = [
-        ["model", *(_model(one) for one in (run, other))],
-        ["best validation", *(_best(one) if one.best else "" for one in (run, other))],
-        ["training ended", *(_end(one) for one in (run, other))],
-        ["steps", *(f"{one.steps:,}" for one in (run, other))],
-        ["minutes", *(f"{one.minutes:,.1f}" if one.minutes else "" for one in (run, other))],
-        ["machine", run.machine, other.machine],
-        ["parameters", f"{run.parameters:,}", f"{other.parameters:,}"],
+        [
+            one.name,
+            f"{one.lines:,}",
+            score.name,
+            f"{score.value:.2f}",
+            _interval(*one.bleu_interval) if score.name == "BLEU" else "",
+        ]
+        for one in report.sets
+        for score in one.scores
     ]
-    known = {_set_name(name) for name in run.curves if name.endswith("/bleu")} - {"mean"}
-    missing = sorted(known - other.same_sets.keys())
-    note = (
-        f"<p>{shown(other.run)} was not validated on the same text as"
-        f" {shown(', '.join(missing))} of this run: its BLEU there can't be compared.</p>\n"
-        if missing
-        else ""
-    )
-    return f"<h2>Both runs</h2>\n{table(['', 'this run', other.run], rows)}{note}"
+    return Table(titles, rows, (1, 3, 4))
 
 
-def _interval(one: SetReport, metric: str) -> str:
-    return interval(*one.bleu_interval) if metric == "BLEU" else ""
+def _both(report: RunReport) -> tuple[Table, list[str]] | None:
+    """Compare two runs; and name the validation sets that they don't share."""
+    other = report.other_run
+    if other is None:
+        return None
+    runs: list[RunFacts] = [report, other]
+    rows = [
+        ["model", *map(_model, runs)],
+        ["best validation", *(_best(one) if one.best else "" for one in runs)],
+        ["training ended", *map(_end, runs)],
+        ["steps", *(f"{one.steps:,}" for one in runs)],
+        ["minutes", *(f"{one.minutes:,.1f}" if one.minutes else "" for one in runs)],
+        ["machine", *(one.machine for one in runs)],
+        ["parameters", *(f"{one.parameters:,}" for one in runs)],
+    ]
+    known = {_set_name(name) for name in report.curves if name.endswith("/bleu")} - {"mean"}
+    return Table(["", "this run", other.run], rows), sorted(known - other.same_sets.keys())
 
 
-def _curves(report: RunReport) -> str:
+def _charts(report: RunReport) -> list[Chart]:
     sets = {_set_name(name): name for name in report.curves if name.endswith("/bleu")}
-    charts = ""
+    charts = []
     for title, names in _CHARTS.items():
-        shown_names = names or sets
+        metrics = names or sets
         curves: dict[str, Points] = {
-            label: report.curves.get(name, []) for label, name in shown_names.items()
+            label: report.curves.get(name, []) for label, name in metrics.items()
         }
         if report.other_run is not None:
-            curves |= _others_curves(report.other_run, shown_names)
-        charts += draw_curves(title, curves)
-    further = {name: metric for name, metric in sets.items() if metric != "valid/bleu"}
-    metrics = ["valid/loss", "valid/perplexity", "valid/bleu", *further.values()]
-    titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {name}" for name in further)]
-    values = {name: dict(report.curves.get(name, [])) for name in metrics}
-    steps = list(values["valid/bleu"])
-    rows = [
-        [f"{step:,.0f}", *(f"{v[step]:.4f}" if step in v else "" for v in values.values())]
-        for step in steps[-_MAX_ROWS:]
-    ]
-    left_out = len(steps) - len(rows)
-    summary = "All validations" if not left_out else f"The last {_MAX_ROWS} validations"
-    validations = table(titles, rows, numbers=range(len(titles)))
-    return (
-        f'<h2>Curves</h2>\n<div class="charts">{charts}</div>\n'
-        f"<details><summary>{summary}</summary>{validations}</details>\n"
-    )
+            curves |= _others_curves(report.other_run, metrics)
+        curves = {label: points for label, points in curves.items() if points}
+        if svg := curves_svg(curves):
+            last = {
+                label: f"{points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
+                for label, points in curves.items()
+            }
+            charts.append(Chart(title, Markup(svg), last))
+    return charts
 
 
 def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Points]:
-    """Return the other run's validations on the same text, by their labels.
-
-    Args:
-        other: the other run.
-        names: this run's metrics by their labels.
-    """
+    """Return the other run's validations on the same text; `names` has metrics by their labels."""
     curves: dict[str, Points] = {}
     for label, name in names.items():
         kind = name.rpartition("/")[2]
@@ -368,60 +253,181 @@ def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Point
     return curves
 
 
-def _data(report: RunReport) -> str:
-    title = "<h2>Data</h2>\n"
-    if not report.data:
-        return f"{title}<p>The run has no record of its data.</p>\n"
-    rows = []
-    for split, counts in report.data.get("counts", {}).items():
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["left_out"].items() if n)
-        rows.append([split, f"{counts['read']:,}", f"{counts['kept']:,}", reasons or "none"])
-    parts = [title, table(["split", "pairs read", "kept", "left out"], rows, numbers=(1, 2))]
-    parts += [f"<p>{shown(warning)}</p>\n" for warning in report.data.get("warnings", [])]
-    lengths = report.data.get("lengths", {})
-    if lengths:
-        titles = ["tokens in training", *(f"{q} %" for q in lengths["percentiles"])]
-        sides = [[side, *(f"{n:,}" for n in lengths[side])] for side in ("source", "target")]
-        parts.append(table(titles, sides, numbers=range(1, len(titles))))
-    if found := report.data.get("histogram"):
-        counts = {side: found[side] for side in ("source", "target")}
-        parts.append("<h3>Training sentences by length</h3>\n")
-        parts.append(histogram(spans(found["bounds"]), counts, "tokens"))
-    if found := report.data.get("ratios"):
-        starts, ends = found["bounds"], found["bounds"][1:]
-        labels = [f"{start:g} to {end:g}" for start, end in zip(starts, ends, strict=False)]
-        labels.append(f"{starts[-1]:g} or more")
-        parts.append("<h3>Training pairs by length ratio</h3>\n")
-        parts.append(histogram(labels, {"pairs": found["pairs"]}, "target per source tokens"))
-    return "".join(parts)
+def _validations(report: RunReport) -> Table:
+    """List the last validations."""
+    bleus = [name for name in report.curves if name.endswith("/bleu") and name != "valid/bleu"]
+    metrics = ["valid/loss", "valid/perplexity", "valid/bleu", *bleus]
+    titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {_set_name(n)}" for n in bleus)]
+    values = [dict(report.curves.get(name, [])) for name in metrics]
+    rows = [
+        [f"{step:,.0f}", *(f"{v[step]:.4f}" if step in v else "" for v in values)]
+        for step in list(values[2])[-_MAX_ROWS:]
+    ]
+    return Table(titles, rows, range(len(titles)))
 
 
-def _configuration(report: RunReport) -> str:
-    parts = ["<h2>Differences from the paper</h2>\n"]
-    if report.fidelity:
-        rows = [
+def _data(record: Mapping[str, Any]) -> dict[str, Table]:
+    """Return the tables of the data's record, by their titles."""
+    counts = Table(
+        ["split", "pairs read", "kept", "skipped"],
+        [
             [
-                str(row.number),
-                row.detail.name,
-                row.detail.paper or "silent",
-                row.finding.here,
-                row.finding.verdict,
+                split,
+                f"{found['read']:,}",
+                f"{found['kept']:,}",
+                ", ".join(f"{n:,} {why}" for why, n in found["left_out"].items() if n) or "none",
             ]
-            for row in report.fidelity
-        ]
-        parts.append(table(["#", "detail", "the paper", "here", "verdict"], rows))
-    else:
-        parts.append("<p>None.</p>\n")
-    if report.other_run is not None:
-        name, settings = report.other_run.run, report.other_run.settings
-        rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings.items()]
-        parts.append(f"<h2>Settings that differ from {shown(name)}</h2>\n")
-        parts.append(table(["key", "this run", name], rows) if rows else "<p>None.</p>\n")
-    rows = [[key, str(value)] for key, value in report.config.items()]
-    command = shown(report.command, most=len(report.command))
-    parts.append(
-        f"<h2>Configuration</h2>\n<p>To train it again:</p>\n<pre>{command}</pre>\n<details>"
-        "<summary>Every setting</summary>"
-        f"{table(['key', 'value'], rows)}</details>\n"
+            for split, found in record.get("counts", {}).items()
+        ],
+        (1, 2),
     )
-    return "".join(parts)
+    tables = {"": counts}
+    if found := record.get("lengths"):
+        titles = ["tokens in training", *(f"{q} %" for q in found["percentiles"])]
+        sides = [[side, *(f"{n:,}" for n in found[side])] for side in ("source", "target")]
+        tables["Tokens of training sentences"] = Table(titles, sides, range(1, len(titles)))
+    if found := record.get("histogram"):
+        labels = [_range(*ends) for ends in _spans(found["bounds"])]
+        series = {side: found[side] for side in ("source", "target")}
+        tables["Training sentences by length"] = _histogram(labels, series, "tokens")
+    if found := record.get("ratios"):
+        labels = [
+            f"{start:g} or more" if end is None else f"{start:g} to {end:g}"
+            for start, end in _spans(found["bounds"])
+        ]
+        series = {"pairs": found["pairs"]}
+        table = _histogram(labels, series, "target per source tokens")
+        tables["Training pairs by length ratio"] = table
+    return tables
+
+
+def _histogram(labels: Sequence[str], series: Mapping[str, Sequence[int]], title: str) -> Table:
+    top = max(1, *(count for counts in series.values() for count in counts))
+    rows = []
+    for label, *counts in zip(labels, *series.values(), strict=True):
+        cells = [(f"{count:,}", Bar(count / top)) for count in counts]
+        rows.append([label, *(cell for pair in cells for cell in pair)])
+    return Table([title, *(t for name in series for t in (name, "bar"))], rows, (1, 3))
+
+
+def _spans(bounds: Sequence[float]) -> list[tuple[float, float | None]]:
+    return list(zip(bounds, [*bounds[1:], None], strict=True))
+
+
+def _range(start: float, end: float | None) -> str:
+    """Name the integers from `start` to below `end`."""
+    if end is None:
+        return f"{start:,} or more"
+    return f"{start:,}" if end == start + 1 else f"{start:,} to {end - 1:,}"
+
+
+def _fidelity(report: RunReport) -> Table:
+    rows = [
+        [
+            str(row.number),
+            row.detail.name,
+            row.detail.paper or "silent",
+            row.finding.here,
+            row.finding.verdict,
+        ]
+        for row in report.fidelity
+    ]
+    return Table(["#", "detail", "the paper", "here", "verdict"], rows)
+
+
+def _settings(report: RunReport) -> Table | None:
+    """List the settings that differ from the other run's."""
+    if report.other_run is None:
+        return None
+    settings = report.other_run.settings.items()
+    rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings]
+    return Table(["key", "this run", report.other_run.run], rows)
+
+
+def _set_tables(one: SetReport) -> dict[str, Any]:
+    """Return the tables of a test set."""
+    compared, buckets = one.comparison, {}
+    for by, (title, values) in _BUCKETS.items():
+        if group := [bucket for bucket in one.buckets if bucket.by == by]:
+            theirs = [] if compared is None else [b for b in compared.buckets if b.by == by]
+            other = "" if compared is None else compared.other
+            buckets[title] = bucket_table(group, values, other, theirs)
+    health = [[name, f"{getattr(one.health, kind):,}"] for kind, name in HEALTH.items()]
+    lines = [
+        [
+            HEALTH[found.kind],
+            f"{found.line:,}",
+            escape_text(found.source, _MAX_HEALTH_TEXT),
+            escape_text(found.output, _MAX_HEALTH_TEXT),
+        ]
+        for found in one.health_lines
+    ]
+    return {
+        "health": Table(["suspicious outputs", "count"], health, (1,)),
+        "lines": Table(["suspicious", "line", "source", "output"], lines, (1,)),
+        "buckets": buckets,
+        "tests": None if compared is None else _tests(compared),
+        "ngrams": {} if compared is None else _ngrams(compared),
+    }
+
+
+def bucket_table(
+    buckets: Sequence[Bucket], values: str, other: str = "", theirs: Sequence[Bucket] = ()
+) -> Table:
+    """List the scores of buckets and, if there is another system, its scores.
+
+    Args:
+        buckets: of one kind.
+        values: what they are divided by.
+        other: the name of the other system.
+        theirs: its buckets, the same as those of the run.
+    """
+    metric = buckets[0].metric
+    top = max(100.0, *(bucket.high for bucket in (*buckets, *theirs)))
+    titles = [values, "words" if metric == "F1" else "lines"]
+    titles += [f"{metric}, this run" if theirs else metric, "interval", "bar"]
+    titles += [f"{metric}, {other}", f"interval, {other}", "bar"] if theirs else []
+    rows: list[list[str | Bar]] = []
+    for i, bucket in enumerate(buckets):
+        rows.append([bucket.kind or _range(bucket.start, bucket.end), f"{bucket.count:,}"])
+        for one in (bucket, *theirs[i : i + 1]):
+            bar = Bar(one.value / top, max(one.low, 0.0) / top, one.high / top)
+            rows[-1] += [f"{one.value:.2f}", _interval(one.low, one.high), bar]
+    return Table(titles, rows, (1, 2, 3, 5, 6))
+
+
+def _interval(low: float, high: float) -> str:
+    """Write an interval; nothing for one without width, such as a single line's."""
+    return f"{low:.2f} to {high:.2f}" if low < high else ""
+
+
+def _tests(compared: SetComparison) -> Table:
+    other = compared.other
+    rows = [
+        [
+            test.metric,
+            f"{test.value - test.difference:.2f}",
+            f"{test.value:.2f}",
+            f"{test.difference:+.2f}",
+            f"{test.p_value:.4f}",
+            _interval(*test.interval) if test.interval else "",
+        ]
+        for test in compared.tests
+    ]
+    titles = ["metric", "this run", other, "difference", "p", f"95 % interval of {other}"]
+    return Table(titles, rows, (1, 2, 3, 4, 5))
+
+
+def _ngrams(compared: SetComparison) -> dict[str, Table]:
+    """List the n-grams won and lost, by the system that gets them right more often."""
+    titles = ["n-gram", "this run", compared.other]
+    changes = {"this run": compared.ngrams_won, compared.other: compared.ngrams_lost}
+    return {
+        better: Table(titles, [[n.ngram, f"{n.run:,}", f"{n.other:,}"] for n in found], (1, 2))
+        for better, found in changes.items()
+    }
+
+
+def _changed_lines(compared: SetComparison) -> dict[str, list[LineChange]]:
+    """Return the lines that changed most, by the system that translates them better."""
+    return {"this run": compared.lines_won, compared.other: compared.lines_lost}

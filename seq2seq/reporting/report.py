@@ -55,7 +55,7 @@ class RunFacts:
     minutes: float | None
     machine: str
     changes: list[str]
-    """Settings that were others when the training was resumed, one line each."""
+    """Settings that changed when the run was resumed, one line each."""
     best: dict[str, float]
     """The record of the best validation, by `training.select`."""
     means: dict[str, float]
@@ -68,12 +68,12 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRun(RunFacts):
-    """Another run beside this one."""
+    """Another run, to compare with."""
 
     same_sets: dict[str, str]
     """Validation sets of this run, each with the other's name for the same text."""
     settings: dict[str, tuple[Any, Any]]
-    """The settings that differ: this run's value and that of the other."""
+    """The settings that differ: this run's value and the other's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class RunReport(RunFacts):
     """Everything that the page shows."""
 
     data: dict[str, Any]
-    """What the training recorded of its data; empty if it was trained by an earlier version."""
+    """What training recorded of its data; empty if there is no record."""
     target_languages: list[str]
     """Of the model."""
     sets: list[SetReport]
@@ -91,8 +91,7 @@ class RunReport(RunFacts):
     """The command that trains the run again."""
     config: dict[str, Any]
     fidelity: list[Row]
-    """The details that agree neither with the paper nor with tensor2tensor, and those that agree
-    with tensor2tensor against the paper."""
+    """The details that differ from the paper, or that only tensor2tensor does so."""
 
     def record(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
@@ -119,16 +118,7 @@ def make_report(
 ) -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
-    Args:
-        run: the run folder.
-        tests: the test sets; the run's validation sets if there are none.
-        other: the system to compare with, if any.
-        device: to translate on.
-
-    Raises:
-        UserError: if the folder is not that of a training, a text or the model can't be read, the
-            language of a test set is missing or unknown, or the other run translates other
-            languages.
+    Without test sets, the texts are the run's validation sets.
     """
     path = run / METRICS
     if not path.is_file():
@@ -140,7 +130,7 @@ def make_report(
         name, theirs = distinct_names(folders)
         other = replace(other, name=theirs)
         if other.run is not None:
-            other_run = _beside(run, config, other.run, theirs)
+            other_run = _compare_runs(run, config, other.run, theirs)
     translator, subject = load_translator(run, device), trained_subject(run, config)
     languages = target_languages(translator.tokenizer.controls)
     for text in tests:
@@ -199,11 +189,7 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
 
 
 def load_translator(run: Path, device: str) -> Translator:
-    """Load a run's model, with the search that was tuned for it, or by which it was validated.
-
-    Raises:
-        UserError: if the run or its model can't be read.
-    """
+    """Load a run's model, with the search that was tuned for it, or by which it was validated."""
     config = read_config(run)
     language = config.data.valid.target_language
     options = TranslationOptions(device=device, search=_chosen_search(run, config), to=language)
@@ -238,11 +224,7 @@ def _validation_sets(config: Config) -> list[TextSet]:
 
 
 def validation_sets(config: Config) -> list[TextSet]:
-    """Read the validation sets of a training: `valid`, and those in `data.valid_sets`.
-
-    Raises:
-        UserError: if one can't be read.
-    """
+    """Read the validation sets of a training: `valid`, and those in `data.valid_sets`."""
     sets = []
     for name in config.data.validation_splits():
         split = Split(config.data, name)
@@ -257,7 +239,7 @@ def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[floa
     return {name: [(r["step"], r[name]) for r in records if name in r] for name in names}
 
 
-def _beside(run: Path, config: Config, other: Path, name: str) -> OtherRun:
+def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun:
     """Collect what another run's folder tells, and the settings in which it differs."""
     other_config = read_config(other)
     mine, theirs = flat(asdict(config)), flat(asdict(other_config))
@@ -280,11 +262,7 @@ def _beside(run: Path, config: Config, other: Path, name: str) -> OtherRun:
 
 
 def trained_subject(run: Path, config: Config) -> Subject:
-    """Make the subject of a comparison with the paper from a trained run, with its tuned search.
-
-    Raises:
-        UserError: if the model is missing or damaged.
-    """
+    """Make the subject of a comparison with the paper from a trained run, with its tuned search."""
     model = load_model(find_model(run)).model
     return Subject(
         model=model,

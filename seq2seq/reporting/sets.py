@@ -13,7 +13,7 @@ from seq2seq.decoding.translation import Health, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
-from seq2seq.evaluation.significance import LineBleu
+from seq2seq.evaluation.significance import bleu_with_interval
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import (
     MAX_CHARACTERS,
@@ -30,42 +30,33 @@ HEALTH = {
     "repeating": "outputs that repeat themselves",
     "output_truncated": "outputs cut off at the maximum length",
     "source_split": "sources split at sentence ends",
-    "source_truncated": "sources too long, their ends left out",
+    "source_truncated": "sources too long, truncated",
     "unknown": "source pieces unknown to the tokenizer",
 }
-"""The counts of `Health`, in words."""
+"""Names of the counts of `Health`."""
 
 
 @dataclass(frozen=True)
 class TextSet:
-    """Parallel text to translate and score.
-
-    Attributes:
-        name: `valid`, or the name of the source file.
-        sources: lines.
-        references: lines, as many.
-        language: code of the target language, if the model has several.
-    """
+    """Parallel text to translate and score."""
 
     name: str
+    """`valid`, or the name of the source file."""
     sources: list[str]
     references: list[str]
     language: str | None = None
+    """Code of the target language, if the model has several."""
 
 
 @dataclass(frozen=True)
 class OtherSystem:
-    """A system to compare with.
-
-    Attributes:
-        name: for the page.
-        translate: returns an output for each source of a test set.
-        run: its run folder, if it is a run.
-    """
+    """A system to compare with."""
 
     name: str
     translate: Callable[[TextSet], list[str]]
+    """Returns an output for each source of a test set."""
     run: Path | None = None
+    """Its run folder, if it is a run."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ class HealthLine:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Lines of a test set that stand in the training text, character for character."""
+    """Lines of a test set that are in the training text, character for character."""
 
     among: str
     """The training pairs that were read, in words."""
@@ -139,25 +130,14 @@ def report_sets(
     name: str,
     other: OtherSystem | None,
 ) -> list[SetReport]:
-    """Translate and score test sets, and compare with another system if there is one.
-
-    Args:
-        translator: of the run.
-        texts: the test sets.
-        config: of the run.
-        name: of the run.
-        other: the system to compare with, if any.
-
-    Raises:
-        UserError: if a text can't be translated or scored.
-    """
+    """Translate and score test sets, and compare with another system if there is one."""
     own = config.data.target_language
     others = [
         [] if other is None else other.translate(replace(text, language=text.language or own))
         for text in texts
     ]
     translated = [
-        _Outputs(text, list(into(translator, text).translate_stream(text.sources)), theirs)
+        _Outputs(text, list(for_language(translator, text).translate_stream(text.sources)), theirs)
         for text, theirs in zip(texts, others, strict=True)
     ]
     training = _look_up(config, translated)
@@ -230,30 +210,31 @@ def _report_set(
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     comparison = None
     if others:
-        their_bleu = LineBleu(others, text.references, scoring)
-        theirs = make_buckets(lengths, counts, others, text.references, their_bleu)
+        theirs = make_buckets(lengths, counts, others, text.references, scoring.tokenize)
         comparison = compare_set(
             names, text.sources, text.references, (outputs, others), theirs, scoring
         )
-    bleu = LineBleu(outputs, text.references, scoring)
+    _, *interval = bleu_with_interval(outputs, text.references, scoring.tokenize)
     health, lines = examine_health(text.sources, translated.translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),
         scores=score_all(outputs, [text.references], scoring),
         without_ter=too_long_for_ter([outputs, text.references]),
-        bleu_interval=bleu.interval(),
+        bleu_interval=(interval[0], interval[1]),
         health=health,
         health_lines=lines,
-        buckets=make_buckets(lengths, counts, outputs, text.references, bleu),
+        buckets=make_buckets(lengths, counts, outputs, text.references, scoring.tokenize),
         overlap=training.overlap(text),
         training_note=training.note,
-        samples=choose_samples(into(translator, text), text.sources, text.references, outputs),
+        samples=choose_samples(
+            for_language(translator, text), text.sources, text.references, outputs
+        ),
         comparison=comparison,
     )
 
 
-def into(translator: Translator, text: TextSet) -> Translator:
+def for_language(translator: Translator, text: TextSet) -> Translator:
     """Return a translator into the language of a test set."""
     return translator if text.language is None else translator.with_target_language(text.language)
 
