@@ -29,8 +29,9 @@ def curves_svg(curves: Mapping[str, Points]) -> str:
     if not any(thinned.values()):
         return ""
     # Text stays text, and equal curves give equal bytes.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "seq2seq", "font.family": "DejaVu Sans"}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "seq2seq", "font.family": "DejaVu Sans"}
+    ):
         figure = Figure(figsize=(4.2, 2.2))
         axes = figure.add_axes((0.15, 0.12, 0.81, 0.82))
         for number, points in enumerate(thinned.values()):

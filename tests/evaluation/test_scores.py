@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation import scores
@@ -20,7 +18,6 @@ from seq2seq.evaluation.scores import (
     Score,
     ScoreConfig,
     bleu,
-    check_counts,
     chrf,
     exact_match,
     named_test_set,
@@ -49,9 +46,6 @@ HYPOTHESES = [
 ]
 
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig | None], Score]
-METRICS: list[Metric] = [bleu, chrf, ter, exact_match]
-WORDS = st.lists(st.sampled_from(["ein", "Hund", "läuft", "im", "Schnee", ",", "3,5"]), max_size=9)
-LINES = st.lists(WORDS.map(" ".join), min_size=1, max_size=6)
 
 
 def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) -> dict[str, Any]:
@@ -69,14 +63,12 @@ def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) 
 @pytest.mark.parametrize(
     ("references", "config", "options"),
     [
-        ([REFERENCES], ScoreConfig(), []),
         ([REFERENCES, OTHER_REFERENCES], ScoreConfig(), []),
         (
             [REFERENCES],
             ScoreConfig(tokenize="intl", lowercase=True),
             ["--tokenize", "intl", "--lowercase", "--chrf-lowercase"],
         ),
-        ([REFERENCES], ScoreConfig(tokenize="char"), ["--tokenize", "char"]),
     ],
 )
 def test_scores_and_signatures_equal_those_of_sacrebleu_s_command(
@@ -99,22 +91,6 @@ def test_bleu_is_papineni_s_definition_if_nothing_is_smoothed() -> None:
     assert score.value == pytest.approx(expected, abs=1e-9)
     assert "83.3/60.0/50.0/33.3" in score.detail
     assert f"brevity penalty {math.exp(1 - 7 / 6):.3f}" in score.detail
-
-
-def test_identical_texts_are_perfect() -> None:
-    values = [score.value for score in score_all(REFERENCES, [REFERENCES])]
-    assert values == pytest.approx([100.0, 100.0, 0.0, 100.0])
-
-
-@settings(deadline=None, max_examples=20)
-@given(LINES, st.randoms(), st.data())
-def test_the_order_of_the_lines_does_not_matter(lines: list[str], random: Any, data: Any) -> None:
-    references = data.draw(st.lists(WORDS.map(" ".join), min_size=len(lines), max_size=len(lines)))
-    order = random.sample(range(len(lines)), len(lines))
-    shuffled = [lines[i] for i in order], [references[i] for i in order]
-    for metric in METRICS:
-        value = metric(lines, [references], None).value
-        assert metric(shuffled[0], [shuffled[1]], None).value == pytest.approx(value, abs=1e-9)
 
 
 def test_exact_match_counts_lines_that_equal_any_reference() -> None:
@@ -170,27 +146,14 @@ def test_a_tokenizer_that_can_t_be_downloaded_is_one_line(monkeypatch: pytest.Mo
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
-    [
-        (["a", "b"], [["a"]], "hypotheses has 2 lines, references 1 has 1"),
-        (["a"], [["a"], ["a", "b"]], "hypotheses has 1 lines, references 2 has 2"),
-        ([], [[]], "hypotheses: no lines"),
-        (["a"], [], "no references"),
-    ],
-)
-def test_texts_that_are_not_parallel_are_refused(
-    metric: Metric, hypotheses: list[str], references: list[list[str]], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        metric(hypotheses, references, None)
-
-
-def test_counts_name_the_texts() -> None:
-    check_counts({"out.de": 3, "test.de": 3})
-    with pytest.raises(UserError, match=r"out\.de has 3 lines, test\.de has 4"):
-        check_counts({"out.de": 3, "test.de": 4})
+@pytest.mark.parametrize("metric", [bleu, chrf, ter, exact_match])
+def test_texts_that_are_not_parallel_are_refused(metric: Metric) -> None:
+    with pytest.raises(UserError, match="hypotheses has 1 lines, references 2 has 2"):
+        metric(["a"], [["a"], ["a", "b"]], None)
+    with pytest.raises(UserError, match="hypotheses: no lines"):
+        metric([], [[]], None)
+    with pytest.raises(UserError, match="no references"):
+        metric(["a"], [], None)
 
 
 def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:
@@ -214,7 +177,7 @@ def test_a_test_set_that_can_t_be_downloaded_is_one_line(
 
 
 @pytest.mark.parametrize("line", ["ab cde " * 14_285, "word " * 251], ids=["100,000", "251"])
-def test_ter_is_left_out_where_a_line_is_too_long_for_it(line: str) -> None:
+def test_ter_is_skipped_where_a_line_is_too_long_for_it(line: str) -> None:
     started = time.perf_counter()
     names = [score.name for score in score_all(["a b", line], [["a b", line]])]
     assert names == ["BLEU", "chrF2", "exact match"]

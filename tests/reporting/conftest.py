@@ -1,13 +1,33 @@
 """A run of four steps, whose text has markup in it."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from seq2seq.cli.main import main
+from seq2seq.fidelity.detail import Subject
+from seq2seq.fidelity.report import Row, examine
+from seq2seq.reporting.report import RunReport, make_report
 from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
+
+
+@pytest.fixture(scope="package", autouse=True)
+def examined_once() -> Iterator[None]:
+    """Examine equal trainings and searches once: that takes longer than all else of a report."""
+    known: dict[str, Sequence[Row]] = {}
+
+    def remembered(subject: Subject) -> Sequence[Row]:
+        key = repr((subject.search, subject.training, subject.model.config))
+        if key not in known:
+            known[key] = examine(subject)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seq2seq.reporting.report.examine", remembered)
+        yield
 
 
 @pytest.fixture(scope="package")
@@ -23,10 +43,16 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
             "train", *data_words(folder), *TINY_MODEL,
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
-            "training.micro_batch_tokens=100", "license=cc-by-4.0",
+            "training.micro_batch_tokens=100", "license=cc-by-4.0", "search.max_extra_tokens=5",
             "device=cpu", "precision=fp32", f"cache={folder / 'cache'}",
             f"run_dir={folder / 'run'}",
         ]
     )  # fmt: skip
     assert code == 0
     return folder / "run"
+
+
+@pytest.fixture(scope="package")
+def report(run: Path) -> RunReport:
+    """The report of the run on its validation set."""
+    return make_report(run, [])
