@@ -19,7 +19,10 @@ from tests.models import perturb
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each
 # time, so that a failure can be seen again.
 settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "steady",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("steady")
 
@@ -90,6 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 
 @pytest.fixture(autouse=True, scope="session")

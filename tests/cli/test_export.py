@@ -31,7 +31,7 @@ def test_marian_translates_as_this_package_does(
     model = transformers.MarianMTModel.from_pretrained(folder)
     lines = (corpus.folder / "test.source").read_text().splitlines()
     outputs = model.generate(
-        **tokenizer(lines, return_tensors="pt", padding=True), num_beams=1, max_length=20
+        **tokenizer(lines, return_tensors="pt", padding=True), num_beams=1, max_length=60
     )
     assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == expected
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,9 +26,7 @@ def test_help_names_every_command_and_shows_an_example(seq2seq: Callable) -> Non
 def test_help_needs_no_torch(command: str) -> None:
     code = f"import sys, seq2seq.cli.main as m\ntry: m.main(['{command}', '--help'])\n"
     code += "except SystemExit: pass\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
-    started = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert time.perf_counter() - started < 5.0  # 0.1 s on an idle machine
 
 
 def test_version(seq2seq: Callable) -> None:

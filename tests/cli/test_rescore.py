@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq.decoding.translator import Translator
 
-def test_the_model_s_own_output_has_the_scores_of_its_search(
-    trained: Path, corpus, seq2seq: Callable, tmp_path: Path
-) -> None:
-    source, output = corpus.folder / "test.source", tmp_path / "out"
-    words = ("--model", trained, "-i", source, "--scores", "--alpha", "0")
-    found = [line.split("\t") for line in seq2seq("translate", *words).out.splitlines()]
-    output.write_text("".join(text + "\n" for _, text in found))
 
-    rescore = ("rescore", "--model", trained, "-s", source, "-i", output)
+def test_the_scores_are_those_of_the_translator(trained: Path, corpus, seq2seq: Callable) -> None:
+    source, target = (corpus.folder / f"test.{side}" for side in ("source", "target"))
+    found = Translator.load(trained).log_probabilities(
+        source.read_text().splitlines(), target.read_text().splitlines()
+    )
+    rescore = ("rescore", "--model", trained, "-s", source, "-i", target)
     result = seq2seq(*rescore, "--per-line")
     assert result.code == 0
     rows = [line.split("\t") for line in result.out.splitlines()]
-    assert [float(p) for p, _ in rows] == pytest.approx([float(p) for p, _ in found], abs=1e-4)
-    total, tokens = sum(float(p) for p, _ in rows), sum(int(n) for _, n in rows)
+    assert [int(n) for _, n in rows] == [score.tokens for score in found]
+    expected = [score.log_probability for score in found]
+    assert [float(p) for p, _ in rows] == pytest.approx(expected, abs=1e-5)
+    total, tokens = sum(expected), sum(int(n) for _, n in rows)
     assert f"{tokens} tokens, perplexity {math.exp(-total / tokens):.4f}\n" in result.err
 
     summary = seq2seq(*rescore)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -64,7 +64,6 @@ def test_two_files(tmp_path: Path) -> None:
 text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t\0\ufeff"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(text, text), max_size=8))
 def test_the_same_pairs_from_files_tsv_and_json_lines(
     tmp_path: Path, pairs: list[tuple[str, str]]
@@ -106,7 +105,6 @@ def test_compressed_pairs(tmp_path: Path) -> None:
     assert read(replace(EN_DE, train=SplitConfig(pairs=str(path)))) == [("a", "b")]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30), st.booleans())
 def test_unequal_files_name_both_counts(
     tmp_path: Path, sources: int, targets: int, ended: bool

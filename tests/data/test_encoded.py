@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, temporary_folder
@@ -34,7 +34,6 @@ def assert_padded(padded: np.ndarray, rows: list[list[int]]) -> None:
 ids = st.lists(st.integers(0, 99), max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(ids, ids), max_size=20), st.integers(1, 7), st.integers(1, 7))
 def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int) -> None:
     path = tmp_path / "corpus.arrow"

@@ -383,7 +383,7 @@ def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
 def test_concurrent_processes_do_no_harm(tmp_path: Path, log: Log) -> None:
     config = configure(tmp_path, sentences(2000, seed=1))
     processes = [start(tmp_path) for _ in range(3)]
-    assert [process.communicate(timeout=60)[0] for process in processes] == ["2000\n"] * 3
+    assert [process.communicate(timeout=300)[0] for process in processes] == ["2000\n"] * 3
     prepare(config, tmp_path / "cache", log)
     assert "reusing" in log
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -413,7 +413,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n",
         )
-        message = process.communicate(timeout=60)[0]
+        message = process.communicate(timeout=300)[0]
         assert "can't be written" in message
         assert "File too large" in message
         assert list((tmp_path / "cache").iterdir()) == []

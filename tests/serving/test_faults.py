@@ -47,7 +47,7 @@ def test_a_signal_ends_it_after_open_requests(command) -> None:
         wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
         process.send_signal(signal.SIGTERM)
         assert answer.result().status == 200
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert process.stderr.read() == "seq2seq: stopped\n"
     with pytest.raises(ConnectionRefusedError):
         served.ask("GET", "/health")
@@ -62,7 +62,9 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
         slow.sendall(START + b"Content-Length: 9\r\n\r\n")
         served.ask("GET", "/health")
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
+        with suppress(ConnectionResetError):  # nor has its own time been over
+            assert b" 408 " not in slow.recv(4096)
         assert process.stderr.read() == "seq2seq: stopped\n"
 
 
@@ -94,11 +96,13 @@ def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
 
 def test_a_body_of_a_byte_a_second_is_given_up() -> None:
     with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
-        client.sendall(START + b"Content-Length: 99\r\n\r\n")
-        start = time.monotonic()
-        client.sendall(b"q")
-        assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - start < 5
+        client.sendall(START + b"Content-Length: 99\r\n\r\nq")
+        answer = b""
+        while b" within 0.5 s" not in answer:
+            part = client.recv(4096)
+            assert part, answer
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(slices)]
     done = subprocess.run(
-        [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     rank = rank_module()

@@ -10,11 +10,13 @@ import pytest
 from tests.serving.page.stub import ORIGIN, Stub
 
 CHROMIUM = shutil.which("chromium")
+PATIENCE = 60_000  # milliseconds; an answer takes a few
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    playwright.expect.set_options(timeout=PATIENCE)
     if CHROMIUM is None:
         pytest.skip("needs a browser: apt-get install chromium")
     with playwright.sync_playwright() as started:
@@ -29,7 +31,7 @@ def checked_page(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
     messages: list[str] = []
     requests: list[str] = []
     context = browser.new_context(**options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     context.on("console", lambda message: messages.append(message.text))
     context.on("weberror", lambda error: messages.append(str(error.error)))
     context.on("request", lambda request: requests.append(request.url))
