@@ -44,7 +44,7 @@ TRAINING = {
     "fast forms, one micro-batch after the other": TrainingKernels(joined=False),
     "micro-batches joined (as `seq2seq train` runs)": TrainingKernels(),
 }
-PLAIN_SEARCH = TranslationKernels(packed=False, step=False, topk=False)
+PLAIN_SEARCH = TranslationKernels(packed=False, step=False)
 
 
 def write_corpus(path: Path, sizes: argparse.Namespace) -> EncodedCorpus:

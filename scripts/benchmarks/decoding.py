@@ -87,12 +87,7 @@ KERNELS = tuple(
         System(f"ours, {precision}, 2 workers", "ours", precision, 2),
         System(f"{precision}, without packed matrices", "ours", precision, 2, without=("packed",)),
         System(f"{precision}, without the cheaper step", "ours", precision, 2, without=("step",)),
-        System(
-            f"{precision}, without candidates in chunks", "ours", precision, 2, without=("topk",)
-        ),
-        System(
-            f"{precision}, plain model", "ours", precision, 2, without=("packed", "step", "topk")
-        ),
+        System(f"{precision}, plain model", "ours", precision, 2, without=("packed", "step")),
     )
 )
 KERNELS_ON_A_GPU = tuple(
@@ -100,10 +95,9 @@ KERNELS_ON_A_GPU = tuple(
     for precision in ("fp32", "bf16")
     for row in (
         System(f"ours, {precision}", "ours", precision),
-        System(f"{precision}, candidates compiled", "ours", precision, extra=("compiled",)),
         System(f"{precision}, without graphs", "ours", precision, without=("graphs",)),
         System(f"{precision}, without fixed shapes", "ours", precision, without=("static",)),
-        System(f"{precision}, plain model", "ours", precision, without=("static", "step", "topk")),
+        System(f"{precision}, plain model", "ours", precision, without=("static", "step")),
     )
 )
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
@@ -156,7 +150,9 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
         engine=system.engine,
     )
-    translator = Translator(trained, options, TranslationKernels(**system.kernels()))
+    translator = Translator(
+        trained, options, TranslationKernels(**dict.fromkeys(system.without, False))
+    )
 
     def translate(lines: list[str]) -> list[list[int]]:
         texts = [translation.text for translation in translator.translate(lines)]

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from turns import System
 
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
@@ -68,8 +67,8 @@ class Work:
         return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
 
 
-def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
-    """Make the step of `seq2seq train`, with the fast forms of the system."""
+def ours(work: Work, dtype: torch.dtype, kernels: TrainingKernels) -> Step:
+    """Make the step of `seq2seq train` with some fast forms."""
     compute = Compute(torch.device(work.device), dtype)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(compute.device)
@@ -80,7 +79,7 @@ def ours(work: Work, dtype: torch.dtype, system: System) -> Step:
         work.training(),
         compute=compute,
         seed=1,
-        kernels=TrainingKernels(**system.kernels()),
+        kernels=kernels,
     )
     if compute.on_gpu:
         trainer.fit_memory()  # as many micro-batches at once as fit

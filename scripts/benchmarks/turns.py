@@ -22,13 +22,7 @@ class System:
     make: str
     precision: str
     without: tuple[str, ...] = field(default=(), kw_only=True)
-    """The fast forms to leave out."""
-    extra: tuple[str, ...] = field(default=(), kw_only=True)
-    """The fast forms to use that are not used by default."""
-
-    def kernels(self) -> dict[str, bool]:
-        """Return the fast forms that are chosen otherwise than by default."""
-        return dict.fromkeys(self.without, False) | dict.fromkeys(self.extra, True)
+    """The fast forms that are turned off."""
 
 
 W = TypeVar("W")

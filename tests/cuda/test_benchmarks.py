@@ -78,8 +78,7 @@ def test_each_fast_form_that_is_left_out_changes_what_a_gpu_does(
     training: ModuleType, steps: Any, journal: Journal
 ) -> None:
     def kernels_of(system: Any) -> Counter[str]:
-        dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
-        step = training.ours(steps, dtype, system)
+        step = training.make_step(steps, system)
         _, batches = steps.steps_of_batches()
         step(batches[0])
         journal.clear()
@@ -88,7 +87,7 @@ def test_each_fast_form_that_is_left_out_changes_what_a_gpu_does(
 
     whole = kernels_of(training.ON_A_GPU[0])
     assert kernels_of(training.ON_A_GPU[0]) == whole
-    rows = [system for system in training.KERNELS_ON_A_GPU if not system.extra]
+    rows = [system for system in training.KERNELS_ON_A_GPU if not system.compiled]
     assert rows
     for system in rows:
         assert kernels_of(system) != whole, system.name
