@@ -115,7 +115,7 @@ def tokenizer(sentences: list[str]) -> Tokenizer:
     return Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_model() -> MakeModel:
     """Tiny float64 models whose biases and norms, too, are random, or they would prove nothing."""
 

@@ -68,7 +68,7 @@ class System(turns.System):
     workers: int = 1
     threads: int = 1
     batch: int = 0
-    engine: str = "ours"
+    engine: str = "native"
     """`TranslationOptions.engine`, for this project alone."""
 
 

@@ -50,11 +50,11 @@ WARM_UP = 20
 class System(turns.System):
     """A server of the table."""
 
-    engine: str = "ours"
+    engine: str = "native"
 
 
 SYSTEMS = (
-    System("ours, engine ours, fp32", "ours", "fp32"),
+    System("ours, engine native, fp32", "ours", "fp32"),
     System("ours, engine ctranslate2, float32", "ours", "fp32", "ctranslate2"),
     System("ours, engine ctranslate2, int8", "ours", "int8", "ctranslate2"),
     System("one at a time, fp32", "one_at_a_time", "fp32"),

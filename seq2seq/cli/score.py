@@ -234,17 +234,17 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.decoding.translation import Health
+    from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
 
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     translations = translator.translate(lines)
-    health = Health()
+    warnings = OutputWarnings()
     for line, translation in zip(lines, translations, strict=True):
-        health.count(line, translation)
-    print(f"seq2seq: {health}", file=sys.stderr)
+        warnings.count(line, translation)
+    print(f"seq2seq: {warnings}", file=sys.stderr)
     return [translation.text for translation in translations]
 
 

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         default="auto",
-        help="ours, ctranslate2 (pip install ctranslate2), or auto (default): whichever"
+        help="native, ctranslate2 (pip install ctranslate2), or auto (default): whichever"
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
@@ -224,7 +224,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         for target in targets:
             into = translator.with_target_language(target) if has_several else translator
             models.append(Model(run, (source, target), into))
-    if any(model.translator.engine for model in models):
+    if any(model.translator.ctranslate2 for model in models):
         print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)
     return models
 

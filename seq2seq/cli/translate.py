@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: if the model or the input can't be read, or the output can't be written.
     """
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
-    from seq2seq.decoding.translation import Health
+    from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
 
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     one_by_one = arguments.interactive or from_terminal
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     retain_freed_memory()
-    health = Health()
+    warnings = OutputWarnings()
     to_stdout = arguments.output == "-"
     with (
         open_input(arguments.input) as source,
@@ -174,11 +174,11 @@ def run(arguments: argparse.Namespace) -> int:
             output.write(_format(number, translation, arguments).encode())
             if one_by_one:
                 output.flush()
-            health.count(lines.waiting.popleft(), translation)
+            warnings.count(lines.waiting.popleft(), translation)
             bar.update()
         output.flush()
     report_replaced(arguments.input, lines.replaced)
-    print(f"seq2seq: {health}", file=sys.stderr)
+    print(f"seq2seq: {warnings}", file=sys.stderr)
     return 0
 
 

@@ -59,8 +59,8 @@ def add_engine_option(parser: argparse._ActionsContainer) -> None:
     """Add the choice of the engine."""
     parser.add_argument(
         "--engine",
-        help="ours (default), or ctranslate2 (pip install ctranslate2): often faster, some outputs"
-        " differ",
+        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"
+        " outputs differ",
     )
 
 

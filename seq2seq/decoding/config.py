@@ -8,18 +8,13 @@ from seq2seq.errors import UsageError
 from seq2seq.options import check_types
 from seq2seq.storage.trained_model import MAX_ALPHA
 
-ENGINES = ("ours", "ctranslate2")
+ENGINES = ("native", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
 @dataclass(kw_only=True)
 class DecodingConfig:
-    """The options of any search.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if nbest or max_extra_tokens is below 1, or alpha is not from 0 to MAX_ALPHA.
-    """
+    """The options of any search."""
 
     nbest: int = 1
     """Translations returned for each sentence."""
@@ -39,12 +34,7 @@ class DecodingConfig:
 
 @dataclass(kw_only=True)
 class SearchConfig(DecodingConfig):
-    """The options of beam search; the defaults are the paper's.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if beam_size is below 1, nbest is above it, or another value is out of range.
-    """
+    """The options of beam search; the defaults are the paper's."""
 
     beam_size: int = 4
     """Hypotheses kept at each step; 1 is greedy search."""
@@ -63,10 +53,6 @@ class SweepConfig(SearchConfig):
 
     The outputs are the candidates of a translation, in the order of `alphas`; `alpha` becomes the
     largest of them, and `nbest` stays 1.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if there are no alphas, or a value is out of range.
     """
 
     alphas: tuple[float, ...] = ()
@@ -87,11 +73,6 @@ class SamplingConfig(DecodingConfig):
 
     `nbest` samples are drawn for each sentence, some of which may be equal; `alpha` affects only
     their scores.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if temperature is not positive and finite, top_k is below 1, top_p is not in
-            (0, 1], seed is not from 0 to 2^32 - 1, or another value is out of range.
     """
 
     temperature: float = 1.0
@@ -118,13 +99,7 @@ class SamplingConfig(DecodingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationOptions:
-    """The options of a translator.
-
-    Raises:
-        TypeError: if a value has another type.
-        UsageError: if batch_tokens or workers is below 1, max_source_tokens below 2, or
-            source_language is not a code, engine is unknown, or CTranslate2 is to draw samples.
-    """
+    """The options of a translator."""
 
     device: str = "auto"
     """Name of the device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ..."""
@@ -143,15 +118,15 @@ class TranslationOptions:
     tag: str | None = None
     """A piece that the model knows, such as `<bt>`, to stand before each source."""
     sentences: bool = False
-    """Translate the sentences of a line one by one, and join them as they stood."""
+    """Translate the sentences of a line one by one, keeping the spacing between them."""
     source_language: str | None = None
     """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
     sentences are split; by default the model's."""
     search: SearchConfig | SamplingConfig | None = None
     """Beam search, or sampling; by default the beam search that was tuned for the model, and the
     paper's for a model that is not tuned, and for an ensemble."""
-    engine: str = "ours"
-    """`ours`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
+    engine: str = "native"
+    """`native`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
     differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
@@ -169,10 +144,12 @@ class TranslationOptions:
         if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
             raise UsageError(
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
-                " choose the engine ours, or beam search"
+                " choose the engine native, or beam search"
             )
         if self.engine == "ctranslate2" and isinstance(self.search, SweepConfig):
-            raise UsageError("engine ctranslate2 compares by alpha while it searches: choose ours")
+            raise UsageError(
+                "engine ctranslate2 compares by alpha while it searches: choose the engine native"
+            )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Segments in, hypotheses out: models with the fast forms that suit their device."""
+"""Segments in, hypotheses out: the native search, and that of CTranslate2."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.static_search import StaticSearch, full_batch
-from seq2seq.device import copy_to_device
+from seq2seq.device import Compute, copy_to_device
 from seq2seq.errors import UserError, limit_reached
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
@@ -28,57 +28,48 @@ from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 
 
-class SearchEngine:
+class NativeEngine:
     """Searches with a model, or with several as an ensemble.
 
     On a GPU, one model that runs one search at a time is searched in fixed shapes.
 
     Args:
-        models: the models, on the device. Their layers are replaced by fast forms.
-        device: where they run.
-        dtype: the precision of their matrix products.
+        models: on the device and in the precision of `compute`. Their layers are replaced by fast
+            forms.
+        compute: where they run.
         kernels: the fast forms to use.
         search: the options of the searches; later ones differ in `nbest` at most.
         workers: how many searches may run at a time.
-
-    Raises:
-        UserError: if the precision is not possible here.
     """
 
     def __init__(
         self,
         models: Sequence[Transformer],
-        device: torch.device,
-        dtype: torch.dtype,
+        compute: Compute,
         kernels: TranslationKernels,
         search: SearchConfig | SamplingConfig,
         *,
         workers: int,
     ) -> None:
-        self.device = device
+        self.device = compute.device
         self.beam_search: Callable[..., list[list[Hypothesis]]] = beam_search
         self.rounded: Callable[[int], int] = int
         """Rounds the number of sentences of a full batch."""
         self._turn: AbstractContextManager[object] = nullcontext()
         buffers = None
-        on_gpu = device.type != "cpu"
-        static = on_gpu if kernels.static is None else kernels.static
+        static = compute.on_gpu if kernels.static is None else kernels.static
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
-            graphs = Graphs(device) if kernels.graphs and on_gpu else None
+            graphs = Graphs(self.device) if kernels.graphs and compute.on_gpu else None
             self.beam_search = StaticSearch(buffers, graphs)
-        decoders = [use_translation_kernels(model, dtype, kernels, buffers) for model in models]
+        decoders = [use_translation_kernels(m, compute.dtype, kernels, buffers) for m in models]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
 
     def search(
         self, segments: list[Segment], search: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
-        """Find the hypotheses of each segment, the best first.
-
-        Raises:
-            UserError: if the logits are NaN, or no output has a probability above zero.
-        """
+        """Find the hypotheses of each segment, the best first."""
         sources = [segment.source_ids for segment in segments]
         rules: dict[str, Any] = {
             "start_id": START_ID,
@@ -87,9 +78,10 @@ class SearchEngine:
             "prefixes": [segment.prefix_ids for segment in segments],
         }
         with self._turn:
-            limits = torch.tensor([segment.max_length for segment in segments])  # (B,)
-            max_lengths = copy_to_device(limits, self.device)
-            source = copy_to_device(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
+            limits = torch.tensor([segment.max_length for segment in segments])
+            max_lengths = copy_to_device(limits, self.device)  # (B,)
+            padded = pad([np.array(ids) for ids in sources])
+            source = copy_to_device(padded, self.device)  # (B, S)
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
@@ -100,7 +92,7 @@ class SearchEngine:
 
 DIFFERENCE = (
     "engine ctranslate2: it stops earlier and compares by log-probability / length^alpha while it"
-    " searches, so some outputs differ from those of the engine ours"
+    " searches, so some outputs differ from those of the engine native"
 )
 
 _COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
@@ -109,15 +101,13 @@ _COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 class CTranslate2Engine:
     """Searches with CTranslate2; calls from several threads run in parallel.
 
+    It loads a GPU's libraries when it searches first, so that only then their absence is an error.
+
     Args:
         trained: the model; its export is kept in the user's cache.
         device: where to run.
         precision: `fp32`, `bf16`, `int8`, or `auto`: int8 if the device supports it.
         workers: searches in parallel, each in one thread.
-
-    Raises:
-        UserError: if CTranslate2 is not installed, can't express the model, or can't run on the
-            device or in the precision. It loads a GPU's libraries when it searches first.
     """
 
     def __init__(
@@ -128,7 +118,7 @@ class CTranslate2Engine:
         except ImportError:
             raise UserError(
                 "engine ctranslate2 is not installed: pip install ctranslate2, or choose the engine"
-                " ours"
+                " native"
             ) from None
         if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
             raise UserError(f"engine ctranslate2 can't use {device} here: choose device cpu")
@@ -158,9 +148,6 @@ class CTranslate2Engine:
         Returns:
             At most config.nbest hypotheses for each segment, the best first. Their scores don't
             contain the log-probability of a prefix.
-
-        Raises:
-            UserError: if the model predicts NaN, or a library of the device is missing.
         """
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
@@ -219,7 +206,7 @@ def _errors_as_user_errors() -> Iterator[None]:
             raise reached from error
         message = UserError(error)  # on one line
         raise UserError(
-            f"engine ctranslate2 can't be used here: {message}; choose the engine ours"
+            f"engine ctranslate2 can't be used here: {message}; choose the engine native"
         ) from error
 
 

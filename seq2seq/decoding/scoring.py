@@ -91,7 +91,7 @@ def _token_log_probabilities(
     target_ids: Tensor,
     chunk_elements: int,
 ) -> Tensor:
-    """Compute the log-probability of each target token, padding left out: (tokens,), float64."""
+    """Compute the log-probability of each target token, padding skipped: (tokens,), float64."""
     states = model.decoder_states(source, target_input)  # (B, T, D)
     states = states.flatten(0, 1).index_select(0, target_rows)  # (tokens, D)
     rows = max(1, chunk_elements // model.vocab_size)

@@ -24,7 +24,7 @@ class Segment:
     separator: str = ""
     """The white space between it and the next segment of the line."""
     truncated: bool = False
-    """Whether it is a sentence longer than the model accepts, whose end was left out."""
+    """Whether it is a sentence longer than the model accepts, whose end was skipped."""
     unknown: int = 0
     """Number of pieces that are unknown to the tokenizer."""
     prefix: str = ""

@@ -51,7 +51,7 @@ class Translation:
     source_segments: int = 1
     """Number of segments: its sentences, or its parts if it was too long for the model."""
     source_truncated: bool = False
-    """Whether a sentence of the line was too long for the model, and its end was left out."""
+    """Whether a sentence of the line was too long for the model, and its end was skipped."""
     unknown: int = 0
     """Number of pieces of the line that are unknown to the tokenizer."""
     parts: tuple[tuple[str, "Translation"], ...] = ()
@@ -125,8 +125,8 @@ _LOOP_TURNS = 4
 
 
 @dataclass
-class Health:
-    """Counts of the lines that need a look before the translations are used."""
+class OutputWarnings:
+    """Counts of suspicious outputs, and of sources that were split, cut or unknown in part."""
 
     lines: int = 0
     empty: int = 0
@@ -140,7 +140,7 @@ class Health:
     source_split: int = 0
     """Lines translated in more than one segment."""
     source_truncated: int = 0
-    """Lines with a sentence longer than the model accepts, whose end was left out."""
+    """Lines with a sentence longer than the model accepts, whose end was skipped."""
     unknown: int = 0
     """Source pieces that are unknown to the tokenizer, in all lines."""
 
@@ -157,10 +157,10 @@ class Health:
             self.repeating += repeats(translation.candidates[0].pieces)
             self.output_truncated += translation.candidates[0].truncated
 
-    def __add__(self, other: "Health") -> "Health":
+    def __add__(self, other: "OutputWarnings") -> "OutputWarnings":
         """Return the counts of two texts together."""
         theirs = asdict(other)
-        return Health(**{name: count + theirs[name] for name, count in asdict(self).items()})
+        return OutputWarnings(**{name: count + theirs[name] for name, count in vars(self).items()})
 
     def __str__(self) -> str:
         """Return all counts, on one line."""
@@ -168,7 +168,7 @@ class Health:
             f"lines: {self.lines:,}; outputs: {self.empty:,} empty, {self.copied:,} equal to their"
             f" source, {self.repeating:,} repeating, {self.output_truncated:,} cut off at the"
             f" maximum length; sources: {self.source_split:,} split at sentence ends,"
-            f" {self.source_truncated:,} too long (their ends were left out), {self.unknown:,}"
+            f" {self.source_truncated:,} too long (their ends were skipped), {self.unknown:,}"
             " unknown pieces"
         )
 

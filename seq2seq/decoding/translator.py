@@ -16,7 +16,7 @@ from seq2seq.data.config import control_ids
 from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
-from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, SearchEngine
+from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import Hypothesis, nan_error
@@ -29,48 +29,11 @@ from seq2seq.decoding.segments import (
     with_end_symbol,
 )
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.fast.process import parallel_map, process_lock
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.storage.trained_model import TrainedModel
-
-
-def make_batches(
-    sizes: Sequence[int],
-    batch_tokens: int,
-    workers: int,
-    rounded: Callable[[int], int] = int,
-) -> list[list[int]]:
-    """Divide items into batches of similar size, at least one per worker if there are enough.
-
-    Args:
-        sizes: the tokens of each item; items of size 1, which are `</s>` alone, are left out.
-        batch_tokens: the most tokens of a batch, padding counted; a longer item is alone.
-        workers: the number of batches that are computed in parallel.
-        rounded: rounds the number of items of a full batch down.
-
-    Returns:
-        The indices of the items of each batch.
-    """
-    # The longest first, so that no worker begins a large batch when the others are done.
-    order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
-    batches: list[list[int]] = []
-    room = 0
-    for i in order:
-        if not room:  # a batch is as wide as its first item
-            room = rounded(max(1, batch_tokens // sizes[i]))
-            batches.append([])
-        batches[-1].append(i)
-        room -= 1
-    # Of a few items, batches are divided until every worker has one: that with most tokens first.
-    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
-    parts = [1] * len(batches)
-    while sum(parts) < min(workers, len(order)):
-        divisible = (place for place, batch in enumerate(batches) if parts[place] < len(batch))
-        parts[max(divisible, key=lambda place: tokens[place] / parts[place])] += 1
-    return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
-
 
 logger = logging.getLogger("seq2seq")
 
@@ -89,12 +52,6 @@ class Translator:
             the mean of their probabilities.
         options: the options; those of `TranslationOptions()` by default.
         kernels: the fast forms to use; all by default.
-
-    Raises:
-        UsageError: if the precision is unknown.
-        UserError: if the device or the precision is not available here, the models of an ensemble
-            differ in their tokenizers or languages, or they don't know the target language or the
-            tag.
     """
 
     def __init__(
@@ -104,38 +61,38 @@ class Translator:
         kernels: TranslationKernels | None = None,
     ) -> None:
         options = options or TranslationOptions()
-        self.device = choose_device(options.device)
-        uses_ctranslate2 = options.engine == "ctranslate2"
-        # Probabilities of given translations and attention are then computed in float32.
-        on_cpu = self.device.type == "cpu"
-        wanted = options.precision or ("fp32" if on_cpu else "auto")
-        precision = "fp32" if uses_ctranslate2 else wanted
-        dtype = choose_precision(precision, self.device)
         together = [trained] if isinstance(trained, TrainedModel) else trained
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
-        # Copies in that precision, because autocast would cast every matrix again at every step.
-        self.models = [
-            copy.deepcopy(one.model).to(self.device, dtype).requires_grad_(False).eval()
-            for one in together
-        ]
+        self.device = choose_device(options.device)
+        on_cpu = self.device.type == "cpu"
+        precision = options.precision or ("fp32" if on_cpu else "auto")
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
-        self.engine: CTranslate2Engine | None = None
-        if uses_ctranslate2:
-            if len(together) > 1:
-                raise UserError("engine ctranslate2 can't run an ensemble: choose the engine ours")
-            self.engine = CTranslate2Engine(together[0], self.device, wanted, self.workers)
         self._default_search = default_search([one.search for one in together])
-        self.own_engine = SearchEngine(
+        self.tokenizer = together[0].tokenizer
+        self.source_language = options.source_language or together[0].source_language
+
+        self.ctranslate2: CTranslate2Engine | None = None
+        if options.engine == "ctranslate2":
+            if len(together) > 1:
+                raise UserError(
+                    "engine ctranslate2 can't run an ensemble: choose the engine native"
+                )
+            self.ctranslate2 = CTranslate2Engine(together[0], self.device, precision, self.workers)
+            precision = "fp32"  # of the probabilities of given translations, and of attention
+        compute = Compute(self.device, choose_precision(precision, self.device))
+        # Copies in that precision, because autocast would cast every matrix again at every step.
+        self.models = [
+            copy.deepcopy(one.model).to(self.device, compute.dtype).requires_grad_(False).eval()
+            for one in together
+        ]
+        self.native_engine = NativeEngine(
             self.models,
-            self.device,
-            dtype,
+            compute,
             kernels or TranslationKernels(),
             options.search or self._default_search,
             workers=self.workers,
         )
-        self.tokenizer = together[0].tokenizer
-        self.source_language = options.source_language or together[0].source_language
         self._choose(options)
 
     def _choose(self, options: TranslationOptions) -> None:
@@ -155,32 +112,19 @@ class Translator:
     def load(
         cls, run: str | Path | Sequence[str | Path], options: TranslationOptions | None = None
     ) -> "Translator":
-        """Open a run folder or a model folder; several are an ensemble.
-
-        Raises:
-            UserError: if there is no model, a model is damaged or named twice, models can't
-                translate together, or the device or the precision is not available here.
-        """
+        """Open a run folder or a model folder; several are an ensemble."""
         runs = [run] if isinstance(run, str | Path) else run
         translator = cls(load_models(runs), options)
-        if translator.engine is not None:
+        if translator.ctranslate2 is not None:
             logger.info(f"seq2seq: {DIFFERENCE}")
         return translator
 
     def with_nbest(self, nbest: int) -> "Translator":
-        """Return a translator with the same model, not copied, that finds `nbest` candidates.
-
-        Raises:
-            UsageError: if nbest is below 1, or above the beam size.
-        """
+        """Return a translator with the same model, not copied, that finds `nbest` candidates."""
         return self._with(replace(self.options, search=replace(self.search, nbest=nbest)))
 
     def with_target_language(self, code: str | None) -> "Translator":
-        """Return a translator with the same model, not copied, into this language.
-
-        Raises:
-            UserError: if the model has several target languages, and this is none of them.
-        """
+        """Return a translator with the same model, not copied, into this language."""
         return self._with(replace(self.options, to=code))
 
     def _with(self, options: TranslationOptions) -> "Translator":
@@ -205,18 +149,14 @@ class Translator:
                 ignored. The translation may complete its last word: "Eine Fra" may become
                 "Eine Frau".
             first_line: the number of the first line, for messages.
-
-        Raises:
-            TypeError: if lines or prefixes is a single string.
-            UserError: if there is not one prefix per line, or one is too long.
         """
         segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        found = iter(self._map_batches(self.translate_batch, segments, sizes, blank))
+        candidates = iter(self._map_batches(self.translate_batch, segments, sizes, blank))
         return [
-            Translation.from_segments(of_line, list(islice(found, len(of_line))))
+            Translation.from_segments(of_line, list(islice(candidates, len(of_line))))
             for of_line in segments_of_lines
         ]
 
@@ -231,10 +171,6 @@ class Translator:
 
         With `translate_batch` and `Translation.from_segments`, a program can make batches of its
         own.
-
-        Raises:
-            TypeError: if lines or prefixes is a single string.
-            UserError: if there is not one prefix per line, or one is too long.
         """
         _check_lists(lines=lines, prefixes=prefixes)
         return make_segments(
@@ -260,9 +196,10 @@ class Translator:
             The candidates of each segment, the best first.
         """
         with torch.autocast(self.device.type, enabled=False):
-            found = self._search(segments)
+            hypotheses = self._search(segments)
         return [
-            make_candidates(*pair, self.tokenizer) for pair in zip(segments, found, strict=True)
+            make_candidates(*pair, self.tokenizer)
+            for pair in zip(segments, hypotheses, strict=True)
         ]
 
     def translate_stream(
@@ -275,11 +212,6 @@ class Translator:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
         By default 1,024 lines, and 8,192 on a GPU.
-
-        Raises:
-            TypeError: if lines or prefixes is a single string.
-            ValueError: if chunk_lines is below 1.
-            UserError: if there is not one prefix per line, or one is too long.
         """
         _check_lists(lines=lines, prefixes=prefixes)
         if chunk_lines is None:
@@ -300,10 +232,6 @@ class Translator:
 
         A pair of blank lines has no tokens and probability 1; a blank line in any other pair is
         `</s>` alone.
-
-        Raises:
-            TypeError: if sources or targets is a single string.
-            UserError: if the counts differ, or a line is longer than the model accepts.
         """
         _check_lists(sources=sources, targets=targets)
         if len(sources) != len(targets):
@@ -325,10 +253,6 @@ class Translator:
         """Compute the attention weights for a source and a given target, in float32.
 
         A bf16 translator uses its rounded weights.
-
-        Raises:
-            UserError: if a text is blank, or longer than the model accepts, a weight is NaN, or the
-                translator is an ensemble.
         """
         if len(self.models) > 1:
             raise UserError("attention is that of one model, not of an ensemble: give one model")
@@ -355,11 +279,11 @@ class Translator:
             The result of each item, in the original order; `blank` for items of size 1, which are
             `</s>` alone.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers, self.own_engine.rounded)
+        batches = make_batches(sizes, self.batch_tokens, self.workers, self.native_engine.rounded)
         results = [blank] * len(items)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
-            found = run(function, [[items[i] for i in batch] for batch in batches])
-            for batch, results_of_batch in zip(batches, found, strict=True):
+            results_of_batches = run(function, [[items[i] for i in batch] for batch in batches])
+            for batch, results_of_batch in zip(batches, results_of_batches, strict=True):
                 for i, result in zip(batch, results_of_batch, strict=True):
                     results[i] = result
         return results
@@ -371,9 +295,9 @@ class Translator:
             yield
 
     def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
-        if self.engine is not None and isinstance(self.search, SearchConfig):
-            return self.engine.search(segments, self.search)
-        return self.own_engine.search(segments, self.search)
+        if self.ctranslate2 is not None and isinstance(self.search, SearchConfig):
+            return self.ctranslate2.search(segments, self.search)
+        return self.native_engine.search(segments, self.search)
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)
@@ -389,6 +313,42 @@ def _check_lists(**texts: object) -> None:
     for name, lines in texts.items():
         if isinstance(lines, str | bytes):
             raise TypeError(f"{name} is a single string: give a list of lines")
+
+
+def make_batches(
+    sizes: Sequence[int],
+    batch_tokens: int,
+    workers: int,
+    rounded: Callable[[int], int] = int,
+) -> list[list[int]]:
+    """Divide items into batches of similar size, at least one per worker if there are enough.
+
+    Args:
+        sizes: the tokens of each item; items of size 1, which are `</s>` alone, are skipped.
+        batch_tokens: the most tokens of a batch, padding counted; a longer item is alone.
+        workers: the number of batches that are computed in parallel.
+        rounded: rounds the number of items of a full batch down.
+
+    Returns:
+        The indices of the items of each batch.
+    """
+    # The longest first, so that no worker begins a large batch when the others are done.
+    order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
+    batches: list[list[int]] = []
+    room = 0
+    for i in order:
+        if not room:  # a batch is as wide as its first item
+            room = rounded(max(1, batch_tokens // sizes[i]))
+            batches.append([])
+        batches[-1].append(i)
+        room -= 1
+    # Of a few items, divide the batch with the most tokens until every worker has one.
+    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
+    parts = [1] * len(batches)
+    while sum(parts) < min(workers, len(order)):
+        divisible = (i for i, batch in enumerate(batches) if parts[i] < len(batch))
+        parts[max(divisible, key=lambda i: tokens[i] / parts[i])] += 1
+    return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
 
 
 _PIECES = 20
@@ -412,21 +372,18 @@ def fastest_translator(
 
     Returns:
         The faster one, and the reason in words.
-
-    Raises:
-        UserError: if even the engine `ours` can't run the model with these options.
     """
     if options.precision == "int8":
         options = replace(options, engine="ctranslate2")
         return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
-    ours = Translator(trained, replace(options, engine="ours"))
+    native = Translator(trained, replace(options, engine="native"))
     sentence = _example(trained.tokenizer) if sentence is None else sentence
     try:
         other = Translator(trained, replace(options, engine="ctranslate2"))
         other.translate([sentence])
     except UserError as error:
-        return ours, f"engine ours; the other can't be used: {error}"
-    seconds = {ours: float("inf"), other: float("inf")}
+        return native, f"engine native; the other can't be used: {error}"
+    seconds = {native: float("inf"), other: float("inf")}
     for _ in range(_ROUNDS):
         for translator in seconds:
             start = clock()

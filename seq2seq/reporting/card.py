@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.translation import Health
+from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.record import translate_command
@@ -34,7 +34,7 @@ class CardScores:
     """The scores on each validation set, by its name."""
     beam_size: int
     alpha: float
-    health: Health | None
+    health: OutputWarnings | None
     """Of the translations, if it is known."""
 
 
@@ -139,7 +139,7 @@ def score_for_card(
     """Translate and score the validation sets of a run."""
     search = translator.search
     assert isinstance(search, SearchConfig)
-    health, sets = Health(), {}
+    health, sets = OutputWarnings(), {}
     for text in texts:
         outputs = []
         translations = for_language(translator, text).translate_stream(text.sources)
@@ -230,7 +230,7 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     run, data = report.run, str(report.config["data.name"])
     sets = {one.name: _listed(one.scores) for one in report.sets}
     if averaged == (report.model == "averaged"):
-        health = sum((one.health for one in report.sets), Health())
+        health = sum((one.health for one in report.sets), OutputWarnings())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, health)
     metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}

@@ -9,7 +9,7 @@ from pathlib import Path
 from seq2seq.config import Config
 from seq2seq.data.corpus import training_splits
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.decoding.translation import Health, Translation
+from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
@@ -33,7 +33,7 @@ HEALTH = {
     "source_truncated": "sources too long, truncated",
     "unknown": "source pieces unknown to the tokenizer",
 }
-"""Names of the counts of `Health`."""
+"""Names of the counts of `OutputWarnings`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class HealthLine:
     """A line with a suspicious translation, its texts cut to a length that can be shown."""
 
     kind: str
-    """The count of `Health` to which it belongs."""
+    """The count of `OutputWarnings` to which it belongs."""
     line: int
     """Counted from 1."""
     source: str
@@ -96,7 +96,7 @@ class SetReport:
     """Why TER is not among them; empty if it is."""
     bleu_interval: tuple[float, float]
     """The 95 % bootstrap interval of BLEU."""
-    health: Health
+    health: OutputWarnings
     health_lines: list[HealthLine]
     """The first lines of each kind."""
     buckets: list[Bucket]
@@ -241,9 +241,9 @@ def for_language(translator: Translator, text: TextSet) -> Translator:
 
 def examine_health(
     sources: Sequence[str], translations: Sequence[Translation]
-) -> tuple[Health, list[HealthLine]]:
+) -> tuple[OutputWarnings, list[HealthLine]]:
     """Count the suspicious translations, and collect the first of each kind."""
-    total = Health()
+    total = OutputWarnings()
     found: dict[str, list[HealthLine]] = {kind: [] for kind in HEALTH}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
         before = replace(total)

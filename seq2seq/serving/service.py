@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.translation import Health, Translation
+from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
@@ -270,8 +270,8 @@ class Service:
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:
-    """Name what looks wrong in a translation: fields of `Health`."""
-    health = Health()
-    health.count(source, translation)
+    """Name what looks wrong in a translation: fields of `OutputWarnings`."""
+    warnings = OutputWarnings()
+    warnings.count(source, translation)
     kinds = ("empty", "copied", "repeating", "output_truncated", "source_truncated", "unknown")
-    return [kind for kind in kinds if getattr(health, kind)]
+    return [kind for kind in kinds if getattr(warnings, kind)]

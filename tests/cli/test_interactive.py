@@ -93,8 +93,8 @@ def test_a_terminal_is_answered_line_by_line_until_ctrl_d(
         terminal.type(f"{line}\n")
         assert terminal.read_until("\n> $") == f"{line}\r\n{answer}\r\n> "
     terminal.type("\x04")
-    health = terminal.read_until("pieces\r\n")
-    assert health.startswith("\r\nseq2seq: lines: 3; outputs: ")
+    warnings = terminal.read_until("pieces\r\n")
+    assert warnings.startswith("\r\nseq2seq: lines: 3; outputs: ")
     assert terminal.process.wait(SECONDS) == 0
 
 
@@ -125,9 +125,9 @@ def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path, answers:
             assert process.stdout.readline() == f"{answer}\n".encode()
         process.stdin.close()
         assert process.stdout.read() == b""
-        failed, health = process.stderr.read().decode().splitlines()
+        failed, warnings = process.stderr.read().decode().splitlines()
         assert failed.startswith("seq2seq: line 2: the prefix has ")
-        assert health.startswith("seq2seq: lines: 3; ")
+        assert warnings.startswith("seq2seq: lines: 3; ")
     assert process.returncode == 0
 
 

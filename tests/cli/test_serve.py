@@ -67,7 +67,7 @@ def test_a_bad_call_is_refused_in_one_line(
     text = tmp_path / "text"
     text.write_text("\n")
     port = () if "--port" in words else ("--port", "0")
-    engine = () if "--engine" in words else ("--engine", "ours")
+    engine = () if "--engine" in words else ("--engine", "native")
     result = seq2seq("serve", *port, *engine, *words.format(model=model, text=text).split())
     assert result.code == code
     assert message in result.err
@@ -138,7 +138,7 @@ def test_some_target_languages_of_a_model_are_chosen(
 ) -> None:
     with serve_by_main(monkeypatch, model_of_two, "--languages", "xx-fr") as served:
         assert [row["code"] for row in served.ask("GET", "/languages").json] == ["xx", "fr"]
-    words = ("serve", "--model", model_of_two, "--engine", "ours", "--port", "0")
+    words = ("serve", "--model", model_of_two, "--engine", "native", "--port", "0")
     result = seq2seq(*words, "--languages", "en-fr,nl")
     assert result.code == 1
     assert result.err == "seq2seq: no target language 'nl': the model knows de, fr\n"
@@ -149,7 +149,7 @@ def test_a_model_whose_languages_nobody_named_says_how_to_name_them(
 ) -> None:
     unnamed = replace(load_model(model), source_language="source", target_language="target")
     save_model(tmp_path / "unnamed", unnamed)
-    words = ("--model", tmp_path / "unnamed", "--model", model, "--port", "0", "--engine", "ours")
+    words = ("--model", tmp_path / "unnamed", "--model", model, "--port", "0", "--engine", "native")
     languages = ("--languages", "en-de", "--languages", "en-de")  # the same, so that it ends
     hint = "unnamed: the model does not name its languages"
     assert hint not in seq2seq("serve", *words, *languages).err

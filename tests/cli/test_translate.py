@@ -100,7 +100,7 @@ def test_an_incomplete_output_does_not_get_its_name(
     assert len(list(tmp_path.glob("out.*.part"))) == 1
 
 
-def test_the_last_line_on_standard_error_is_the_health_of_the_translations(
+def test_the_last_line_on_standard_error_counts_suspicious_outputs(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
     path = tmp_path / "in"
@@ -305,10 +305,10 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     sampled = seq2seq("translate", "--model", trained, "-i", path, *words, "--sample")
     assert (sampled.code, sampled.out, sampled.err.count("\n")) == (2, "", 1)
     unknown = seq2seq("translate", "--model", trained, "--engine", "marian")
-    assert "engine 'marian' is unknown: choose ours or ctranslate2" in unknown.err
+    assert "engine 'marian' is unknown: choose native or ctranslate2" in unknown.err
     references = tmp_path / "references"
     references.write_text("\n".join(expected) + "\n")
     words = ("--model", trained, "-s", path, "-r", references, "--json", *words)
     assert '"value": 100.0' in seq2seq("score", *words).out
-    without = seq2seq("score", "-i", references, "-r", references, "--engine", "ours")
+    without = seq2seq("score", "-i", references, "-r", references, "--engine", "native")
     assert (without.code, "--engine needs --model" in without.err) == (2, True)

@@ -93,7 +93,7 @@ def test_a_step_that_is_replayed_starts_nothing_else(
         on_gpu.translate(LINES[:1])
     journal.clear()
     recorder.replays = 0
-    with mock.patch.object(on_gpu.own_engine.decoder, "step") as step:
+    with mock.patch.object(on_gpu.native_engine.decoder, "step") as step:
         on_gpu.translate(LINES[:1])
     assert not step.called
     # Beside it the host asks for a copy of the mask of the sentences that are done, and in the last
@@ -125,7 +125,7 @@ def test_a_search_with_other_fast_forms_waits_once_a_step(
     on_gpu.translate(LINES[:1])  # makes the table of positions
     journal.clear()
     with mock.patch.object(
-        on_gpu.own_engine.decoder, "step", wraps=on_gpu.own_engine.decoder.step
+        on_gpu.native_engine.decoder, "step", wraps=on_gpu.native_engine.decoder.step
     ) as step:
         on_gpu.translate(LINES[:1])
     start, end = 2, 3  # lengths and padding; scores, tokens, and scores of what had not ended
@@ -163,7 +163,7 @@ def test_samples_and_given_translations_wait_once_a_batch(
     on_gpu.translate(LINES[:1])
     journal.clear()
     with mock.patch.object(
-        on_gpu.own_engine.decoder, "step", wraps=on_gpu.own_engine.decoder.step
+        on_gpu.native_engine.decoder, "step", wraps=on_gpu.native_engine.decoder.step
     ) as step:
         on_gpu.translate(LINES)
     assert len(journal.waits) <= step.call_count + 5, Counter(journal.waits)
@@ -208,7 +208,7 @@ def test_prefixes_are_copied_to_a_gpu_all_at_once(
         on_gpu = translator(trained, "cuda", search)
         journal.clear()
         first_step = mock.patch.object(
-            on_gpu.own_engine.decoder, "step", side_effect=InterruptedError
+            on_gpu.native_engine.decoder, "step", side_effect=InterruptedError
         )
         with first_step, pytest.raises(InterruptedError):
             on_gpu.translate(["a man"] * count, ["two"] * count)

@@ -64,6 +64,6 @@ def test_values_that_make_no_sweep_are_refused() -> None:
     ):
         with pytest.raises(UsageError):
             SweepConfig(**choices)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="choose ours"):
+    with pytest.raises(UsageError, match="choose the engine native"):
         TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(1.0,)))
     assert isinstance(SweepConfig(alphas=(1.0,)), SearchConfig)

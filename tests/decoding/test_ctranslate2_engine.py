@@ -1,11 +1,10 @@
-"""CTranslate2 as the engine, against this package's own search."""
+"""CTranslate2 as the engine, against the native search."""
 
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,13 +25,14 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "seq2seq" / "ctranslate2"
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
     """A random model in which `</s>` is more probable, so that some outputs end."""
     model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
@@ -46,14 +46,13 @@ def both(
     trained: TrainedModel, search: SearchConfig | None = None, **choices: object
 ) -> tuple[Translator, Translator]:
     search = search or SearchConfig(max_extra_tokens=4)
-    options = [
-        TranslationOptions(device="cpu", workers=1, search=search, engine=engine, **choices)  # type: ignore[arg-type]
-        for engine in ("ours", "ctranslate2")
-    ]
-    return Translator(trained, options[0]), Translator(trained, options[1])
+    options = TranslationOptions(device="cpu", workers=1, search=search, **choices)  # type: ignore[arg-type]
+    return Translator(trained, options), Translator(trained, replace(options, engine="ctranslate2"))
 
 
-def test_greedy_translations_are_ours(trained: TrainedModel, sentences: list[str]) -> None:
+def test_greedy_translations_are_those_of_native(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
     lines = ["", *sentences[::9], "   ", "a child. " * 3, "☃"]
     ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=4), batch_tokens=64)
     for one, other in zip(ours.translate(lines), theirs.translate(lines), strict=True):
@@ -125,15 +124,6 @@ def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
         theirs.translate(["a"], ["the woman " * 20])
 
 
-def test_batches_and_workers_change_nothing(trained: TrainedModel, sentences: list[str]) -> None:
-    def texts(**choices: object) -> list[str]:
-        _, theirs = both(trained, **choices)
-        return [found.text for found in theirs.translate(sentences[::7])]
-
-    expected = texts(batch_tokens=1)
-    assert texts(batch_tokens=500) == expected
-
-
 def test_sentences_probabilities_and_attention_are_there_too(trained: TrainedModel) -> None:
     ours, theirs = both(trained, sentences=True)
     assert theirs.translate(["A child. The sea."])[0].source_segments == 2
@@ -144,11 +134,16 @@ def test_sentences_probabilities_and_attention_are_there_too(trained: TrainedMod
     )
 
 
-def test_int8_translates_and_may_differ(trained: TrainedModel, sentences: list[str]) -> None:
-    _, theirs = both(trained, precision="int8")
-    assert all(found.candidates for found in theirs.translate(sentences[:5]))
-    _, theirs = both(trained, precision="auto")
-    assert all(found.candidates for found in theirs.translate(sentences[:5]))
+def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[str]) -> None:
+    with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
+        TranslationOptions(precision="int8")
+    search = SearchConfig(beam_size=1, max_extra_tokens=2)
+    options = TranslationOptions(
+        device="cpu", precision="int8", engine="ctranslate2", search=search
+    )
+    translator, reason = fastest_translator(trained, options)
+    assert reason == "engine ctranslate2, which precision int8 needs"
+    assert all(found.candidates for found in translator.translate(sentences[:5]))
 
 
 def test_what_the_engine_can_t_do_is_one_line(
@@ -157,7 +152,7 @@ def test_what_the_engine_can_t_do_is_one_line(
     tokenizer: Tokenizer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(UserError, match="engine 'theirs' is unknown: choose ours or ctranslate2"):
+    with pytest.raises(UserError, match="engine 'theirs' is unknown: choose native or ctranslate2"):
         TranslationOptions(engine="theirs")
     with pytest.raises(UserError, match="can't draw samples"):
         TranslationOptions(engine="ctranslate2", search=SamplingConfig())
@@ -208,14 +203,14 @@ def test_a_target_language_stands_before_the_source(
 
 
 def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel) -> None:
-    for slow, fast in (("ours", "ctranslate2"), ("ctranslate2", "ours")):
-        ticks = {"ours": 1.0, "ctranslate2": 1.0, slow: 3.0}
+    for slow, fast in (("native", "ctranslate2"), ("ctranslate2", "native")):
+        ticks = {"native": 1.0, "ctranslate2": 1.0, slow: 3.0}
         now, calls = 0.0, 0
 
         def clock(ticks: dict[str, float] = ticks) -> float:
-            # Called before and after each engine's turn, ours first.
+            # Called before and after each engine's turn, native first.
             nonlocal now, calls
-            engine = "ours" if calls // 2 % 2 == 0 else "ctranslate2"
+            engine = "native" if calls // 2 % 2 == 0 else "ctranslate2"
             now += ticks[engine] if calls % 2 else 0.0
             calls += 1
             return now
@@ -228,8 +223,8 @@ def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel
         )
     options = TranslationOptions(search=SamplingConfig(max_extra_tokens=1))
     translator, reason = fastest_translator(trained, options, sentence="a")
-    assert translator.options.engine == "ours"
-    assert "engine ours; the other can't be used: engine ctranslate2 can't draw" in reason
+    assert translator.options.engine == "native"
+    assert "engine native; the other can't be used: engine ctranslate2 can't draw" in reason
 
 
 def test_a_library_that_is_missing_is_one_line_and_the_other_engine_is_chosen(
@@ -246,7 +241,7 @@ def test_a_library_that_is_missing_is_one_line_and_the_other_engine_is_chosen(
     with pytest.raises(UserError, match=r"can't be used here: Library libcublas.* choose the"):
         Translator(trained, replace(options, engine="ctranslate2")).translate(["a"])
     translator, reason = fastest_translator(trained, options)
-    assert translator.options.engine == "ours"
+    assert translator.options.engine == "native"
     assert "libcublas" in reason
     monkeypatch.setattr(ctranslate2, "Translator", _fail)
     with pytest.raises(UserError, match="can't be used here: CUDA driver"):

@@ -155,7 +155,7 @@ class Command(NamedTuple):
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
-    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "ours"]
+    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
     process = subprocess.Popen(
         [sys.executable, "-m", "seq2seq", *arguments, "--port", "0", *words],
         stderr=subprocess.PIPE,
@@ -183,7 +183,7 @@ def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Itera
         server.run(sockets=[opened])
 
     patch.setattr("seq2seq.serving.server.run", run)
-    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "ours"]
+    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
     thread = threading.Thread(target=main, args=[[*arguments, "--port", "0", *words]])
     thread.start()
     server, port = started.get(timeout=60)

@@ -1,8 +1,8 @@
-"""The counts of the health line."""
+"""The counts of the warnings line."""
 
 import pytest
 
-from seq2seq.decoding.translation import Candidate, Health, Translation, repeats
+from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation, repeats
 
 
 def translation(text: str, truncated: bool = False, **about: object) -> Translation:
@@ -27,14 +27,14 @@ def test_four_turns_of_up_to_eight_pieces_are_a_loop(text: str, looping: bool) -
 
 
 def test_each_fault_is_counted_where_it_belongs() -> None:
-    health = Health()
-    health.count("", Translation([]))
-    health.count("one", translation("eins"))
-    health.count("two", translation(""))
-    health.count(" three ", translation("three"))
-    health.count("four", translation("vier vier vier vier", truncated=True))
-    health.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
-    assert health == Health(
+    warnings = OutputWarnings()
+    warnings.count("", Translation([]))
+    warnings.count("one", translation("eins"))
+    warnings.count("two", translation(""))
+    warnings.count(" three ", translation("three"))
+    warnings.count("four", translation("vier vier vier vier", truncated=True))
+    warnings.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
+    assert warnings == OutputWarnings(
         lines=6,
         empty=1,
         copied=1,
@@ -44,8 +44,8 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         source_truncated=1,
         unknown=3,
     )
-    assert str(health) == (
+    assert str(warnings) == (
         "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 cut off at the maximum"
-        " length; sources: 1 split at sentence ends, 1 too long (their ends were left out),"
+        " length; sources: 1 split at sentence ends, 1 too long (their ends were skipped),"
         " 3 unknown pieces"
     )
