@@ -31,7 +31,7 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError
 from seq2seq.model import TransformerConfig
-from seq2seq.run.setup import Description, describe_parent
+from seq2seq.run.setup import Description, describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.training.distributed import World
 
@@ -130,12 +130,12 @@ def _run_application(world: World) -> list[int]:
                     chosen.resume = "auto"
                     config = to_config(chosen)
                 if config.init_from is not None:
-                    parent = world.on_main(lambda: describe_parent(config, folder))
+                    parent = world.on_main(lambda: describe_initial_model(config, folder))
                     inherit(chosen, parent, HydraConfig.get().overrides.task)
                     config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
-                way_on = _way_on(config)
-                exit_codes.append(run_training(config, folder, yaml, world, way_on=way_on))
+                hint = _resume_hint(config)
+                exit_codes.append(run_training(config, folder, yaml, world, resume_hint=hint))
         except Exception as error:
             # Raised below, outside Hydra, so that the other runs of a --multirun continue.
             if errors:
@@ -158,7 +158,7 @@ def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExi
     return error if world.is_main else SystemExit(2)
 
 
-def _way_on(config: Config) -> str | None:
+def _resume_hint(config: Config) -> str | None:
     """Return the overrides that continue all runs of a --multirun; None for a single run."""
     application = HydraConfig.get()
     if application.mode is not RunMode.MULTIRUN:

@@ -1,7 +1,7 @@
-"""The folder of a run: which training may write to it, and when."""
+"""The folder of a run: which run may write to it, and with which settings it may be resumed."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
 
-# What a training leaves that has ended before its first checkpoint.
+# What a run leaves that has ended before its first checkpoint.
 _WITHOUT_WORK = {
     "config.yaml",
     "data.json",
@@ -34,43 +34,29 @@ _WITHOUT_WORK = {
 
 
 @contextmanager
-def reserved(folder: Path, world: World, *, resume: bool) -> Iterator[Callable[[], bool]]:
-    """Keep all other trainings out of a run folder, which is made if need be.
+def lock_run_folder(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
+    """Keep all other runs out of a run folder, which is made if need be.
 
-    A training that fails before it has written anything leaves no folder behind.
-
-    Args:
-        folder: of the run.
-        world: the processes that share the work; the main one holds the lock.
-        resume: whether the training goes on from a checkpoint in it.
-
-    Yields:
-        A function that returns whether the folder still has its name; always True in processes
-        other than the main one.
-
-    Raises:
-        UserError: if another training writes to it, it can't be written, there is a link or a
-            device in it, there is no checkpoint to resume from, or there is work and `resume` is
-            not set.
+    A run that fails before it has written anything leaves no folder behind. The main process holds
+    the lock. If not `resume`, there must be no work of an earlier run; if `resume`, a checkpoint.
     """
-    has_its_name = [lambda: True]
 
-    def reserve() -> None:
+    def lock() -> None:
         _check_work(folder, resume=resume)
         check_writable(folder)
-        has_its_name[0] = stack.enter_context(sole_writer(folder))
-        _check_work(folder, resume=resume)  # another training may just have left it
+        stack.enter_context(sole_writer(folder))
+        _check_work(folder, resume=resume)  # another run may just have left it
         _check_links(folder)
 
     with ExitStack() as stack:
-        world.on_main(reserve)
-        yield has_its_name[0]
+        world.on_main(lock)
+        yield
 
 
 def _check_work(folder: Path, *, resume: bool) -> None:
     if resume and not checkpoints(folder):
         raise UserError(
-            f"{folder}: no checkpoint to resume from; with resume=auto, a new training starts"
+            f"{folder}: no checkpoint to resume from; with resume=auto, a new run starts"
         )
     if resume or not (found := _in_the_way(folder)):
         return
@@ -79,7 +65,7 @@ def _check_work(folder: Path, *, resume: bool) -> None:
             f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
     raise UserError(
-        f"{found}: in the way of a new training; choose another run_dir, or move it elsewhere"
+        f"{found}: in the way of a new run; choose another run_dir, or move it elsewhere"
     )
 
 
@@ -91,9 +77,9 @@ def _check_links(folder: Path) -> None:
 
 
 def _in_the_way(folder: Path) -> Path | None:
-    """Return a path that a new training must not overwrite; None if there is none.
+    """Return a path that a new run must not overwrite; None if there is none.
 
-    It may overwrite what a training left that ended before its first checkpoint. A folder without a
+    It may overwrite what a run left that ended before its first checkpoint. A folder without a
     configuration is not this program's: nothing in it may be overwritten.
     """
     if not folder.is_dir():
@@ -130,14 +116,14 @@ def settings(
     slices: int,
     compiled: bool,
 ) -> tuple[dict[str, Setting], dict[str, Setting]]:
-    """Return the settings that a resumed training has to keep, and those that it may change.
+    """Return the settings that a resumed run has to keep, and those that it may change.
 
     Args:
         config: the configuration.
         data: the prepared data.
         processes: the number of processes that share the work.
-        dtype: the precision of the matrix products.
-        slices: the number of parts in which a micro-batch is computed.
+        dtype: the precision of the matmuls.
+        slices: the number of slices in which a micro-batch is computed.
         compiled: whether compiled forms are used.
     """
     model = config.model.settings()
@@ -175,14 +161,8 @@ def settings(
     return fixed, changeable
 
 
-def way_to_micro_batches(training: TrainingConfig, before: object, processes: int) -> str:
-    """Say how as many micro-batches as before are reached on this number of processes.
-
-    Args:
-        training: the options of now.
-        before: the number of micro-batches of a step, from a file.
-        processes: the number of processes that share the work.
-    """
+def micro_batch_hint(training: TrainingConfig, before: object, processes: int) -> str:
+    """Say how this number of processes gets as many micro-batches a step as `before`, of a file."""
     if not isinstance(before, int) or before < 1:
         return ""
     if before % processes:
@@ -196,7 +176,7 @@ def changes_of_data(run: Path, now: DataConfig) -> str:
     """Name the keys of `data` that are no longer those of a run's config.yaml, for a message."""
     try:
         before = read_config(run).data
-    except UserError:  # damaged; what is to be explained is in the checkpoint
+    except UserError:  # corrupt; what is to be explained is in the checkpoint
         return ""
     keys = list(_differing(asdict(before), asdict(now), "data."))
     if not keys:
@@ -207,11 +187,11 @@ def changes_of_data(run: Path, now: DataConfig) -> str:
 def settings_not_used(run: Path, now: Config) -> str:
     """Name the settings of now with which a finished run was not trained; empty if there are none.
 
-    The data is left out: a resumed run compares its text, whatever the keys say.
+    Data is not among them: a resumed run compares its text, whatever the keys say.
     """
     try:
         before = read_config(run)
-    except UserError:  # damaged
+    except UserError:  # corrupt
         return ""
     keys = _differing(asdict(before), asdict(now), "")
     return _listed([k for k in keys if k not in _FREE and k.startswith(_SHAPING)])

@@ -1,4 +1,4 @@
-"""The start of a training: its data, its model and its trainer, made from the configuration."""
+"""The start of a run: its data, its model and its trainer, made from the configuration."""
 
 import logging
 import os
@@ -34,18 +34,12 @@ from seq2seq.training.trainer import Trainer
 logger = logging.getLogger("seq2seq")
 
 
-def prepare_data(config: Config, world: World, parent: TrainedModel | None) -> PreparedData:
+def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others.
 
-    Args:
-        config: the configuration.
-        world: the processes that share the work.
-        parent: the model whose weights and tokenizer the training takes over, if any.
-
-    Raises:
-        UserError: if the data can't be used, or a text is longer than the model accepts.
+    An initial model, if there is one, has the tokenizer.
     """
-    tokenizer = None if parent is None else parent.tokenizer
+    tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
     if data.folder.name != world.on_main(lambda: data.folder.name):
@@ -63,30 +57,19 @@ def prepare_data(config: Config, world: World, parent: TrainedModel | None) -> P
 def make_trainer(
     config: Config,
     data: PreparedData,
-    parent: TrainedModel | None,
+    initial: TrainedModel | None,
     *,
     compute: Compute,
     world: World,
 ) -> Trainer:
-    """Make the model, its batches and the trainer of both.
-
-    Args:
-        config: the configuration.
-        data: the prepared data.
-        parent: the model whose weights and tokenizer the training takes over, if any.
-        compute: where to train, and the precision of the matmuls.
-        world: the processes that share the work.
-
-    Raises:
-        UserError: if the configuration can't be used.
-    """
+    """Make the model, its batches and the trainer of both."""
     make_deterministic(config.deterministic)
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
     model = new_transformer(config.model, *sizes, config.training.init_std).to(compute.device)
-    if parent is not None:
-        model.load_state_dict(parent.model.state_dict())
+    if initial is not None:
+        model.load_state_dict(initial.model.state_dict())
     train = data.train
     if rate := config.data.tokenizer.sampling:
         text = data.folder / TRAIN_TEXT_FILE
@@ -100,7 +83,7 @@ def make_trainer(
         world=world,
         kernels=TrainingKernels(compiled=config.compile and _prepare_compiler(compute.device)),
     )
-    if parent is not None:
+    if initial is not None:
         start_moments(trainer.optimizer)
     return trainer
 
@@ -125,11 +108,7 @@ def _languages_without_tokenizer(config: Config) -> list[str]:
 
 
 def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
-    """Log the model and its batches, and warn of settings that are likely to fail.
-
-    Raises:
-        UserError: if the corpus is too small for the tokens of a step.
-    """
+    """Log the model and its batches, and warn of settings that are likely to fail."""
     training, processes = config.training, trainer.world.size
     parameters = sum(p.numel() for p in trainer.model.parameters())
     logger.info(
@@ -178,7 +157,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Description:
-    """What the configuration of a training takes over from its parent."""
+    """What a configuration takes over from the initial model."""
 
     model: TransformerConfig
     vocab_size: int
@@ -188,23 +167,15 @@ class Description:
     """Of its weights; unknown only if a resumed run's config.yaml lacks it."""
 
 
-def describe_parent(config: Config, run: Path) -> Description:
+def describe_initial_model(config: Config, run: Path) -> Description:
     """Read what a configuration takes over from the model of `init_from`, without the weights.
 
-    A training that is resumed no longer needs its parent: all of that is in its own run folder.
-
-    Args:
-        config: the configuration.
-        run: the folder of the run.
-
-    Raises:
-        UserError: if there is no model, it is damaged, or its weights are not those of
-            `init_sha256`.
+    A run that is resumed no longer needs that model: all is in its own folder.
     """
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
     else:
-        sha256 = read_manifest(_folder_of_parent(config)).get(WEIGHTS_FILE)
+        sha256 = read_manifest(_initial_folder(config)).get(WEIGHTS_FILE)
     if config.init_sha256 not in (None, sha256):
         raise UserError(
             f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
@@ -220,14 +191,10 @@ def describe_parent(config: Config, run: Path) -> Description:
     )
 
 
-def load_parent(config: Config, run: Path) -> TrainedModel:
-    """Load the model of `init_from`; of a training that is resumed, its newest checkpoint.
-
-    Raises:
-        UserError: if there is no model, it is damaged, or the configuration asks for other sizes.
-    """
-    parent = _read(config, run, load_model)
-    own, sizes = asdict(config.model), asdict(parent.model.config)
+def load_initial_model(config: Config, run: Path) -> TrainedModel:
+    """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
+    initial = _read(config, run, load_model)
+    own, sizes = asdict(config.model), asdict(initial.model.config)
     for name, value in own.items():
         if name not in DROPOUTS and value != sizes[name]:
             shown, known = (getattr(v, "value", v) for v in (value, sizes[name]))
@@ -235,17 +202,17 @@ def load_parent(config: Config, run: Path) -> TrainedModel:
                 f"init_from={config.init_from}: model.{name}={shown} is not the model's {known}:"
                 " leave model.* out"
             )
-    return parent
+    return initial
 
 
 def _read(config: Config, run: Path, read: Callable[[Path], T]) -> T:
-    """Read the parent; of a training that is resumed, its newest checkpoint that can be read."""
+    """Read the initial model; of a run that is resumed, its newest checkpoint that can be read."""
     for folder in reversed(checkpoints(run)) if config.resume else ():
-        with suppress(UserError):  # damaged; the training, too, goes back to the one before
+        with suppress(UserError):  # corrupt; the run, too, goes back to the one before
             return read(folder)
-    return read(_folder_of_parent(config))
+    return read(_initial_folder(config))
 
 
-def _folder_of_parent(config: Config) -> Path:
+def _initial_folder(config: Config) -> Path:
     assert config.init_from is not None
     return find_model(Path(config.init_from).expanduser())

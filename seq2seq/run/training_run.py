@@ -1,11 +1,12 @@
-"""One training in its folder: prepare, fit, validate, save, average."""
+"""One run in its folder: prepare, train, validate, save, average."""
 
 import json
 import logging
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
@@ -26,12 +27,12 @@ from seq2seq.reporting.record import (
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
 from seq2seq.run.folder import (
     changes_of_data,
-    reserved,
+    lock_run_folder,
+    micro_batch_hint,
     settings,
     settings_not_used,
-    way_to_micro_batches,
 )
-from seq2seq.run.setup import describe, load_parent, make_trainer, prepare_data
+from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
 from seq2seq.run.validation import Validation, validate_sets
 from seq2seq.storage.checkpoint import (
     checkpoints,
@@ -40,12 +41,12 @@ from seq2seq.storage.checkpoint import (
     read_mean,
     read_progress,
     remove_old,
+    rename_newer,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
-    set_aside_later,
 )
-from seq2seq.storage.model_folder import free_place_of_model, holds_model, save_model
+from seq2seq.storage.model_folder import holds_model, move_user_files_aside, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import (
@@ -65,7 +66,7 @@ logger = logging.getLogger("seq2seq")
 
 
 def run_training(
-    config: Config, folder: Path, yaml: str, world: World, *, way_on: str | None = None
+    config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
 ) -> int:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
@@ -74,14 +75,11 @@ def run_training(
         folder: the run folder.
         yaml: the configuration as text, to save.
         world: the processes that share the work.
-        way_on: the overrides that continue a training which a signal has ended; by default, those
+        resume_hint: the overrides that continue a run which a signal has ended; by default, those
             of a single run.
 
     Returns:
         0, or 128 + the signal that ended it early.
-
-    Raises:
-        UserError: if the data, the folder or the configuration can't be used, or training diverges.
     """
     retain_freed_memory()
     keep_few_compiled_products()
@@ -91,32 +89,36 @@ def run_training(
     with (
         exit_on_signals() as received,
         _os_errors_as_user_errors(folder),
-        reserved(folder, world, resume=resume) as has_its_name,
+        lock_run_folder(folder, world, resume=resume),
         deferred_log_file(logger) as log_file,
     ):
-        run = TrainingRun(config, folder, world, has_its_name)
+        # Prepare: a failure leaves no folder behind.
+        run = TrainingRun(config, folder, world)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
         if run.is_trained():
-            run.finish_if_unfinished(log_file)
+            run.write_missing_outputs(log_file)
             return 0
         run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
         describe(run.trainer, config, run.data.tokenizer)
-        # A failure so far leaves no folder behind.
+
+        # Train.
         world.on_main(lambda: run.open_folder(yaml, log_file))
         if before is None:
-            run.enter_parent()
+            run.save_step_zero()
         run.fit()
         if run.trainer.signal is not None:
-            way_on = way_on or f"{shlex.quote(f'run_dir={folder}')} resume=true"
+            resume_hint = resume_hint or f"{shlex.quote(f'run_dir={folder}')} resume=true"
             logger.info(
                 f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
-                f" command and {way_on}"
+                f" command and {resume_hint}"
             )
             return 128 + run.trainer.signal
+
+        # Average and report.
         logger.info(f"finished: {run.trainer.progress.ended}")
         if world.is_main:
             run.finish()
@@ -124,43 +126,26 @@ def run_training(
 
 
 class TrainingRun:
-    """A training with its data, its model and its folder, in one of the processes.
+    """A run with its data, its model and its folder, in one of the processes."""
 
-    Args:
-        config: the configuration.
-        folder: the run folder.
-        world: the processes that share the work.
-        has_its_name: returns whether the folder still has its name.
-
-    Raises:
-        UserError: if the data or the configuration can't be used.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        folder: Path,
-        world: World,
-        has_its_name: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, config: Config, folder: Path, world: World) -> None:
         check_tokenizer(config.bleu_tokenizer)  # before hours of training
         self.config = config
         self.folder = folder
-        self.has_its_name = has_its_name
         self.world = world
         device = world.own_device(choose_device(config.device, processes=world.size))
         dtype = world.on_main(lambda: choose_precision(config.precision, device))
         self.compute = Compute(device, dtype)
-        self.parent = None if config.init_from is None else load_parent(config, folder)
-        self.data = prepare_data(config, world, self.parent)
+        self.initial = None if config.init_from is None else load_initial_model(config, folder)
+        self.data = prepare_data(config, world, self.initial)
         self.trainer = make_trainer(
-            config, self.data, self.parent, compute=self.compute, world=world
+            config, self.data, self.initial, compute=self.compute, world=world
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
 
     def state(self) -> RunState:
-        """Return the state to save beside weights and moments."""
+        """Return the state to save in addition to weights and moments."""
         fixed, changeable = settings(
             self.config,
             self.data,
@@ -172,30 +157,26 @@ class TrainingRun:
         return RunState(self.trainer.progress, fixed, changeable)
 
     def restore(self) -> RunState:
-        """Restore the newest undamaged checkpoint, and return its state.
-
-        Raises:
-            UserError: if there is none, or it was trained with other data or another model.
-        """
+        """Restore the newest good checkpoint, and return its state."""
         self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
         if self.newest is None:
-            raise UserError(f"{self.folder}: no undamaged checkpoint to resume from")
+            raise UserError(f"{self.folder}: no good checkpoint to resume from")
         try:
             before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
         except ChangedSettingError as error:
-            advice = ""  # for most settings, the name says it all
+            hint = ""  # for most settings, the name says it all
             if error.name == "data":
-                advice = changes_of_data(self.folder, self.config.data)
+                hint = changes_of_data(self.folder, self.config.data)
             elif error.name == "micro_batches":
-                training, processes = self.config.training, self.world.size
-                advice = way_to_micro_batches(training, error.before, processes)
-            raise UserError(f"{error}{advice}") from None
-        restore_checkpoint(self.newest, self.trainer.model, self.trainer.optimizer)
-        if self.trainer.updater.average is not None:
-            self.trainer.updater.average.load(read_mean(self.newest, self.trainer.model))
-        self.trainer.progress = before.progress
-        # A signal ended the training here, and now a lower limit does.
-        if self.trainer.limit_reached() and not before.progress.ended:
+                hint = micro_batch_hint(self.config.training, error.before, self.world.size)
+            raise UserError(f"{error}{hint}") from None
+        trainer, average = self.trainer, self.trainer.updater.average
+        restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
+        if average is not None:
+            average.load(read_mean(self.newest, trainer.model))
+        trainer.progress = before.progress
+        # A signal ended the run here, and now a lower limit does.
+        if trainer.limit_reached() and not before.progress.ended:
             before.progress.validation_pending = True
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
@@ -205,8 +186,122 @@ class TrainingRun:
         trainer = self.trainer
         return trainer.limit_reached() != "" and not trainer.progress.validation_pending
 
-    def finish_if_unfinished(self, log_file: DeferredFileHandler) -> None:
-        """Do what is missing of the end, averaging and report, if a signal has prevented it."""
+    def warn_of_changes(self, before: RunState) -> None:
+        """Warn of each setting that has changed since the checkpoint."""
+        for change in self.state().changes(before):
+            logger.warning(
+                f"{change}; the result will not be bit for bit that of an uninterrupted run"
+            )
+            self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
+
+    def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
+        """Start to write."""
+        write_file(self.folder / "config.yaml", yaml.encode())
+        write_file(self.folder / DATA_FILE, data_record(self.data))
+        log_file.write_to(self.folder / "train.log")
+        if self.newest is not None:
+            rename_newer(self.folder, self.newest, logger.warning)
+
+    def save_step_zero(self) -> None:
+        """Save the model of `init_from`, if there is one, as step 0.
+
+        Training begins with its validation: it is the first candidate for the best model.
+        """
+        if self.initial is not None:
+            self.trainer.progress.validation_pending = True
+            self.world.on_main(self.save)
+
+    def fit(self) -> None:
+        """Train, with everything recorded in the folder."""
+        is_main, training = self.world.is_main, self.config.training
+        recorder = (
+            RunRecorder(self.folder, self.trainer.progress, training) if is_main else NullRecorder()
+        )
+        try:
+            self.trainer.train(
+                recorder,
+                validate=lambda: self.validate(self.candidate()).metrics(),
+                save=self.save,
+                save_validation=self.save_validation,
+            )
+        except DivergenceError as error:
+            newest = newest_good(self.folder, logger.warning) if is_main else None
+            hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
+            raise UserError(f"{error}; {hint}") from error
+        finally:
+            recorder.close()
+
+    def candidate(self) -> Transformer:
+        """Return the model to validate, which may be the best: the trainer's, or its average."""
+        model, average = self.trainer.model, self.trainer.updater.average
+        if average is None:
+            return model
+        candidate = meta_transformer(
+            model.config,
+            vocab_size=model.vocab_size,
+            padding_id=model.padding_id,
+            start_id=model.start_id,
+            source_vocab_size=self.data.tokenizer.source_vocab_size,
+        )
+        candidate.load_state_dict(average.weights, assign=True)
+        return candidate.eval()
+
+    def validate(self, model: Transformer) -> Validation:
+        """Compute loss, perplexity and BLEU of a model on the validation sets."""
+        return validate_sets(self._trained(model), self.config, self.data, self.compute)
+
+    def save(self) -> None:
+        """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
+        trainer, average = self.trainer, self.trainer.updater.average
+        (self.folder / FINISHED_FILE).unlink(missing_ok=True)
+        self.newest = save_checkpoint(
+            self.folder,
+            trainer.progress.step,
+            self._trained(trainer.model),
+            trainer.optimizer,
+            self.state().to_json(),
+            None if average is None else average.weights,
+        )
+        self._remove_averaged()
+        remove_old(self.folder, self.config.training.keep_checkpoints)
+
+    def save_validation(self, is_best: bool) -> None:
+        """Write the model if it is the best, and only then the progress that says so."""
+        assert self.newest is not None
+        best = self.folder / "best"
+        if is_best:
+            # A folder that never held a model is the user's: save_model refuses to replace it.
+            if holds_model(best):
+                move_user_files_aside(best, logger.warning)
+            save_model(best, self._trained(self.candidate()))
+        save_validation(self.newest, self.state().to_json())
+
+    def finish(self) -> None:
+        """Average the last checkpoints (6.1), write the report, and log the next command."""
+        progress, averaged = self.trainer.progress, self.folder / AVERAGED
+        mean, means = best_mean(
+            checkpoints(self.folder),
+            self.config.training,
+            lambda model: self.validate(model.to(self.compute.device)),
+        )
+        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
+        finished |= {"means": means}
+        if mean is not None:
+            self._remove_averaged()
+            # While a model still learns fast, its mean with earlier ones is worse.
+            if mean.bleu >= progress.best_bleu:
+                save_model(averaged, mean.trained)
+                finished["averaged"] = mean.checkpoints
+                logger.info(f"kept the mean of {mean.checkpoints} as {averaged}")
+            else:
+                logger.info("no mean is as good as the best checkpoint: none is kept")
+        if self.initial is not None:
+            self._log_gain()
+        write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
+        self.report(finished)
+
+    def write_missing_outputs(self, log_file: DeferredFileHandler) -> None:
+        """Average and report if a signal has prevented it at the end of training."""
         if not self.world.is_main:
             return
         finished = read_object(self.folder / FINISHED_FILE)
@@ -220,193 +315,25 @@ class TrainingRun:
             return
         log_file.write_to(self.folder / "train.log")
         if finished:
-            self.report(int(finished.get("averaged", 0)))
+            self.report(finished)
         else:
             self.finish()
 
-    def warn_of_changes(self, before: RunState) -> None:
-        """Warn of each setting that has changed since the checkpoint."""
-        for change in self.state().changes(before):
-            logger.warning(
-                f"{change}; the result will not be bit for bit that of an uninterrupted training"
-            )
-            self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
-
-    def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
-        """Start to write.
-
-        Raises:
-            UserError: if the folder can't be written.
-        """
-        write_file(self.folder / "config.yaml", yaml.encode())
-        write_file(self.folder / DATA_FILE, data_record(self.data))
-        log_file.write_to(self.folder / "train.log")
-        if self.newest is not None:
-            set_aside_later(self.folder, self.newest, logger.warning)
-
-    def enter_parent(self) -> None:
-        """Make the model of `init_from`, if there is one, the first candidate for the best model.
-
-        It is saved as step 0, and the training begins with its validation.
-
-        Raises:
-            UserError: if the folder can't be written.
-        """
-        if self.parent is None:
-            return
-        self.trainer.progress.validation_pending = True
-        self.world.on_main(self.save)
-
-    def fit(self) -> None:
-        """Train, with everything recorded in the folder.
-
-        Raises:
-            UserError: if the loss is no longer finite, or the folder can't be written.
-        """
-        trainer, is_main = self.trainer, self.world.is_main
-        recorder = (
-            RunRecorder(self.folder, trainer.progress, self.config.training)
-            if is_main
-            else NullRecorder()
-        )
-        try:
-            trainer.train(
-                recorder,
-                validate=lambda: self.validate(self.candidate()).metrics(),
-                save=self.save,
-                save_validation=self.save_validation,
-            )
-        except DivergenceError as error:
-            newest = newest_good(self.folder, logger.warning) if is_main else None
-            where = (
-                f"continue from {newest} with resume=true" if newest else "there is no checkpoint"
-            )
-            raise UserError(f"{error}; {where}") from error
-        finally:
-            recorder.close()
-
-    def candidate(self) -> Transformer:
-        """Return the model to validate, which may be the best: that of the trainer, or its mean."""
-        model, mean = self.trainer.model, self.trainer.updater.average
-        if mean is None:
-            return model
-        candidate = meta_transformer(
-            model.config,
-            vocab_size=model.vocab_size,
-            padding_id=model.padding_id,
-            start_id=model.start_id,
-            source_vocab_size=self.data.tokenizer.source_vocab_size,
-        )
-        candidate.load_state_dict(mean.weights, assign=True)
-        return candidate.eval()
-
-    def validate(self, model: Transformer) -> Validation:
-        """Compute loss, perplexity and BLEU of a model on the validation sets.
-
-        Raises:
-            OutOfMemoryError: if memory does not suffice.
-        """
-        return validate_sets(self._trained(model), self.config, self.data, self.compute)
-
-    def save(self) -> None:
-        """Write a checkpoint, and remove the oldest one and what a resumed training had ended with.
-
-        Raises:
-            UserError: if the folder can't be written, or was moved or removed. The checkpoint is
-                whole even then, unless another folder has the name by now.
-        """
-        if self.folder.exists() and not self.has_its_name():
-            raise UserError(
-                f"{self.folder}: another folder has this name now, and is left as it is; move the"
-                " folder of this training back, and continue with resume=true"
-            )
-        trainer, state = self.trainer, self.state().to_json()
-        (self.folder / FINISHED_FILE).unlink(missing_ok=True)
-        self.newest = save_checkpoint(
-            self.folder,
-            trainer.progress.step,
-            self._trained(trainer.model),
-            trainer.optimizer,
-            state,
-            None if trainer.updater.average is None else trainer.updater.average.weights,
-        )
-        # The mean of earlier checkpoints is not that of this training's end.
-        free_place_of_model(self.folder / AVERAGED, logger.warning)
-        remove_folder(self.folder / AVERAGED)
-        remove_old(self.folder, self.config.training.keep_checkpoints)
-        if not self.has_its_name():
-            raise UserError(
-                f"{self.folder}: moved or removed while training; the newest checkpoint is"
-                f" {self.newest}: move it to the others, and continue with resume=true"
-            )
-
-    def save_validation(self, is_best: bool) -> None:
-        """Write the model if it is the best, and only then the progress that says so.
-
-        Raises:
-            UserError: if the folder can't be written, or was moved or removed.
-        """
-        assert self.newest is not None
-        self._check_name()
-        if is_best:
-            # A folder that never held a model is the user's: save_model refuses to replace it.
-            if holds_model(self.folder / "best"):
-                free_place_of_model(self.folder / "best", logger.warning)
-            save_model(self.folder / "best", self._trained(self.candidate()))
-        save_validation(self.newest, self.state().to_json())
-
-    def finish(self) -> None:
-        """Average the last checkpoints (6.1), write the report, and log the next command."""
-        progress = self.trainer.progress
-        averaged = 0
-        mean, means = best_mean(
-            checkpoints(self.folder),
-            self.config.training,
-            lambda model: self.validate(model.to(self.compute.device)),
-        )
-        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
-        finished |= {"means": means}
-        if mean is not None:
-            self._check_name()
-            free_place_of_model(self.folder / AVERAGED, logger.warning)
-            # While a model still learns fast, its mean with earlier ones is worse.
-            if mean.bleu >= progress.best_bleu:
-                save_model(self.folder / AVERAGED, mean.trained)
-                finished["averaged"] = averaged = mean.checkpoints
-                logger.info(f"kept the mean of {mean.checkpoints} as {self.folder / AVERAGED}")
-            else:
-                remove_folder(self.folder / AVERAGED)  # of an earlier end, if any
-                logger.info("no mean is as good as the best checkpoint: none is kept")
-        if self.parent is not None:
-            self._log_gain()
-        write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
-        self.report(averaged)
-
-    def report(self, averaged: int) -> None:
-        """Write the report, and log the next command.
-
-        Args:
-            averaged: the number of checkpoints whose mean was kept, or 0.
-        """
+    def report(self, finished: Mapping[str, Any]) -> None:
+        """Write the report, and log the next command."""
+        averaged = int(finished.get("averaged", 0))
         write_report(self.folder, self.config, str(self.compute.device), averaged)
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")
 
-    def _check_name(self) -> None:
-        """Check that what has the folder's name after a validation is still this training's.
-
-        Raises:
-            UserError: if the folder was moved or removed.
-        """
-        if not self.has_its_name():
-            raise UserError(
-                f"{self.folder}: moved or removed while validating; move it back, and continue with"
-                " resume=true"
-            )
+    def _remove_averaged(self) -> None:
+        """Remove the mean of an earlier end of this run, but no file of the user's."""
+        move_user_files_aside(self.folder / AVERAGED, logger.warning)
+        remove_folder(self.folder / AVERAGED)
 
     def _log_gain(self) -> None:
-        """Log the validations of the parent and of the best model."""
-        with suppress(UserError):  # metrics that can't be written end no training
+        """Log the validations of the initial model and of the best one."""
+        with suppress(UserError):  # of metrics that can't be read
             records = {
                 r["step"]: r for r in read_metrics(self.folder / METRICS) if "valid/loss" in r
             }

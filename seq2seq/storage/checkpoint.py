@@ -216,10 +216,10 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
     return None
 
 
-def set_aside_later(run: Path, newest: Path, report: Callable[[str], None]) -> None:
+def rename_newer(run: Path, newest: Path, report: Callable[[str], None]) -> None:
     """Rename and report the checkpoints after the newest good one.
 
-    A training that goes on writes these steps anew, but they may be good ones that merely can't be
+    A resumed run writes these steps again, but they may be good ones that merely can't be
     read at the moment: because of its permissions, an error of the disk or a newer format.
 
     Raises:

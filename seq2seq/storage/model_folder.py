@@ -146,7 +146,7 @@ def read_search(folder: Path) -> TunedSearch | None:
     return read_config(folder).search
 
 
-def free_place_of_model(folder: Path, report: Callable[[str], None]) -> None:
+def move_user_files_aside(folder: Path, report: Callable[[str], None]) -> None:
     """Rename what a model must not replace, such as one with a user's file beside it.
 
     Args:
@@ -163,7 +163,7 @@ def free_place_of_model(folder: Path, report: Callable[[str], None]) -> None:
         while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}_")
         folder.rename(aside)
-        report(f"{folder}: there was more in it than a model: it is kept as {aside.name}")
+        report(f"{folder}: contains other files; renamed to {aside.name}")
 
 
 def check_place_of_model(folder: Path) -> None:

@@ -264,7 +264,8 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
         points = [(record["step"], record[name]) for record in records if name in record]
         return [step for step, _ in points], [value for _, value in points]
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4))
+    figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
     losses, bleu = figure.subplots(1, 2)
     for name, label in (("train/loss", "training, smoothed"), ("valid/loss", "validation")):
         losses.plot(*curve(name), label=label)

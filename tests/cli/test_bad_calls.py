@@ -211,7 +211,7 @@ CALLS = [
     ("train device=hpu", 1, "device 'hpu'"),
     ("train resume=true", 2, "needs run_dir"),
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
-    ("train precision=fp32 run_dir={text}", 1, "in the way of a new training"),
+    ("train precision=fp32 run_dir={text}", 1, "in the way of a new run"),
     ("train precision=fp32 run_dir={text}/x data=files", 1, "can't be written"),
     ("train precision=fp32 run_dir={nowhere} cache={text}", 1, "can't be"),
     ("train precision=fp32 cache={folder} data=files data.train.pairs={nowhere}", 1, "nowhere"),

@@ -321,7 +321,7 @@ def test_a_folder_of_other_things_is_not_written_to(
     (tmp_path / name).write_text("years: 7\n")
     result = seq2seq("train", *corpus.overrides(), f"run_dir={tmp_path}", "training.max_steps=1")
     assert result.code == 1
-    assert f"{tmp_path / name}: in the way of a new training; choose another run_dir" in result.err
+    assert f"{tmp_path / name}: in the way of a new run; choose another run_dir" in result.err
     assert {path.name for path in tmp_path.iterdir()} == {name}
 
 

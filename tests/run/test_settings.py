@@ -8,17 +8,17 @@ from omegaconf import OmegaConf
 
 from seq2seq.config import Config
 from seq2seq.data.config import CorpusConfig, DataConfig, SplitConfig
-from seq2seq.run.folder import changes_of_data, way_to_micro_batches
+from seq2seq.run.folder import changes_of_data, micro_batch_hint
 from seq2seq.training.config import TrainingConfig
 
 
 def test_as_many_micro_batches_are_reached_on_other_numbers_of_processes() -> None:
     paper = TrainingConfig()
     assert [paper.micro_batches_on(n) for n in (1, 8)] == [7, 8]
-    (tokens,) = re.findall(r"training\.micro_batch_tokens=(\d+)", way_to_micro_batches(paper, 8, 1))
+    (tokens,) = re.findall(r"training\.micro_batch_tokens=(\d+)", micro_batch_hint(paper, 8, 1))
     assert replace(paper, micro_batch_tokens=int(tokens)).micro_batches_on(1) == 8
-    assert "must divide 7, and 8 does not" in way_to_micro_batches(paper, 7, 8)
-    assert way_to_micro_batches(paper, "seven", 8) == ""
+    assert "must divide 7, and 8 does not" in micro_batch_hint(paper, 7, 8)
+    assert micro_batch_hint(paper, "seven", 8) == ""
 
 
 def test_the_keys_of_data_that_changed_are_named(tmp_path: Path) -> None:

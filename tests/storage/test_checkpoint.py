@@ -26,10 +26,10 @@ from seq2seq.storage.checkpoint import (
     newest_good,
     progress_file,
     remove_old,
+    rename_newer,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
-    set_aside_later,
 )
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel
@@ -361,12 +361,12 @@ def test_checkpoints_after_the_newest_good_one_are_kept_under_another_name(run: 
     good, later = checkpoints(run)[1:]
     for number in range(2):
         reports: list[str] = []
-        set_aside_later(run, good, reports.append)
+        rename_newer(run, good, reports.append)
         assert checkpoints(run)[-1] == good
         aside = run / "checkpoints" / ("unread_step_00000100" + number * "_")
         assert reports == [f"{later} is kept as {aside.name}; remove it if you don't need it"]
         shutil.copytree(aside, later)
-    set_aside_later(run, later, pytest.fail)
+    rename_newer(run, later, pytest.fail)
     remove_old(run, 1)
     assert checkpoints(run) == [later]
     for number in range(2):
