@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run one of conf/experiment/results from raw text to scores, and print its row of the table of results; or
-# all of conf/experiment/table3_quarter, with the name table3, and print the comparison with the paper.
+# the rows of Table 3 at a quarter of their widths, with the name table3, and print the comparison with the paper.
 # bash scripts/results.sh NAME FOLDER [--runs FOLDER] [KEY=VALUE...]; FOLDER has the corpora (scripts/README.md),
 # and the runs end up in runs/results, or in that of --runs.
 # Started again, it goes on where it stopped.

@@ -124,22 +124,28 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score translations and print the scores."""
     _check_usage(arguments)
-    from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.data.lines import read_text_lines
-    from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
-    from seq2seq.evaluation.scores import ScoreConfig, check_counts, score_all, too_long_for_ter
-    from seq2seq.evaluation.significance import Resampling, compare
+    from seq2seq.evaluation.scores import (
+        ScoreConfig,
+        bleu_metric,
+        check_counts,
+        score_all,
+        too_long_for_ter,
+    )
 
-    tokenizer = arguments.tokenize
-    if tokenizer is None and arguments.model and not arguments.test_set:
-        tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(
-        tokenize=tokenizer,
+        tokenize=_tokenizer(arguments),
         lowercase=arguments.lowercase,
         test_set=arguments.test_set,
         language_pair=arguments.language_pair,
     )
-    _check_choices(arguments, config)
+    # Refused now, before a model translates.
+    bleu_metric(config)
+    paper = _paper_language(arguments)
+    if arguments.compare:
+        from seq2seq.evaluation.significance import check_sampling
+
+        check_sampling(arguments.samples, arguments.seed)
     first, reference_paths = _find_files(arguments)
     systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in reference_paths]
@@ -151,27 +157,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
-    if arguments.paper:
-        language = _target_language(arguments)
-        scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
-    comparisons: list[Comparison] = []
-    if arguments.compare:
-        comparisons = compare(
-            systems,
-            references,
-            config,
-            resampling=Resampling(arguments.resampling or "bootstrap"),
-            samples=arguments.samples,
-            seed=arguments.seed,
-        )
+    if paper:
+        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+
+        scores.append(paper_bleu(hypotheses, references, paper, test_set=config.test_set))
+        print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
+    comparisons = _compare(arguments, systems, references, config)
     if arguments.json:
         print_json(_as_record(scores, comparisons))
     else:
         print(_as_text(scores, comparisons))
-    if left_out := too_long_for_ter([*systems.values(), *references]):
-        print(f"seq2seq: {left_out}", file=sys.stderr)
-    if arguments.paper:
-        print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
+    if skipped := too_long_for_ter([*systems.values(), *references]):
+        print(f"seq2seq: {skipped}", file=sys.stderr)
     return 0
 
 
@@ -211,16 +208,46 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 raise UsageError(f"{option} needs --{needed}")
 
 
-def _check_choices(arguments: argparse.Namespace, config: "ScoreConfig") -> None:
-    """Raise the errors of the metrics now, before a model translates."""
-    from seq2seq.evaluation.paper_bleu import tokenize
-    from seq2seq.evaluation.scores import bleu_metric
-    from seq2seq.evaluation.significance import check_sampling
+def _tokenizer(arguments: argparse.Namespace) -> str | None:
+    """Choose BLEU's tokenizer: as given, or that of the model's validations."""
+    if arguments.tokenize or not arguments.model or arguments.test_set:
+        tokenizer: str | None = arguments.tokenize
+        return tokenizer
+    from seq2seq.config import trained_bleu_tokenizer
 
-    bleu_metric(config)
-    if arguments.paper:
-        tokenize("", _target_language(arguments))
-    check_sampling(arguments.samples, arguments.seed)
+    return trained_bleu_tokenizer(arguments.model)
+
+
+def _paper_language(arguments: argparse.Namespace) -> str | None:
+    """Choose the target language of the paper's BLEU, if that is wanted, and check it."""
+    if not arguments.paper:
+        return None
+    from seq2seq.evaluation.paper_bleu import tokenize
+
+    pair: str = arguments.language_pair or "en-de"
+    language: str = arguments.language or pair.rpartition("-")[2]
+    tokenize("", language)
+    return language
+
+
+def _compare(
+    arguments: argparse.Namespace,
+    systems: dict[str, list[str]],
+    references: list[list[str]],
+    config: "ScoreConfig",
+) -> "list[Comparison]":
+    if not arguments.compare:
+        return []
+    from seq2seq.evaluation.significance import Resampling, compare
+
+    return compare(
+        systems,
+        references,
+        config,
+        resampling=Resampling(arguments.resampling or "bootstrap"),
+        samples=arguments.samples,
+        seed=arguments.seed,
+    )
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
@@ -246,12 +273,6 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
         warnings.count(line, translation)
     print(f"seq2seq: {warnings}", file=sys.stderr)
     return [translation.text for translation in translations]
-
-
-def _target_language(arguments: argparse.Namespace) -> str:
-    pair: str = arguments.language_pair or "en-de"
-    language: str = arguments.language or pair.rpartition("-")[2]
-    return language
 
 
 def _as_record(

@@ -9,24 +9,20 @@ from types import ModuleType
 import torch
 
 from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
-from seq2seq.fidelity import layers as sublayers
 from seq2seq.fidelity.detail import Detail, Finding, Subject
 
 COLUMNS = 120
 
-_OF_MODEL = (layers, embedding, sublayers)
-_OF_TRAINING = (optimization, recipe, decoding, results)
 
-
-def _details(modules: Iterable[ModuleType]) -> list[Detail]:
+def _details(*modules: ModuleType) -> list[Detail]:
     return [
         value for module in modules for value in vars(module).values() if isinstance(value, Detail)
     ]
 
 
-MODEL_DETAILS = _details(_OF_MODEL)
+MODEL_DETAILS = _details(layers, embedding)
 """The details of a model alone, whose training is not known."""
-DETAILS = MODEL_DETAILS + _details(_OF_TRAINING)
+DETAILS = MODEL_DETAILS + _details(optimization, recipe, decoding, results)
 
 _TITLES = ("#", "detail", "the paper", "tensor2tensor (2017)", "here, measured", "verdict")
 _WIDTHS = (2, 16, 21, 21, 32, 13)

@@ -10,6 +10,7 @@ from seq2seq.fidelity.report import COLUMNS, text_table
 from seq2seq.model import TransformerConfig
 
 Setting = int | float | str | None
+WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class PaperRow:
     """A row of the table: its settings, and its scores on newstest2013."""
 
     name: str
-    """The name of conf/experiment/table3/<name>.yaml."""
+    """As in conf/experiment/table3/<name>.yaml."""
     settings: Mapping[str, Setting]
     """The settings that differ from base."""
     perplexity: float
@@ -25,6 +26,16 @@ class PaperRow:
     bleu: float
     millions: int | None = None
     """Parameters in millions, where the paper prints them."""
+
+    def overrides(self, divisor: int = 1) -> list[str]:
+        """Write the settings as overrides of `seq2seq train`, with all widths divided."""
+        words = []
+        for name, value in self.settings.items():
+            section = "training" if name == "label_smoothing" else "model"
+            if name in WIDTHS and isinstance(value, int):
+                value //= divisor
+            words.append(f"{section}.{name}={value}")
+        return words
 
 
 BASE: Mapping[str, Setting] = {
@@ -65,8 +76,6 @@ ROWS = (
     PaperRow("big", _BIG, 4.33, 26.4, 213),
 )
 
-_WIDTH_NAMES = ("d_model", "d_ff", "d_k", "d_v")
-
 
 @dataclass(frozen=True)
 class TableRun:
@@ -90,15 +99,13 @@ class Line:
     runs: Sequence[TableRun]
     row: PaperRow | None
     change: str
-    """The settings that differ from those of base, under the paper's names."""
+    """The settings that differ from base's, under the paper's names."""
     perplexity: float
-    """The mean of the runs."""
+    """The mean of the runs; so is `bleu`."""
     bleu: float
-    """The mean of the runs."""
     perplexity_spread: float
-    """The difference between the runs' highest and lowest."""
+    """The highest of the runs minus the lowest; so is `bleu_spread`."""
     bleu_spread: float
-    """The difference between the runs' highest and lowest."""
     perplexity_minus_base: float
     bleu_minus_base: float
 
@@ -120,7 +127,7 @@ def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[st
 
 
 def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Return the settings that differ from those of base."""
+    """Return the settings that differ from base's."""
     return {name: value for name, value in settings.items() if value != base[name]}
 
 
@@ -130,9 +137,11 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
     Runs that agree in all settings of the table are the seeds of one row. The base row is the one
     from which the others differ in the fewest settings; of several, the one closest to the paper's.
     """
-    by_settings: dict[frozenset[tuple[str, Setting]], list[TableRun]] = {}
+    rows: list[list[TableRun]] = []
     for run in runs:
-        row = by_settings.setdefault(frozenset(run.settings.items()), [])
+        row = next((row for row in rows if row[0].settings == run.settings), [])
+        if not row:
+            rows.append(row)
         for other in row:
             if run.seed == other.seed or run.step != other.step:
                 raise UserError(
@@ -141,7 +150,6 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
                     " different seeds and the same number of steps"
                 )
         row.append(run)
-    rows = list(by_settings.values())
     base = min(
         rows,
         key=lambda row: (
@@ -150,21 +158,20 @@ def compare(runs: Sequence[TableRun]) -> list[Line]:
         ),
     )
     lines = [_line(row, base) for row in rows]
-    order = {row.name: number for number, row in enumerate(ROWS)}
-    return sorted(lines, key=lambda line: order.get(line.row.name, 99) if line.row else 99)
+    return sorted(lines, key=lambda line: ROWS.index(line.row) if line.row else len(ROWS))
 
 
 def _line(runs: Sequence[TableRun], base: Sequence[TableRun]) -> Line:
     settings, base_settings = runs[0].settings, base[0].settings
     changes = changed(settings, base_settings)
     rows = [row for row in ROWS if _is_same_change(row, settings, base_settings)]
-    words = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
-    change = ", ".join(f"{words.get(name, name)} {value}" for name, value in changes.items())
+    symbols = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
+    change = ", ".join(f"{symbols.get(name, name)} {value}" for name, value in changes.items())
     perplexities, scores = [run.perplexity for run in runs], [run.bleu for run in runs]
     return Line(
         runs=runs,
         row=rows[0] if rows else None,
-        change=change or _BASE,
+        change=change or "base",
         perplexity=mean(perplexities),
         bleu=mean(scores),
         perplexity_spread=max(perplexities) - min(perplexities),
@@ -181,7 +188,7 @@ def _is_same_change(
     if set(row.settings) != set(changed(settings, base)):
         return False
     for name, value in row.settings.items():
-        if name in _WIDTH_NAMES:
+        if name in WIDTHS:
             factor = _width(settings, name) / _width(base, name)
             if factor != _width({**BASE, name: value}, name) / _width(BASE, name):
                 return False
@@ -197,11 +204,11 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
     return float(value)
 
 
-_BASE = "base"
 _TITLES = (
     ("", "", "perplexity", "", "BLEU", "", "million", ""),
     ("row", "change", "here", "paper", "here", "paper", "here", "paper"),
 )
+_SCORES = {"perplexity": "perplexity", "bleu": "BLEU"}
 _WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
 
 
@@ -216,16 +223,13 @@ def _seeds(lines: Sequence[Line]) -> list[str]:
     fewest, most = (bound(len(line.runs) for line in lines) for bound in (min, max))
     if most == 1:
         return []
-    several = [line for line in lines if len(line.runs) > 1]
-    spreads = (
-        ("perplexity", [line.perplexity_spread for line in several]),
-        ("BLEU", [line.bleu_spread for line in several]),
-    )
-    differences = " and ".join(
-        f"{mean(values):.2f} in {title} (at most {max(values):.2f})" for title, values in spreads
-    )
+    spreads = []
+    for name, title in _SCORES.items():
+        values = [getattr(line, f"{name}_spread") for line in lines if len(line.runs) > 1]
+        spreads.append(f"{mean(values):.2f} in {title} (at most {max(values):.2f})")
     count = most if fewest == most else f"{fewest} to {most}"
-    return [f"A row is the mean of {count} seeds, which differ on average by {differences}."]
+    differ = " and ".join(spreads)
+    return [f"A row is the mean of {count} seeds, which differ on average by {differ}."]
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -244,27 +248,29 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _orderings(lines: Sequence[Line]) -> list[str]:
     """Count the rows that are on the same side of base as in the paper, by each score."""
-    base, sentences = ROWS[0], []
-    base_line = next(line for line in lines if line.change == _BASE)
-    for name, title in (("perplexity", "perplexity"), ("bleu", "BLEU")):
-        same: list[str] = []
-        other: list[str] = []
-        unclear: list[str] = []
+    sentences = []
+    for name, title in _SCORES.items():
+        sides, unclear = {True: list[str](), False: list[str]()}, []
+        base_spread = next(
+            getattr(line, f"{name}_spread") for line in lines if line.change == "base"
+        )
         for line in lines:
-            paper = getattr(line.row, name) - getattr(base, name) if line.row else 0.0
-            if line.row and abs(paper) > 1e-9:
-                here = getattr(line, f"{name}_minus_base")
-                (same if here * paper > 0 else other).append(line.row.name)
-                spread = max(getattr(part, f"{name}_spread") for part in (line, base_line))
+            if line.row is None:
+                continue
+            paper = getattr(line.row, name) - getattr(ROWS[0], name)
+            here = getattr(line, f"{name}_minus_base")
+            if abs(paper) > 1e-9:
+                sides[here * paper > 0].append(line.row.name)
+                spread = max(getattr(line, f"{name}_spread"), base_spread)
                 if spread and abs(here) <= spread:
                     unclear.append(line.row.name)
+        same, other = sides[True], sides[False]
         if same or other:
-            count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
             rest = f"; not {', '.join(other)}" if other else ""
+            count = f"{title}: {len(same)} of {len(same) + len(other)} rows"
             sentence = f"{count} are on the same side of base as in the paper{rest}"
             if unclear:
-                sentence += (
-                    f". No farther from base than seeds are from one another: {', '.join(unclear)}"
-                )
+                listed = ", ".join(unclear)
+                sentence += f". No farther from base than seeds are from one another: {listed}"
             sentences.append(textwrap.fill(sentence, COLUMNS))
     return sentences

@@ -172,7 +172,7 @@ CALLS = [
         "train experiment=null",
         2,
         "give one choice; choose from: finetune, paper/..., results/..., table3/...,"
-        " table3_quarter/...\n",
+        " table3_quarter\n",
     ),
     ("train experiment={{a:1}}", 2, "give one choice"),
     ("train experiment=[a,b]", 2, "experiment=[a,b]: give one choice"),
@@ -180,7 +180,7 @@ CALLS = [
         "train experiment=../x",
         2,
         "experiment=../x; choose from: finetune, paper/..., results/..., table3/...,"
-        " table3_quarter/...\n",
+        " table3_quarter\n",
     ),
     ("train data=multi30", 2, "did you mean multi30k?"),
     ("train experiment=table3/B_dk17", 2, "did you mean table3/B_dk16?"),

@@ -17,7 +17,6 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UserError
 from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
-from seq2seq.fidelity import layers as sublayers
 from seq2seq.fidelity.detail import Detail, Subject, new_model
 from seq2seq.fidelity.report import DETAILS, as_records, as_text, examine, summary
 from seq2seq.model import Transformer, TransformerConfig
@@ -103,10 +102,10 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
     assert [row.detail for row in rows if row.finding.differs] == [results.cost]
     assert [row.detail for row in rows if row.finding.verdict == "as tensor2tensor"] == [
         layers.norm_epsilon,
+        layers.attention_biases,
+        layers.initialization,
         embedding.positions,
         embedding.decoder_start,
-        sublayers.attention_biases,
-        sublayers.initialization,
         optimization.loss_normalization,
         recipe.batch,
         results.bleu_variants,
@@ -272,8 +271,8 @@ def test_targets_that_attend_to_those_after_them_differ(
         return torch.ones(length, length, dtype=torch.bool, device=device).tril(diagonal)
 
     monkeypatch.setattr("seq2seq.model.transformer.causal_mask", mask)
-    assert differing(subject()) == [sublayers.attention_formula]
-    assert "a target attends to those after it" in sublayers.attention_formula(subject()).here
+    assert differing(subject()) == [layers.attention_formula]
+    assert "a target attends to those after it" in layers.attention_formula(subject()).here
 
 
 def test_an_untied_matrix_differs() -> None:
@@ -331,7 +330,7 @@ def test_another_setting_differs(detail: Detail, setting: dict[str, Any]) -> Non
 
 
 def test_initial_weights_of_another_deviation_differ() -> None:
-    assert differing(subject(init_std=0.02)) == [sublayers.initialization]
+    assert differing(subject(init_std=0.02)) == [layers.initialization]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25])
@@ -412,8 +411,8 @@ def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> Non
         return attended
 
     monkeypatch.setattr("seq2seq.model.transformer.attention", unscaled)
-    assert differing(subject()) == [sublayers.attention_formula]
-    assert "softmax(QK^T) V" in sublayers.attention_formula(subject()).here
+    assert differing(subject()) == [layers.attention_formula]
+    assert "softmax(QK^T) V" in layers.attention_formula(subject()).here
 
 
 def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,28 +424,28 @@ def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> No
         return attended
 
     monkeypatch.setattr("seq2seq.model.transformer.attention", lenient)
-    assert differing(subject()) == [embedding.embedding_scale, sublayers.attention_formula]
-    assert "another, mask" in sublayers.attention_formula(subject()).here
+    assert differing(subject()) == [embedding.embedding_scale, layers.attention_formula]
+    assert "another, mask" in layers.attention_formula(subject()).here
 
 
 def test_a_bias_in_one_attention_differs() -> None:
     examined = subject()
     examined.model.get_submodule("decoder.layers.1.cross_attention").w_k = nn.Linear(64, 64)
     nn.init.zeros_(examined.model.get_parameter("decoder.layers.1.cross_attention.w_k.bias"))
-    assert sublayers.attention_biases(examined).differs
-    assert sublayers.attention_biases(examined).here == "biases in 1 of 6 attentions"
+    assert layers.attention_biases(examined).differs
+    assert layers.attention_biases(examined).here == "biases in 1 of 6 attentions"
 
 
 @pytest.mark.parametrize("activation", [a for a in Activation if a is not Activation.relu])
 def test_another_feed_forward_network_differs(activation: Activation) -> None:
     examined = subject(replace(SMALL, activation=activation))
-    assert differing(examined) == [sublayers.feed_forward_formula]
-    here = sublayers.feed_forward_formula(examined).here
+    assert differing(examined) == [layers.feed_forward_formula]
+    here = layers.feed_forward_formula(examined).here
     assert here.startswith(f"{activation.value}(xW1 + b1)W2 + b2, in ")
     for module in examined.model.modules():
         if isinstance(module, FeedForward):
             module.activation = torch.tanh
-    assert sublayers.feed_forward_formula(examined).here == "another formula"
+    assert layers.feed_forward_formula(examined).here == "another formula"
 
 
 @pytest.mark.parametrize(
@@ -488,8 +487,8 @@ def test_another_initialization_differs(
         nn.init.normal_(model.get_parameter(name), std=0.2)
 
     monkeypatch.setattr(Transformer, "reset_parameters", reset)
-    assert sublayers.initialization(subject()).differs
-    assert sublayers.initialization(subject()).here.startswith(f"otherwise: {kind};")
+    assert layers.initialization(subject()).differs
+    assert layers.initialization(subject()).here.startswith(f"otherwise: {kind};")
 
 
 def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
