@@ -7,8 +7,6 @@ import pytest
 from seq2seq.errors import UserError
 from seq2seq.fidelity.table3 import BASE, ROWS, TableRun, as_text, compare
 
-SMALL_BASE = {**BASE, "num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2}
-
 
 def table_run(
     name: str,
@@ -28,35 +26,6 @@ def test_a_row_is_found(row: Any) -> None:
     found = {run.name: line.row.name for line in compare(runs) if line.row for run in line.runs}
     assert found["x"] == row.name
     assert found["base"] == "base"
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"num_heads": 1}, "A_h1"),
-        ({"d_k": 16}, "B_dk16"),
-        ({"d_k": 32}, "B_dk32"),
-        ({"num_layers": 2}, "C_n2"),
-        ({"num_layers": 4}, "C_n4"),
-        ({"d_model": 128}, "C_dmodel256"),
-        ({"d_model": 512}, "C_dmodel1024"),
-        ({"d_ff": 512}, "C_dff1024"),
-        ({"d_ff": 2048}, "C_dff4096"),
-        ({"dropout": 0.0}, "D_dropout0"),
-        ({"label_smoothing": 0.2}, "D_eps02"),
-        ({"positions": "learned"}, "E_learned_positions"),
-        ({"d_ff": 100}, None),
-        ({"num_heads": 1, "d_ff": 512}, None),
-    ],
-)
-def test_a_row_is_found_for_a_smaller_base(changes: Any, name: str | None) -> None:
-    runs = [
-        table_run("one", SMALL_BASE, **changes),
-        table_run("base", SMALL_BASE),
-        table_run("other", SMALL_BASE, label_smoothing=0.0),
-    ]
-    row = next(line.row for line in compare(runs) if line.runs[0].name == "one")
-    assert (row.name if row else None) == name
 
 
 def test_differences_from_base_and_their_signs() -> None:
@@ -86,9 +55,9 @@ def test_differences_from_base_and_their_signs() -> None:
 
 def test_base_is_the_run_from_which_the_others_differ_least() -> None:
     runs = [
-        table_run("h", SMALL_BASE, num_heads=8),
-        table_run("n", SMALL_BASE, num_layers=1),
-        table_run("base", SMALL_BASE),
+        table_run("h", QUARTER, num_heads=4),
+        table_run("n", QUARTER, num_layers=1),
+        table_run("base", QUARTER),
     ]
     assert next(line.change for line in compare(runs) if line.runs[0].name == "base") == "base"
 
@@ -105,7 +74,7 @@ def test_a_row_is_found_at_a_quarter_of_the_widths(row: Any) -> None:
         table_run("base", QUARTER),
         table_run("x", QUARTER, seed=2, **{**row.settings, **widths}),
         table_run("y", QUARTER, d_v=5),
-        table_run("z", QUARTER, num_heads=64),
+        table_run("z", QUARTER, num_heads=1, d_ff=256),
     ]
     found = {run.name: line.row and line.row.name for line in compare(runs) for run in line.runs}
     assert found == {"base": "base", "x": row.name, "y": None, "z": None}
