@@ -39,26 +39,15 @@ def try_searches(
 ) -> Iterator[Trial]:
     """Score every beam size with every alpha; all alphas share one search.
 
-    Args:
-        trained: the model.
-        sources: lines.
-        references: lines, parallel to the sources.
-        beam_sizes: to try.
-        alphas: exponents of the length penalty to try.
-        options: of the translator, except for its search.
-        scoring: the options of BLEU.
-
-    Raises:
-        UsageError: if a value is out of range.
-        UserError: if the device is not available, or texts can't be scored.
+    `options` are the translator's, except for its search; `scoring` has the options of BLEU.
     """
     options = options or TranslationOptions()
     for beam_size in beam_sizes:
         search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
         translations = Translator(trained, replace(options, search=search)).translate(sources)
-        for place, alpha in enumerate(alphas):
+        for number, alpha in enumerate(alphas):
             # A blank line has no candidates.
-            outputs = [t.candidates[place].text if t.candidates else "" for t in translations]
+            outputs = [t.candidates[number].text if t.candidates else "" for t in translations]
             score, ratio = bleu_and_length(outputs, [references], scoring)
             yield Trial(beam_size, alpha, score.value, ratio, score.signature)
 

@@ -26,7 +26,7 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.evaluation.scores import ScoreConfig, bleu
-from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.run.setup import prepare_data
 from seq2seq.training.distributed import World
 from seq2seq.training.optimizer import learning_rate
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0, help="minutes between validations")
     words = parser.parse_args()
     retain_freed_memory()
-    keep_few_compiled_products()
+    keep_few_compiled_matmuls()
     config = read_config(words.run)
     # A step is one micro-batch in the recipes that are compared.
     config = replace(config, training=replace(config.training, micro_batch_tokens=10**6))

@@ -33,7 +33,7 @@ from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.fast.training import TrainingKernels
 from seq2seq.fidelity.results import step_flops
 
@@ -101,7 +101,7 @@ def make_step(work: Work, system: System) -> Step:
     """Make the step of a system, and set the process up for it."""
     if system.retains_memory:
         retain_freed_memory()
-        keep_few_compiled_products()
+        keep_few_compiled_matmuls()
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     if system.make == "ours":

@@ -47,13 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the attention weights of one sentence pair.
-
-    Raises:
-        UsageError: if the output's suffix is not .svg, .png or .pdf.
-        UserError: if the model can't be read, a text is blank or too long, the model has no such
-            layer or head, or the file can't be written.
-    """
+    """Write the attention weights of one sentence pair."""
     from seq2seq.data.lines import create_binary
     from seq2seq.decoding.attention import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator

@@ -43,12 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score given translations and print the total, or the score of each line.
-
-    Raises:
-        UsageError: if both files are standard input.
-        UserError: if a file or the model can't be read, the counts differ, or a line is too long.
-    """
+    """Score given translations and print the total, or the score of each line."""
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory

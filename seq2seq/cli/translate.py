@@ -41,9 +41,6 @@ def translate_one_by_one(
     """Translate each line before the next is read.
 
     A line that can't be translated has a blank translation; the reason is printed.
-
-    Raises:
-        UserError: if there is not one prefix per line.
     """
     pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
     for number, (line, prefix) in enumerate(pairs, start=1):
@@ -140,12 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Translate a file.
-
-    Raises:
-        UsageError: if options don't go together, or a value is out of range.
-        UserError: if the model or the input can't be read, or the output can't be written.
-    """
+    """Translate a file."""
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
@@ -203,14 +195,14 @@ class _Lines:
         from seq2seq.data.lines import decode_leniently
 
         for raw in self.raw_lines:
-            line, damaged = decode_leniently(raw)
-            self.replaced += damaged
+            line, replaced = decode_leniently(raw)
+            self.replaced += replaced
             self.waiting.append(line)
             yield line
 
 
 def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoReturn]":
-    """Make a bar on standard error, unless that is no terminal or the output is on the same one."""
+    """Make a bar on standard error, unless it is not a terminal, or the output goes there too."""
     from tqdm import tqdm
 
     from seq2seq.data.lines import count_lines

@@ -70,7 +70,7 @@ def add_sentence_options(parser: argparse._ActionsContainer) -> None:
         "--sentences",
         action="store_true",
         default=None,
-        help="translate the sentences of a line one by one, and join them as they stood",
+        help="translate the sentences of a line one by one, keeping the spacing between them",
     )
     parser.add_argument(
         "--source-language",
@@ -107,14 +107,7 @@ def translation_options(
 ) -> "TranslationOptions":
     """Make the options of a translator from a command line.
 
-    Args:
-        arguments: the parsed command line.
-        runs: the models that translate together; what is tuned for them and not given, stays.
-
-    Raises:
-        UsageError: if options of beam search and of sampling are combined, or a value is out of
-            range.
-        UserError: if options of beam search are given, and a model can't be read.
+    What was tuned for the models `runs`, which translate together, holds unless it is given.
     """
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.decoding.ensemble import saved_search

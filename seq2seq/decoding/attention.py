@@ -44,11 +44,7 @@ class AttentionMaps:
     """(L, H, T, S): the weight that each target position gives to each source position."""
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the pieces that attend, and those that are attended to.
-
-        Args:
-            kind: `encoder`, `decoder` or `cross`.
-        """
+        """Return the pieces that attend, and those that are attended to, of `encoder` and so on."""
         rows = self.source if kind == "encoder" else self.target_input
         columns = self.target_input if kind == "decoder" else self.source
         return rows, columns
@@ -56,8 +52,7 @@ class AttentionMaps:
     def record(self, kind: str, layers: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
         """Return the weights of some layers and heads, counted from 1, as JSON has them.
 
-        Returns:
-            A dictionary in which `weights` is a list [layer][head][row][column].
+        `weights` is a list [layer][head][row][column].
         """
         rows, columns = self.sides(kind)
         weights = getattr(self, kind)
@@ -77,11 +72,7 @@ def record_attention(
 ) -> AttentionMaps:
     """Run a model on a sentence pair and record the softmax of each attention (equation 1).
 
-    Args:
-        model: in evaluation mode; computes in the precision and on the device of its weights.
-        tokenizer: names the pieces.
-        source_ids: without the end symbol.
-        target_ids: without start and end symbols.
+    The model must be in evaluation mode; the ids are without start and end symbols.
     """
     weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
     hooks = []
@@ -118,14 +109,7 @@ def draw_heads(
         heads: the weights (rows, columns) of each head, by panel title.
         rows: pieces that attend.
         columns: pieces that are attended to.
-        file_format: one of FORMATS.
-
-    Returns:
-        The content of the picture file.
-
-    Raises:
-        UserError: if there are more than MAX_PIECES rows or columns, or matplotlib is not
-            installed.
+        file_format: one of FORMATS, of the content that is returned.
     """
     longest = max(len(rows), len(columns))
     if longest > MAX_PIECES:
@@ -191,7 +175,7 @@ def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
             name = get_font(path).family_name
             # matplotlib chooses one member of the family, by name: check that one.
             drawn = drawn_by(findfont(FontProperties(family=[name])))
-        except (OSError, RuntimeError):  # a damaged font, or a bitmap font
+        except (OSError, RuntimeError):  # a corrupt font, or a bitmap font
             continue
         # A "last resort" font has a box for every character.
         if drawn and "lastresort" not in name.replace(" ", "").lower():

@@ -146,7 +146,7 @@ class Beams(SearchBatch):
         scores = scores / length_penalty(self.length, self.config.alpha)
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
         self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
-        # Their tokens are those of their parents: (B, beam, T) -> (B, C, longest).
+        # They take their parents' tokens: (B, beam, T) -> (B, C, longest).
         tokens = parents.new_full((*parents.shape, self.finished_tokens.size(2)), NO_TOKEN)
         tokens[:, :, : self.length - 1] = gather_beams(self.live_tokens, parents)[:, :, 1:]
         tokens = torch.cat((self.finished_tokens, tokens), dim=1)  # (B, beam + C, longest)

@@ -1,4 +1,4 @@
-"""Segments in, hypotheses out: the native search, and that of CTranslate2."""
+"""Segments in, hypotheses out: the native search, and CTranslate2's."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +92,7 @@ class NativeEngine:
 
 DIFFERENCE = (
     "engine ctranslate2: it stops earlier and compares by log-probability / length^alpha while it"
-    " searches, so some outputs differ from those of the engine native"
+    " searches, so some outputs differ from the engine native's"
 )
 
 _COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}

@@ -31,7 +31,7 @@ class Decoder(Protocol):
 
 @dataclass
 class EnsembleState:
-    """The state of a search between two steps: those of all decoders."""
+    """The state of a search between two steps: the caches of all decoders."""
 
     caches: list[DecoderCache]
 
@@ -47,11 +47,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Predicts the next token with several models; searched as an `IncrementalDecoder` is.
-
-    Args:
-        decoders: of models with the same vocabulary; their sizes may differ.
-    """
+    """Predicts the next token with several models of one vocabulary, as an `IncrementalDecoder`."""
 
     def __init__(self, decoders: Sequence[IncrementalDecoder]) -> None:
         self.decoders = decoders
@@ -61,10 +57,9 @@ class Ensemble:
         return EnsembleState([decoder.begin(source) for decoder in self.decoders])
 
     def step(self, token_ids: Tensor, state: EnsembleState) -> Tensor:
-        """Read the newest token of each hypothesis (N,) and predict the next one.
+        """Read the newest token of each hypothesis (N,), and return the next one's logits (N, V).
 
-        Returns:
-            The logarithm of the models' mean probabilities, (N, V), at least float32.
+        They are the logarithms of the models' mean probabilities, at least float32.
         """
         pairs = zip(self.decoders, state.caches, strict=True)
         return mean_log_probabilities(
@@ -82,12 +77,7 @@ def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
 
 
 def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
-    """Load the models of run folders or model folders, which are to translate together.
-
-    Raises:
-        UserError: if there is no model, a model is damaged or named twice, or one differs from the
-            first in its tokenizer or its languages.
-    """
+    """Load the models of run folders or model folders, which are to translate together."""
     folders = [find_model(Path(run)) for run in runs]
     _check_different(folders)
     models = [load_model(folder) for folder in folders]
@@ -106,25 +96,12 @@ def default_search(tuned: Sequence[TunedSearch | None]) -> SearchConfig:
 
 
 def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
-    """Read the search of run or model folders that translate together.
-
-    Raises:
-        UserError: if there is no model, or its configuration is damaged.
-    """
+    """Read the search of run or model folders that translate together."""
     return default_search([read_search(find_model(Path(run))) for run in runs])
 
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:
-    """Check that models can translate together.
-
-    Args:
-        models: the models of an ensemble, or a single one.
-        names: what messages call them.
-
-    Raises:
-        ValueError: if there are none.
-        UserError: if one differs from the first in its tokenizer or its languages.
-    """
+    """Check that models can translate together; messages call them by their names."""
     if not models:
         raise ValueError("there is no model: give at least one")
     first = models[0]
@@ -143,12 +120,8 @@ def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> N
 
 
 def _check_different(folders: Sequence[Path]) -> None:
-    """Check that no model is named twice: an ensemble of a model with itself is that model.
-
-    Raises:
-        UserError: if two folders are the same.
-    """
-    places = [folder.resolve() for folder in folders]
-    for folder, place in zip(folders, places, strict=True):
-        if places.count(place) > 1:
+    """Check that no model is named twice: an ensemble of a model with itself is that model."""
+    paths = [folder.resolve() for folder in folders]
+    for folder, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
             raise UserError(f"{folder}: the same model is given twice: give each model once")

@@ -41,27 +41,14 @@ def sample(
     suppressed_ids: Sequence[int] = (),
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
-    """Draw config.nbest outputs for each sentence.
+    """Draw config.nbest outputs for each sentence; N = B x nbest rows.
 
-    Args:
-        step: (newest tokens (N,), state) -> logits (N, V), one row per sample, N = B x nbest.
-        state: the search state, with one row per sentence.
-        max_lengths: (B,), the maximum length of each output in tokens, `</s>` not counted.
-        config: the options.
-        keys: integers that identify each sentence, such as its token ids; equal keys give equal
-            samples.
-        start_id: the token before the first.
-        end_id: the token that ends an output.
-        suppressed_ids: tokens that no output contains.
-        prefixes: the forced beginning of each output, no longer than its maximum length; empty if
-            there are none.
+    `keys` are integers that identify each sentence, such as its token ids; equal keys give equal
+    samples. The other arguments are those of `beam_search`.
 
     Returns:
         Each sentence's samples, in the order of their numbers. Scores are computed as in beam
         search, from the model's log-probabilities before temperature, top_k and top_p.
-
-    Raises:
-        UserError: if the logits are NaN, or no output has a probability above zero.
     """
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
@@ -79,14 +66,11 @@ def sample(
 
 
 def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor]:
-    """Compute the unnormalized weights with which tokens are drawn.
-
-    Args:
-        log_probabilities: (..., V).
-        config: temperature, top_k and top_p.
+    """Compute the weights with which tokens are drawn from log-probabilities (..., V).
 
     Returns:
-        Weights and tokens, both (..., k), tokens ascending; tokens outside top_p have weight 0.
+        Unnormalized weights and tokens, both (..., k), tokens ascending; tokens outside top_p have
+        weight 0.
     """
     # Relative to the best token, so that no temperature makes all weights underflow.
     best = log_probabilities.max(dim=-1, keepdim=True).values.double()
@@ -98,7 +82,7 @@ def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple
     top, tokens = log_probabilities.topk(min(config.top_k or vocab_size, vocab_size))
     weights = ((top.double() - best) / config.temperature).exp()  # (..., k)
     if config.top_p < 1:
-        before = weights.cumsum(dim=-1) - weights
+        before = weights.cumsum(dim=-1) - weights  # of all more probable tokens
         nucleus = before < config.top_p * weights.sum(dim=-1, keepdim=True)
         weights = weights.where(nucleus, 0.0)
     tokens, order = tokens.sort(dim=-1)
@@ -126,9 +110,8 @@ class _Samples(SearchBatch):
         self.config = config
         shape, longest = (len(max_lengths), config.nbest), max(self.limits) + 1
         uniform = [uniform_numbers(config.seed, key, config.nbest, longest) for key in keys]
-        self.uniform = copy_to_device(
-            torch.stack(uniform), max_lengths.device
-        )  # (B, nbest, longest)
+        # (B, nbest, longest)
+        self.uniform = copy_to_device(torch.stack(uniform), max_lengths.device)
         self.tokens = max_lengths.new_full((*shape, 1), start_id)  # (B, nbest, T)
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
@@ -164,11 +147,7 @@ class _Samples(SearchBatch):
         self.store_results(done, tokens, self.scores, self.lengths)
 
     def results(self) -> list[list[Hypothesis]]:
-        """Return the samples of all sentences.
-
-        Raises:
-            UserError: if the logits were NaN, or a sample has the probability zero.
-        """
+        """Return the samples of all sentences."""
         results: dict[int, list[Hypothesis]] = {}
         for sentence, limit, samples in self.fetch_results():
             results[sentence] = []

@@ -45,19 +45,13 @@ def score_targets(
     *,
     chunk_elements: int = 8 * 2**20,
 ) -> list[TargetScore]:
-    """Score a batch of pairs in one forward pass; log-probabilities are at least float32.
+    """Score each pair of a batch in one forward pass; log-probabilities are at least float32.
 
     Args:
         models: in evaluation mode; a token's probability is the mean of theirs.
         sources: token ids, each ending with `</s>`.
         targets: token ids, each ending with `</s>`.
         chunk_elements: elements of the logits in memory at a time; by default 32 MB of float32.
-
-    Returns:
-        The score of each pair.
-
-    Raises:
-        UserError: if a model predicts NaN, or a translation has the probability zero.
     """
     device = next(models[0].parameters()).device
     source = copy_to_device(pad([np.array(ids) for ids in sources]), device)  # (B, S)
@@ -65,15 +59,14 @@ def score_targets(
     target_output = pad([np.array(ids) for ids in targets]).flatten()  # (B * T,)
     # Selected on the host, since a GPU would have to be asked for their number.
     rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
-    target_ids = copy_to_device(target_output[rows], device)  # (tokens,)
-    inputs = (
-        source,
-        copy_to_device(target_input, device),
-        copy_to_device(rows, device),
-        target_ids,
+    target_input, rows, target_ids = (
+        copy_to_device(tensor, device) for tensor in (target_input, rows, target_output[rows])
     )
     tokens = mean_log_probabilities(
-        [_token_log_probabilities(model, *inputs, chunk_elements) for model in models]
+        [
+            _token_log_probabilities(model, source, target_input, rows, target_ids, chunk_elements)
+            for model in models
+        ]
     )
     of_sentences = torch.split(tokens.cpu(), [len(ids) for ids in targets])
     scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]

@@ -1,7 +1,7 @@
 """The parts that beam search and sampling share.
 
-Shapes: B sentences; beam, the hypotheses (or samples) of a sentence; N = B x beam rows, those of a
-sentence next to each other; V vocabulary; T tokens.
+Shapes: B sentences; beam, the hypotheses (or samples) of a sentence; N = B x beam rows, grouped
+by sentence; V vocabulary; T tokens.
 """
 
 import math

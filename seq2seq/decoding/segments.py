@@ -60,12 +60,6 @@ def make_segments(
         language: the code of the lines' language, for `split_sentences`.
         first_line: the number of the first line, for messages.
         controls: ids of control symbols to stand before each segment that is not blank.
-
-    Returns:
-        The segments of each line.
-
-    Raises:
-        UserError: if there is not one prefix per line, or one is longer than max_output allows.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
@@ -117,12 +111,7 @@ def split_line(
     A sentence longer than that is split wherever a sentence could end; what is still longer stays
     whole.
 
-    Args:
-        line: the line, not empty.
-        tokenizer: the model's tokenizer.
-        max_tokens: the most tokens of a text, `</s>` not counted.
-        language: the code of the line's language, for `split_sentences`.
-        by_sentence: put no two sentences into one text.
+    `</s>` does not count. With `by_sentence`, no two sentences are put into one text.
 
     Returns:
         The texts, whose concatenation is the line, each with its token ids.
@@ -157,11 +146,7 @@ def _white_space_after(text: str) -> str:
 
 
 def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line with its prefix, as they come.
-
-    Raises:
-        UserError: if one side ends before the other.
-    """
+    """Yield each line with its prefix, as they come."""
     for count, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
@@ -198,26 +183,18 @@ def longest_texts(
 
 
 def with_end_symbol(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
-    """Add `</s>` to each line.
-
-    Raises:
-        UserError: if a line has more than `longest` tokens.
-    """
+    """Add `</s>` to each line."""
     for number, ids in enumerate(encoded, start=1):
         if len(ids) > longest:
             raise UserError(
                 f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                " scored; leave the pair out, or split it"
+                " scored; skip the pair, or split it"
             )
     return [[*ids, END_ID] for ids in encoded]
 
 
 def check_length(side: str, ids: Sequence[int], longest: int) -> None:
-    """Check that there can be attention to a text.
-
-    Raises:
-        UserError: if it is blank or has more than `longest` tokens.
-    """
+    """Check that there can be attention to a text."""
     if not ids:
         raise UserError(f"the {side} is blank: attention needs text on both sides")
     if len(ids) > longest:

@@ -102,7 +102,7 @@ class Abbreviations:
 
 @lru_cache(maxsize=64)
 def abbreviations_of(language: str) -> Abbreviations:
-    """Collect the abbreviations of a language; those of English if it has no list.
+    """Collect the abbreviations of a language; English ones if it has no list.
 
     Args:
         language: a code such as `de`, `de-AT` or `de_DE`; anything else counts as unknown.
@@ -211,24 +211,24 @@ class _Splitter:
         self.closing = _pair_brackets(line)
 
     def possible_ends(self) -> Iterator[int]:
-        """Yield every place at which a sentence could end."""
+        """Yield every index at which a sentence could end."""
         for found in _EVENT.finditer(self.line):
             if found["wide"] or found["narrow"]:
                 yield found.end()
 
     def ends(self) -> Iterator[int]:
-        """Yield the places at which a sentence ends, white space included."""
+        """Yield the indices at which a sentence ends, white space included."""
         first = self._first_character(0)  # of the sentence
         bracket_end = -1  # of the outermost brackets that are a part of the sentence
         for found in _EVENT.finditer(self.line):
-            place = found.start()
+            index = found.start()
             if found["bracket"]:
-                if place > bracket_end and self._is_part(place, first):
-                    bracket_end = self.closing[place]
+                if index > bracket_end and self._is_part(index, first):
+                    bracket_end = self.closing[index]
                 continue
             if not (found["wide"] or found["narrow"]):
                 continue
-            if place < bracket_end and not self._ends_with_quotation(found, bracket_end):
+            if index < bracket_end and not self._ends_with_quotation(found, bracket_end):
                 continue
             if self._ends_here(found, first):
                 yield found.end()
@@ -332,9 +332,9 @@ def _pair_brackets(line: str) -> dict[int, int]:
     closers = set(_BRACKETS.values())
     pairs: dict[int, int] = {}
     waiting: dict[str, list[int]] = {closer: [] for closer in closers}
-    for place, character in enumerate(line):
+    for index, character in enumerate(line):
         if character in _BRACKETS:
-            waiting[_BRACKETS[character]].append(place)
+            waiting[_BRACKETS[character]].append(index)
         elif character in closers and waiting[character]:
-            pairs[waiting[character].pop()] = place
+            pairs[waiting[character].pop()] = index
     return pairs

@@ -55,7 +55,7 @@ class StaticSearch:
     """Searches one batch after the other, in the same buffers.
 
     Args:
-        buffers: those of the state.
+        buffers: the buffers of the state.
         graphs: where each shape's steps are recorded; without, their kernels start one by one.
     """
 
@@ -76,7 +76,7 @@ class StaticSearch:
         suppressed_ids: Sequence[int] = (),
         prefixes: Sequence[Sequence[int]] = (),
     ) -> list[list[Hypothesis]]:
-        """See `beam_search`; step, its tensors and the other ids are those of the first call."""
+        """See `beam_search`; step, its tensors and the ids must be the same in every call."""
         beams = _StaticBeams(max_lengths, prefixes, config, start_id, end_id, self.buffers)
         count, beam = len(max_lengths), config.beam_size
         sentences = beams.fill_up(round_up(count))  # (B,)

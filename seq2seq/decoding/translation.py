@@ -1,4 +1,4 @@
-"""The translation of a line: its candidates, joined from those of its segments."""
+"""The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
 from collections.abc import Sequence

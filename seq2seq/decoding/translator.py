@@ -50,7 +50,7 @@ class Translator:
     Args:
         trained: a model and its tokenizer; several are an ensemble, which predicts each token by
             the mean of their probabilities.
-        options: the options; those of `TranslationOptions()` by default.
+        options: by default `TranslationOptions()`.
         kernels: the fast forms to use; all by default.
     """
 
@@ -189,7 +189,7 @@ class Translator:
     def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
         """Translate segments that are not blank as one batch, in the calling thread.
 
-        Calls from several threads run in parallel on a CPU, in contrast to those of the other
+        Calls from several threads run in parallel on a CPU, in contrast to calls of the other
         methods.
 
         Returns:
@@ -255,7 +255,7 @@ class Translator:
         A bf16 translator uses its rounded weights.
         """
         if len(self.models) > 1:
-            raise UserError("attention is that of one model, not of an ensemble: give one model")
+            raise UserError("an ensemble has no attention of its own: give one model")
         source_ids = self.tokenizer.encode([source])[0]
         target_ids = self.tokenizer.encode_target([target])[0]
         check_length("source", source_ids, self._longest_source)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seq2seq.fast.graphs import Buffers
-from seq2seq.fast.packed import Pack, PackedAttention, PackedProduct
+from seq2seq.fast.packed import Pack, PackedAttention, PackedMatmul
 from seq2seq.model.config import Positions
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder, LayerCache
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
@@ -76,7 +76,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
 
     def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.projection = PackedProduct([model.output_matrix], [model.output_bias], pack)
+        self.projection = PackedMatmul([model.output_matrix], [model.output_bias], pack)
 
     def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
         """See `IncrementalDecoder.start`."""

@@ -31,16 +31,16 @@ def round_rows(rows: int) -> int:
     return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
 
 
-Product: TypeAlias = Callable[[Tensor], Tensor]
+Matmul: TypeAlias = Callable[[Tensor], Tensor]
 """Maps x (..., K) to (..., M), each row from its own row alone."""
-Pack: TypeAlias = Callable[[Tensor, Tensor | None], Product]
+Pack: TypeAlias = Callable[[Tensor, Tensor | None], Matmul]
 """Takes a matrix W (M, K) and a bias b (M,) or None, and makes the function x -> x W^T + b."""
 Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
 """Equation 1: `model.transformer.attention`, or a fast form of it."""
 
 
-def fill_up_rows(product: Product) -> Product:
-    """Make a product that computes rounded numbers of rows, filled up with zeros.
+def fill_up_rows(matmul: Matmul) -> Matmul:
+    """Make a matmul that computes rounded numbers of rows, filled up with zeros.
 
     oneDNN compiles code for each new number of rows, and keeps it.
     """
@@ -49,8 +49,8 @@ def fill_up_rows(product: Product) -> Product:
         count = x.numel() // x.size(-1)
         missing = round_rows(count) - count
         if not missing:
-            return product(x)
-        y = product(F.pad(x.reshape(count, -1), (0, 0, 0, missing)))
+            return matmul(x)
+        y = matmul(F.pad(x.reshape(count, -1), (0, 0, 0, missing)))
         return y[:count].view(*x.shape[:-1], -1)
 
     return filled_up
@@ -70,19 +70,19 @@ def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> boo
     return dtype is torch.float32
 
 
-def packed_product(matrix: Tensor, bias: Tensor | None) -> Product:
-    """Make the product with a matrix (M, K) in oneDNN's layout."""
+def packed_matmul(matrix: Tensor, bias: Tensor | None) -> Matmul:
+    """Make the matmul with a matrix (M, K) in oneDNN's layout."""
     packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
 
-    def product(x: Tensor) -> Tensor:
+    def matmul(x: Tensor) -> Tensor:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
         return y
 
-    return fill_up_rows(product)
+    return fill_up_rows(matmul)
 
 
-def plain_product(matrix: Tensor, bias: Tensor | None) -> Product:
-    """Make the product with a matrix (M, K) as it is."""
+def plain_matmul(matrix: Tensor, bias: Tensor | None) -> Matmul:
+    """Make the matmul with a matrix (M, K) as it is."""
     return partial(F.linear, weight=matrix, bias=bias)
 
 
@@ -92,8 +92,8 @@ def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
 
 
-class PackedProduct:
-    """The product with several matrices, stacked by rows and packed at the first use.
+class PackedMatmul:
+    """The matmul with several matrices, stacked by rows and packed at the first use.
 
     Args:
         weights: the matrices.
@@ -107,23 +107,23 @@ class PackedProduct:
         self.weights = weights
         self.biases = [bias for bias in biases if bias is not None]
         self.pack = pack
-        self.product: Product | None = None
+        self.matmul: Matmul | None = None
 
     @classmethod
     def of(cls, linears: Sequence[nn.Linear], pack: Pack) -> Self:
-        """Make the product with the matrices of several linear layers."""
+        """Make the matmul with the matrices of several linear layers."""
         return cls([linear.weight for linear in linears], [x.bias for x in linears], pack)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map x (..., K) to (..., rows of all matrices)."""
-        if self.product is None:
+        if self.matmul is None:
             bias = torch.cat(tuple(self.biases)) if self.biases else None
-            self.product = self.pack(torch.cat(tuple(self.weights)), bias)
-        return self.product(x)
+            self.matmul = self.pack(torch.cat(tuple(self.weights)), bias)
+        return self.matmul(x)
 
     def __getstate__(self) -> dict[str, Any]:
         # A packed matrix can't be copied, so a copy packs its own.
-        return {**self.__dict__, "product": None}
+        return {**self.__dict__, "matmul": None}
 
 
 class PackedLinear(nn.Linear):
@@ -133,11 +133,11 @@ class PackedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = plain.in_features, plain.out_features
         self.weight, self.bias = plain.weight, plain.bias
-        self.product = PackedProduct.of([plain], pack)
+        self.matmul = PackedMatmul.of([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (..., in_features) to (..., out_features)."""
-        return self.product(x)
+        return self.matmul(x)
 
 
 class PackedAttention(MultiHeadAttention):
@@ -151,9 +151,9 @@ class PackedAttention(MultiHeadAttention):
         self.attend = attend
         linears = (plain.w_q, plain.w_k, plain.w_v)
         self.sizes = [linear.out_features for linear in linears]
-        self.q = PackedProduct.of(linears[:1], pack)
-        self.kv = PackedProduct.of(linears[1:], pack)
-        self.qkv = PackedProduct.of(linears, pack)
+        self.q = PackedMatmul.of(linears[:1], pack)
+        self.kv = PackedMatmul.of(linears[1:], pack)
+        self.qkv = PackedMatmul.of(linears, pack)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.forward`."""

@@ -1,4 +1,4 @@
-"""Freed memory retained by the process, and less of it broken up by compiled matrix products."""
+"""Freed memory retained by the process, and less of it broken up by compiled matmuls."""
 
 import ctypes
 import os
@@ -33,12 +33,12 @@ def retain_freed_memory() -> None:
     mallopt(m_top_pad, 64 * 2**20)
 
 
-def keep_few_compiled_products() -> None:
-    """Make oneDNN keep its code for the last 64 shapes of matrix products in place of 1,024.
+def keep_few_compiled_matmuls() -> None:
+    """Make oneDNN keep its code for the last 64 shapes of matmuls in place of 1,024.
 
-    Batches of a training differ in shape, so that code of earlier steps is seldom used again. It
+    Batches of a run differ in shape, so that code of earlier steps is seldom used again. It
     lies among the activations, so that the memory they leave is too broken up for the next ones.
-    Has no effect after the first product, nor where the environment sets the variables.
+    Has no effect after the first matmul, nor where the environment sets the variables.
     """
     # The second is of PyTorch's own cache in front of oneDNN's; each alone keeps the code.
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):

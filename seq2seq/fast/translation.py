@@ -6,7 +6,7 @@ import torch
 
 from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
 from seq2seq.fast.graphs import Buffers
-from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_product, plain_product
+from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_matmul, plain_matmul
 from seq2seq.fast.training import fused_attention
 from seq2seq.model.incremental import IncrementalDecoder
 from seq2seq.model.transformer import Transformer, attention
@@ -44,10 +44,10 @@ def use_translation_kernels(
         The decoder that predicts one token at a time.
     """
     on_gpu = model.embedding.weight.is_cuda
-    pack: Pack = plain_product
+    pack: Pack = plain_matmul
     if kernels.packed and not on_gpu and can_pack(dtype):
-        pack = packed_product
-    if kernels.step or buffers is not None or pack is not plain_product:
+        pack = packed_matmul
+    if kernels.step or buffers is not None or pack is not plain_matmul:
         pack_linears(model, pack, fused_attention if on_gpu else attention)
     if buffers is not None:
         return StaticDecoder(model, pack, buffers)

@@ -12,7 +12,7 @@ from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import check_tokenizer
-from seq2seq.fast.process import keep_few_compiled_products, retain_freed_memory
+from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
 from seq2seq.model.size import meta_transformer
@@ -82,7 +82,7 @@ def run_training(
         0, or 128 + the signal that ended it early.
     """
     retain_freed_memory()
-    keep_few_compiled_products()
+    keep_few_compiled_matmuls()
     resume = config.resume is True
     if config.resume == "auto":
         resume = world.on_main(lambda: bool(checkpoints(folder)))

@@ -257,5 +257,5 @@ def test_models_that_can_not_translate_together_are_named(
 
 def test_attention_is_that_of_one_model(trained: list[TrainedModel]) -> None:
     assert translator(trained[:1]).attention("a man", "the sea").cross.ndim == 4
-    with pytest.raises(UserError, match="not of an ensemble"):
+    with pytest.raises(UserError, match="an ensemble has no attention"):
         translator(trained).attention("a man", "the sea")

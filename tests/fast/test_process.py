@@ -33,10 +33,10 @@ def test_results_come_in_order_from_operations_of_one_thread(workers: int) -> No
 _PRODUCTS = """
 from pathlib import Path
 import torch
-from seq2seq.fast.process import keep_few_compiled_products
+from seq2seq.fast.process import keep_few_compiled_matmuls
 
 if {few}:
-    keep_few_compiled_products()
+    keep_few_compiled_matmuls()
 weight = torch.zeros(256, 16, dtype=torch.bfloat16)
 peaks = []
 for rows in range(2, 500):

@@ -12,8 +12,8 @@ from seq2seq.fast import packed
 from seq2seq.fast.packed import (
     PackedLinear,
     fill_up_rows,
-    packed_product,
-    plain_product,
+    packed_matmul,
+    plain_matmul,
     round_batch_size,
     round_rows,
 )
@@ -113,8 +113,8 @@ def test_a_copy_of_a_packed_model_packs_its_own_weights(make_model: MakeModel) -
     )
 
 
-def products_of(model: Transformer) -> set[object]:
-    return {m.product.pack for m in model.modules() if isinstance(m, PackedLinear)}
+def matmuls_of(model: Transformer) -> set[object]:
+    return {m.matmul.pack for m in model.modules() if isinstance(m, PackedLinear)}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -123,12 +123,12 @@ def test_matrices_are_packed_where_they_can_be(
 ) -> None:
     model = make_model(vocab_size=40).to(dtype)
     use_translation_kernels(model, dtype, TranslationKernels())
-    assert products_of(model) == {packed_product if packed.can_pack(dtype) else plain_product}
+    assert matmuls_of(model) == {packed_matmul if packed.can_pack(dtype) else plain_matmul}
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert not packed.can_pack(dtype)
     model = make_model(vocab_size=40).to(dtype)
     use_translation_kernels(model, dtype, TranslationKernels())
-    assert products_of(model) == {plain_product}
+    assert matmuls_of(model) == {plain_matmul}
 
 
 def test_without_the_operations_nothing_is_packed() -> None:
@@ -152,11 +152,11 @@ def test_a_product_sees_few_numbers_of_rows_and_keeps_its_results() -> None:
     matrix = torch.randint(-5, 6, (3, 4)).double()
     seen = set()
 
-    def product(x: Tensor) -> Tensor:
+    def matmul(x: Tensor) -> Tensor:
         seen.add(x.shape)
         return x @ matrix.T
 
-    filled_up = fill_up_rows(product)
+    filled_up = fill_up_rows(matmul)
     for shape in [(0, 4), (1, 4), (5, 1, 4), (3, 7, 4), (2, 2, 9, 4)]:
         x = torch.randint(-5, 6, shape).double()
         assert torch.equal(filled_up(x), x @ matrix.T)
