@@ -1,4 +1,4 @@
-"""The configuration of a training: its schema, and how it is read from a run folder."""
+"""The configuration of a run: its schema, and how it is read from a run folder."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import (
-    AliasToken,
-    AnchorToken,
-    FlowMappingStartToken,
-    FlowSequenceStartToken,
-    TagToken,
-    YAMLError,
-)
+from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
 from seq2seq.data.config import DataConfig
 from seq2seq.decoding.config import SearchConfig
@@ -25,10 +18,12 @@ from seq2seq.model import TransformerConfig
 from seq2seq.options import check_types
 from seq2seq.training.config import TrainingConfig
 
+_MAX_DEPTH = 10
+
 
 @dataclass(kw_only=True)
 class Config:
-    """The configuration of a training."""
+    """The configuration of a run."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: TransformerConfig = field(default_factory=TransformerConfig)
@@ -49,7 +44,7 @@ class Config:
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
     precision: str = "auto"
-    """fp32, bf16, or auto: bf16 if it makes this machine's matrix products faster."""
+    """fp32, bf16, or auto: bf16 if it makes this machine's matmuls faster."""
     deterministic: bool = False
     """Use only those kernels of a GPU whose sums are the same in every run, which are slower; a
     CPU's always are."""
@@ -64,15 +59,7 @@ class Config:
     """Seconds that one of several processes waits for another's gradients before it ends."""
 
     def __post_init__(self) -> None:
-        """Check the seed, the timeout, the selection and whether to resume.
-
-        Raises:
-            TypeError: if a value has another type.
-            UsageError: if resume is not true, false or auto, the seed is negative or needs more
-                than 63 bits, distributed_timeout is not positive and finite, training.select names
-                no validation set, init_from is empty, init_sha256 stands without it, or a compiled
-                training has dropout that rises.
-        """
+        """Check types, ranges and what excludes each other."""
         check_types(self)
         if self.init_from == "":
             raise UsageError("init_from=: give the folder of a model")
@@ -89,7 +76,7 @@ class Config:
         if self.compile and self.training.dropout_warmup_steps is not None:
             raise UsageError(
                 "training.dropout_warmup_steps needs a compilation for each update: set it to null,"
-                " or leave out compile=true"
+                " or remove compile=true"
             )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:
@@ -101,16 +88,12 @@ class Config:
 
 
 def read_config(run: Path) -> Config:
-    """Read the configuration of a run; keys added since then have their defaults.
-
-    Raises:
-        UserError: if there is no configuration, or it was not written by this program.
-    """
+    """Read the configuration of a run; keys added since then have their defaults."""
     path = run / "config.yaml"
     if not run.is_dir():
-        raise UserError(f"{run}: no such folder; give the run_dir of a training")
+        raise UserError(f"{run}: no such folder; give the run_dir of a run")
     if not path.exists():
-        raise UserError(f"{path}: no such file; give the run_dir of a training")
+        raise UserError(f"{path}: no such file; give the run_dir of a run")
     try:
         text = read_regular_file(path, MAX_BYTES).decode()
         _check_syntax(text)
@@ -129,7 +112,7 @@ def read_config(run: Path) -> Config:
 def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
     """Return the tokenizer of the BLEU by which these models were validated.
 
-    None means the default, also where the models differ, or where a folder holds a model alone.
+    None, the default, if they differ, or a folder holds a model alone.
     """
     found: set[str | None] = set()
     for model in models:
@@ -141,17 +124,16 @@ def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
 
 
 def _check_syntax(text: str) -> None:
-    """Refuse YAML that this program never writes, and that a few lines could make endless."""
-    strange = AliasToken | AnchorToken | TagToken
-    nested = 0
-    for token in yaml.scan(text):
-        nested += isinstance(token, FlowMappingStartToken | FlowSequenceStartToken)
-        if isinstance(token, strange) or nested > 50:
+    """Reject YAML that we never write: a few lines can expand without bound."""
+    depth = 0
+    for event in yaml.parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > _MAX_DEPTH or getattr(event, "anchor", None) or getattr(event, "tag", None):
             raise ValueError("tags, aliases or deep nesting in it")
 
 
 def _check_values(tree: object) -> None:
-    """Refuse references, however they are spelled in the file, and endless integers."""
+    """Reject references, however they are spelled in the file, and endless integers."""
     if isinstance(tree, dict):
         tree = [*tree.keys(), *tree.values()]
     if isinstance(tree, list):

@@ -16,9 +16,6 @@ def check_types(options: "DataclassInstance") -> None:
     """Check that each field of a dataclass holds a value of its type.
 
     Integers are accepted where a float is declared. A bool is not a number.
-
-    Raises:
-        TypeError: if a value has another type.
     """
     types = get_type_hints(type(options))
     for field in fields(options):

@@ -37,5 +37,5 @@ def test_a_seed_that_the_generators_do_not_take_is_refused(seed: int) -> None:
 def test_dropout_that_rises_is_not_compiled_for_each_update() -> None:
     rising = TrainingConfig(dropout_warmup_steps=100)
     Config(training=rising)
-    with pytest.raises(UsageError, match="leave out compile=true"):
+    with pytest.raises(UsageError, match="or remove compile=true"):
         Config(training=rising, compile=True)

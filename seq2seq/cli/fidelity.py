@@ -72,17 +72,9 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.hydra import (
-        check_command_line,
-        config_path,
-        explain,
-        quote_texts,
-        register,
-        to_config,
-    )
+    from seq2seq.cli.hydra import config_path, explain, quote_texts, register, to_config
     from seq2seq.errors import UsageError
 
-    check_command_line(overrides)
     overrides = quote_texts(overrides)
     register(overrides)
     try:
@@ -92,7 +84,7 @@ def compose_config(overrides: list[str]) -> "Config":
                 if chosen.hydra.runtime.choices.data == "everyday":
                     overrides = ["data=wmt14_en_de", *overrides]
             return to_config(compose("train", overrides))
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UsageError(explain(error)) from error
 
 

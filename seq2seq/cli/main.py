@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from seq2seq import __version__
 from seq2seq.errors import UsageError, UserError, limit_reached
@@ -59,7 +59,7 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
                                         ends after a few minutes
   variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
   experiment=NAME                       a whole experiment, such as table3/B_dk16
-  experiment=finetune init_from=MODEL   go on from a trained or imported model
+  experiment=finetune init_from=MODEL   start from a trained or imported model
   run_dir=FOLDER  resume=true           where to write; continue where it stopped
   training.max_steps=N  training.max_minutes=M  training.patience=K
 
@@ -149,35 +149,13 @@ def _explain(error: BaseException) -> str:
     if reached := limit_reached(error):
         return str(reached)
     return (
-        f"a fault of this program: {type(error).__name__}: {message}; please report it, with the"
+        f"internal error: {type(error).__name__}: {message}; please report it, with the"
         " traceback that --debug shows"
     )
 
 
-class _Once(argparse.Action):
-    """Stores a value; a second one, which argparse would prefer in silence, is an error."""
-
-    given = False
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if self.given:
-            raise argparse.ArgumentError(self, "given twice: give it once")
-        self.given = True
-        setattr(namespace, self.dest, values)
-
-
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error messages are one line, and whose options are given once."""
-
-    def __init__(self, **choices: Any) -> None:
-        super().__init__(**choices)
-        self.register("action", None, _Once)
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""
@@ -187,7 +165,6 @@ class _Parser(argparse.ArgumentParser):
             options, message = list(_COMMANDS), f"no such command: {found[1]}"
         word = message.rpartition(":")[2].replace(",", " ").split()
         near = difflib.get_close_matches(word[0], options, n=1) if word else []
-        # A required option that is missing is spelt as it should be.
         hint = f"; did you mean {near[0]}?" if near and near[0] != word[0] else ""
         raise UsageError(f"{message}{hint}; {self.prog} --help shows how")
 
@@ -217,7 +194,7 @@ def _run(words: list[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if words[:1] == [name]:
-            # `import` is no name that a module may have.
+            # No module may be called `import`.
             name = "import_" if name == "import" else name
             module = importlib.import_module(f"seq2seq.cli.{name}")
             module.add_arguments(command)

@@ -7,11 +7,7 @@ from typing import BinaryIO
 
 
 def open_input(path: str) -> AbstractContextManager[BinaryIO]:
-    """Open a file of any compression for reading; `-` is standard input.
-
-    Raises:
-        UserError: if it can't be read.
-    """
+    """Open a file of any compression for reading; `-` is standard input."""
     from seq2seq.data.lines import open_binary
 
     return nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path)
@@ -21,9 +17,6 @@ def read_leniently(path: str) -> list[str]:
     """Read the lines of a file; `-` is standard input.
 
     Bytes that are not UTF-8 are replaced and reported, so that no line is lost.
-
-    Raises:
-        UserError: if it can't be read.
     """
     from seq2seq.data.lines import decode_leniently, iterate_lines
 
@@ -34,12 +27,7 @@ def read_leniently(path: str) -> list[str]:
 
 
 def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
-    """Read two files of which each line of one is a translation of the same line of the other.
-
-    Raises:
-        UsageError: if both are standard input.
-        UserError: if one can't be read, or they don't have the same number of lines.
-    """
+    """Read two files whose lines are translations of each other."""
     from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import check_counts
 

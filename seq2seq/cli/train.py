@@ -19,11 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import (
-    any_help,
-    check_command_line,
     config_path,
     explain,
+    python314_help_workaround,
     quote_texts,
+    raise_usage_errors,
     register,
     to_config,
 )
@@ -35,62 +35,49 @@ from seq2seq.run.setup import Description, describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.training.distributed import World
 
+logger = logging.getLogger("seq2seq")
+
 _VOCABULARY = "data.tokenizer."
 _SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
 
 
-def inherit(chosen: DictConfig, parent: Description, overrides: Sequence[str]) -> None:
-    """Set what nobody has chosen to what the parent has: sizes, dropout, vocabulary, languages.
+def inherit(chosen: DictConfig, initial: Description, overrides: Sequence[str]) -> None:
+    """Set what nobody has chosen to the initial model's sizes, dropout, vocabulary, languages.
 
-    A size that was chosen stays as it is: the training refuses it if it is not the parent's.
+    A size that was chosen stays as it is: the run refuses it if it is not the initial model's.
 
     Args:
         chosen: the composed configuration, which is changed.
-        parent: the model of `init_from`.
+        initial: the model of `init_from`.
         overrides: the overrides on the command line.
-
-    Raises:
-        UsageError: if an override is about the vocabulary, which is the parent's.
     """
     keys = [override.partition("=")[0].lstrip("+") for override in overrides]
     refused = [key for key in keys if key.startswith(_VOCABULARY) and key != _SAMPLING]
     if refused:
         raise UsageError(
-            f"{refused[0]}: the vocabulary is that of init_from={chosen.init_from}"
-            f" ({parent.vocab_size:,} pieces): leave {_VOCABULARY}* out"
+            f"{refused[0]}: the vocabulary is taken from init_from={chosen.init_from}"
+            f" ({initial.vocab_size:,} pieces): remove {_VOCABULARY}*"
         )
-    default, inherited = asdict(TransformerConfig()), asdict(parent.model)
+    default, inherited = asdict(TransformerConfig()), asdict(initial.model)
     for name, value in default.items():
         if chosen.model[name] == value and not {"model", f"model.{name}"} & set(keys):
             chosen.model[name] = inherited[name]
-    chosen.data.tokenizer.vocab_size = parent.vocab_size
+    chosen.data.tokenizer.vocab_size = initial.vocab_size
     languages = (DataConfig.source_language, DataConfig.target_language)
     if (chosen.data.source_language, chosen.data.target_language) == languages:
-        chosen.data.source_language = parent.source_language
-        chosen.data.target_language = parent.target_language
-    chosen.init_sha256 = parent.sha256
-
-
-logger = logging.getLogger("seq2seq")
+        chosen.data.source_language = initial.source_language
+        chosen.data.target_language = initial.target_language
+    chosen.init_sha256 = initial.sha256
 
 
 def train(words: list[str]) -> int:
-    """Run the application with Hydra's command line.
-
-    Returns:
-        0, or 128 + the signal that ended a run early.
-
-    Raises:
-        UsageError: if an override names an unknown key or its value is not valid.
-        UserError: if the data or a run folder can't be used, or training diverges.
-    """
+    """Run the application; return 0, or 128 + the signal that ended a run early."""
     # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if _is_override(word)]
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
-    check_command_line([*flags, *overrides])
     register(overrides)
     overrides = quote_texts(overrides, multirun=multirun)
     world = World.from_environment()
@@ -102,8 +89,8 @@ def train(words: list[str]) -> int:
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     try:
         exit_codes = _run_application(world)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _reported_by_main(world, UsageError(explain(error))) from error
+    except UsageError as error:
+        raise _reported_by_main(world, error) from error
     finally:
         sys.argv = before
     if not exit_codes and multirun and len(flags) == 1:
@@ -130,8 +117,8 @@ def _run_application(world: World) -> list[int]:
                     chosen.resume = "auto"
                     config = to_config(chosen)
                 if config.init_from is not None:
-                    parent = world.on_main(lambda: describe_initial_model(config, folder))
-                    inherit(chosen, parent, HydraConfig.get().overrides.task)
+                    initial = world.on_main(lambda: describe_initial_model(config, folder))
+                    inherit(chosen, initial, HydraConfig.get().overrides.task)
                     config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)
                 hint = _resume_hint(config)
@@ -142,8 +129,11 @@ def _run_application(world: World) -> list[int]:
                 logger.error(f"seq2seq: {errors[-1]}")
             errors.append(error)
 
-    with any_help():
-        application()
+    try:
+        with python314_help_workaround(), raise_usage_errors():
+            application()
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UsageError(explain(error)) from error
     if errors:
         raise errors[-1]
     return exit_codes
@@ -163,7 +153,7 @@ def _resume_hint(config: Config) -> str | None:
     application = HydraConfig.get()
     if application.mode is not RunMode.MULTIRUN:
         return None
-    # With resume=true, runs that have not begun would be refused.
+    # With resume=true, runs that have not started would be refused.
     known = [] if config.run_dir else [shlex.quote(f"hydra.sweep.dir={application.sweep.dir}")]
     return " ".join([*known, "resume=auto"])
 
@@ -181,8 +171,8 @@ def _fixed_overrides(words: list[str]) -> set[str]:
 def _run_folder(config: Config) -> Path:
     """Return the given folder, or one named after data, model and date."""
     application = HydraConfig.get()
-    if application.runtime.choices["experiment"] == "finetune" and config.init_from is None:
-        raise UsageError("experiment=finetune goes on from a model: give init_from=MODEL")
+    if application.runtime.choices.get("experiment") == "finetune" and config.init_from is None:
+        raise UsageError("experiment=finetune needs a model: add init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
         fixed = _fixed_overrides([word for word in sys.argv[1:] if _is_override(word)])
         items = [i.lstrip("+") for i in application.overrides.task if i not in fixed]
@@ -197,5 +187,5 @@ def _run_folder(config: Config) -> Path:
     chosen = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     # The jobs of an array start in the same second.
-    name = f"{chosen['data']}-{chosen['model']}-{date}-{secrets.token_hex(3)}"
+    name = f"{chosen.get('data')}-{chosen.get('model')}-{date}-{secrets.token_hex(3)}"
     return Path("runs") / name

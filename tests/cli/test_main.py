@@ -89,9 +89,7 @@ def test_a_current_folder_that_was_removed(tmp_path: Path) -> None:
     )
 
 
-def test_a_fault_of_the_program_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, seq2seq: Callable
-) -> None:
+def test_an_internal_error_is_one_line(monkeypatch: pytest.MonkeyPatch, seq2seq: Callable) -> None:
     def fail(arguments: object) -> int:
         raise ZeroDivisionError("two\nlines")
 
@@ -99,7 +97,7 @@ def test_a_fault_of_the_program_is_one_line(
     result = seq2seq("average", "--model", "x")
     assert result.code == 1
     assert result.err.count("\n") == 1
-    assert "a fault of this program: ZeroDivisionError: two lines; please report it" in result.err
+    assert "internal error: ZeroDivisionError: two lines; please report it" in result.err
     with pytest.raises(ZeroDivisionError):
         seq2seq("average", "--model", "x", "--debug")
 
