@@ -5,14 +5,14 @@ import torch
 
 from seq2seq.decoding.beam_search import sweep_alphas
 from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError
 from tests.decoding.table import END, START, Prefixes, Table, search
 
 ALPHAS = (0.6, 0.0, 2.5, 1.0)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_each_alpha_finds_what_a_search_of_its_own_finds(seed: int, beam: int) -> None:
     table = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0)
     limits, prefixes = [9, 1, 12, 5, 7], [(), (), (3, 2), (4,), ()]
@@ -25,12 +25,12 @@ def test_each_alpha_finds_what_a_search_of_its_own_finds(seed: int, beam: int) -
         end_id=END,
         prefixes=prefixes,
     )
-    for place, alpha in enumerate(ALPHAS):
+    for index, alpha in enumerate(ALPHAS):
         alone = search(table, limits, prefixes=prefixes, beam_size=beam, alpha=alpha)
         for found, (wanted,) in zip(swept, alone, strict=True):
-            assert found[place].token_ids == wanted.token_ids
-            assert found[place].score == pytest.approx(wanted.score)
-            assert found[place].truncated == wanted.truncated
+            assert found[index].token_ids == wanted.token_ids
+            assert found[index].score == pytest.approx(wanted.score)
+            assert found[index].truncated == wanted.truncated
 
 
 def test_the_alphas_of_these_tables_do_not_all_agree() -> None:
@@ -41,18 +41,6 @@ def test_the_alphas_of_these_tables_do_not_all_agree() -> None:
             (found,) = search(table, [9], beam_size=4, alpha=alpha)[0]
             lengths.add((seed, len(found.token_ids)))
     assert len(lengths) > 5 + 3
-
-
-def test_a_model_that_predicts_nan_is_refused() -> None:
-    with pytest.raises(UserError, match="NaN"):
-        sweep_alphas(
-            lambda tokens, state: torch.full((len(tokens), 5), torch.nan),
-            Prefixes(range(2)),
-            torch.tensor([3, 3]),
-            SweepConfig(alphas=ALPHAS),
-            start_id=START,
-            end_id=END,
-        )
 
 
 def test_values_that_make_no_sweep_are_refused() -> None:

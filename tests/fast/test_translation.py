@@ -26,10 +26,8 @@ SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
 TARGET = torch.tensor([[2, 9, 4, 6], [2, 5, 5, 7]])
 CHOICES = [
     {},
-    {"attention_bias": True, "start": Start.zero},
-    {"d_k": 3, "d_v": 5, "positions": Positions.learned},
-    {"activation": Activation.swish, "output_bias": True, "num_decoder_layers": 1},
-    {"shared_embedding": False, "tied_output": False, "activation": Activation.gelu},
+    {"d_k": 3, "d_v": 5, "positions": Positions.learned, "activation": Activation.swish},
+    {"shared_embedding": False, "tied_output": False, "output_bias": True, "start": Start.zero},
 ]
 KERNELS = [
     TranslationKernels(),
@@ -57,7 +55,7 @@ def steps(model: Transformer, decoder: IncrementalDecoder) -> Tensor:
 
 @pytest.mark.parametrize("kernels", KERNELS, ids=str)
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @torch.inference_mode()
 def test_a_translators_model_gives_the_plain_models_logits(
     make_model: MakeModel, choices: dict[str, Any], dtype: torch.dtype, kernels: TranslationKernels
