@@ -15,6 +15,7 @@ import torch
 
 from seq2seq.data.batching import Batch, Batching, Indices
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.device import Compute
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
@@ -34,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("batches") / "train.arrow"
     generator = random.Random(1)
     with EncodedCorpusWriter(file, VOCABULARY, rows_per_batch=37) as writer:
-        for _ in range(500):
+        for _ in range(200):
             sides = [
                 [generator.randrange(4, VOCABULARY) for _ in range(generator.randint(1, 20))]
                 for _ in range(2)
@@ -81,7 +82,7 @@ def test_another_process_builds_the_same_batches(path: Path, trial) -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_concurrent_workers_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
     batching = make_batching(path)
-    for epoch in range(trials(3, 20)):
+    for epoch in range(trials(1, 20)):
         with trial(f"batches by {workers} at once"):
             batches = batching.epoch(epoch)
             with ThreadPoolExecutor(workers) as pool:
@@ -129,8 +130,7 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
         new_transformer(sizes, VOCABULARY),
         batching,
         config,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
+        compute=Compute(),
         seed=SEED,
     )
     trainer.progress = progress
@@ -143,14 +143,12 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
     return batching.digests, trainer.progress
 
 
-def test_a_resumed_training_takes_the_batches_of_an_uninterrupted_one(
-    path: Path, trial, trials
-) -> None:
+def test_a_resumed_run_takes_the_batches_of_an_uninterrupted_one(path: Path, trial, trials) -> None:
     epoch = len(make_batching(path).epoch(0)) // 2
     steps = 2 * epoch + 5
     uninterrupted, _ = train(path, Progress(), steps)
     assert len(uninterrupted) == 2 * steps
-    stops = np.random.default_rng(1).integers(1, steps, trials(4, 20)).tolist()
+    stops = np.random.default_rng(1).integers(1, steps, trials(1, 20)).tolist()
     for stop in (epoch, epoch + 1, *stops):
         with trial("batches after resume"):
             before, progress = train(path, Progress(), stop)
