@@ -20,28 +20,29 @@ from seq2seq.cli.translation_options import (
     add_sentence_options,
     translation_options,
 )
-from seq2seq.decoding.segments import pair_prefixes
-from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import Translator
-from seq2seq.device import oom_as_user_error
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from seq2seq.decoding.translation import Translation
+    from seq2seq.decoding.translator import Translator
 
 
 T = TypeVar("T")
 
 
 def translate_one_by_one(
-    translator: Translator, lines: Iterable[str], prefixes: Iterable[str] | None
-) -> Iterator[Translation]:
+    translator: "Translator", lines: Iterable[str], prefixes: Iterable[str] | None
+) -> "Iterator[Translation]":
     """Translate each line before the next is read.
 
     A line that can't be translated has a blank translation; the reason is printed.
     """
+    from seq2seq.decoding.segments import pair_prefixes
+    from seq2seq.decoding.translation import Translation
+    from seq2seq.device import oom_as_user_error
+
     pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
     for number, (line, prefix) in enumerate(pairs, start=1):
         try:
