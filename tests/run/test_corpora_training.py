@@ -112,7 +112,7 @@ def test_page_and_card_name_every_target_language(run: Path, both: Config) -> No
     write_report(run, both, "cpu", averaged=0)
     assert "to de, fr. Training ended" in (run / "report.html").read_text()
     card = (run / "best" / "README.md").read_text()
-    assert '\nlanguage: ["de", "fr"]\n' in card
+    assert "\nlanguage:\n- de\n- fr\n" in card
     assert " to de, fr: " in card
     assert "seq2seq translate --model FOLDER --to de < input > output" in card
 
