@@ -34,7 +34,7 @@ class CardScores:
     """The scores on each validation set, by its name."""
     beam_size: int
     alpha: float
-    health: OutputWarnings | None
+    output_warnings: OutputWarnings | None
     """Of the translations, if it is known."""
 
 
@@ -139,15 +139,15 @@ def score_for_card(
     """Translate and score the validation sets of a run."""
     search = translator.search
     assert isinstance(search, SearchConfig)
-    health, sets = OutputWarnings(), {}
+    warnings, sets = OutputWarnings(), {}
     for text in texts:
         outputs = []
         translations = for_language(translator, text).translate_stream(text.sources)
         for source, translation in zip(text.sources, translations, strict=True):
-            health.count(source, translation)
+            warnings.count(source, translation)
             outputs.append(translation.text)
         sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
-    return CardScores(run, data, sets, search.beam_size, search.alpha, health)
+    return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
 
 
 def replace_scores(card: bytes, scored: CardScores) -> bytes:
@@ -216,8 +216,8 @@ def _score_section(scored: CardScores) -> str:
         f"Reached by beam search with beam {scored.beam_size} and alpha {scored.alpha:g}. The"
         " checkpoint was chosen by validation, so scores on other text may be lower.\n",
     ]
-    if scored.health is not None:
-        parts.append(f"Counts of suspicious outputs: {scored.health}.\n")
+    if scored.output_warnings is not None:
+        parts.append(f"Counts of suspicious outputs: {scored.output_warnings}.\n")
     return "\n".join(parts)
 
 
@@ -230,9 +230,9 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     run, data = report.run, str(report.config["data.name"])
     sets = {one.name: _listed(one.scores) for one in report.sets}
     if averaged == (report.model == "averaged"):
-        health = sum((one.health for one in report.sets), OutputWarnings())
+        warnings = sum((one.output_warnings for one in report.sets), OutputWarnings())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
-        return CardScores(run, data, sets, beam_size, alpha, health)
+        return CardScores(run, data, sets, beam_size, alpha, warnings)
     metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
     # A set that came when the run was resumed may be younger than the best model.
     validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}

@@ -5,21 +5,20 @@ from a corpus, a model or a configuration is shown and not interpreted.
 """
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from seq2seq.reporting.buckets import Bucket
-from seq2seq.reporting.comparison import LineChange, SetComparison, differing_parts
+from seq2seq.reporting.comparison import SetComparison, differing_parts
 from seq2seq.reporting.draw import Points, curves_svg, heat_map
 from seq2seq.reporting.report import OtherRun, RunFacts, RunReport
-from seq2seq.reporting.sets import HEALTH, SetReport
+from seq2seq.reporting.sets import WARNINGS, SetReport
 
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
-_MAX_HEALTH_TEXT = 200
 _MAX_ROWS = 100
 _MAX_BYTES = 1_000_000
 _JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
@@ -54,14 +53,16 @@ class Bar:
     high: float = 0.0
 
 
+class Number(str):
+    """A number that is formatted already."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table of the page."""
+    """A table of the page; `format_cell` says what its cells can be."""
 
     titles: Sequence[str]
-    rows: Sequence[Sequence[str | Bar]]
-    numbers: Sequence[int] = ()
-    """The columns that hold numbers, counted from 0."""
+    rows: Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -93,24 +94,20 @@ def _render(report: RunReport, *, with_attention: bool) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["format_cell"] = format_cell
     return environment.get_template("page.html").render(
         report=report,
         with_attention=with_attention,
-        tiles=_tiles(report),
         scores=_scores(report),
-        signatures={score.name: score.signature for one in report.sets for score in one.scores},
         facts=_facts(report),
         both=_both(report),
         charts=_charts(report),
         validations=_validations(report),
         data=_data(report.data),
-        fidelity=_fidelity(report),
-        settings=_settings(report),
         # Shown whole, to be copied.
         command=Markup.escape(escape_text(report.command, len(report.command))),
-        configuration=Table(["key", "value"], [[k, str(v)] for k, v in report.config.items()]),
+        WARNINGS=WARNINGS,
         tables=_set_tables,
-        changed_lines=_changed_lines,
         differing_parts=differing_parts,
         heat_map=heat_map,
         lines=lambda count: "1 line" if count == 1 else f"{count:,} lines",
@@ -131,15 +128,21 @@ def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
     )
 
 
-def _tiles(report: RunReport) -> list[tuple[str, str]]:
-    first = report.sets[0]
-    tiles = [(f"{score.value:.2f}", f"{score.name}, {first.name}") for score in first.scores[:3]]
-    if "valid/perplexity" in report.best:
-        tiles.append((f"{report.best['valid/perplexity']:.2f}", "best validation's perplexity"))
-    tiles.append((f"{report.parameters:,}", "parameters"))
-    if report.minutes is not None:
-        tiles.append((f"{report.minutes:,.1f} min", "training"))
-    return tiles
+def format_cell(value: Any) -> tuple[str, bool]:
+    """Return a cell as text, and whether it stands on the right: a number or an interval.
+
+    An interval without width, such as a single line's, is empty.
+    """
+    match value:
+        case Number():
+            return value, True
+        case int():
+            return f"{value:,}", True
+        case float():
+            return f"{value:.2f}", True
+        case (low, high):
+            return (f"{low:.2f} to {high:.2f}" if low < high else ""), True
+    return str(value), False
 
 
 def _facts(report: RunReport) -> str:
@@ -177,7 +180,7 @@ def _best(facts: RunFacts) -> str:
     sets = {_set_name(key): value for key, value in facts.best.items() if key.endswith("/bleu")}
     of = {name: f" ({name})" if len(sets) > 1 else "" for name in sets}
     bleus = ", ".join(f"{value:.2f}{of[name]}" for name, value in sets.items())
-    return f"BLEU {bleus} at step {facts.best['step']:,}"
+    return f"BLEU {bleus} at step {facts.best['step']:,}" if sets else ""
 
 
 def _set_name(metric: str) -> str:
@@ -187,19 +190,12 @@ def _set_name(metric: str) -> str:
 
 
 def _scores(report: RunReport) -> Table:
-    titles = ["set", "lines", "metric", "value", "95 % interval"]
-    rows = [
-        [
-            one.name,
-            f"{one.lines:,}",
-            score.name,
-            f"{score.value:.2f}",
-            _interval(*one.bleu_interval) if score.name == "BLEU" else "",
-        ]
-        for one in report.sets
-        for score in one.scores
-    ]
-    return Table(titles, rows, (1, 3, 4))
+    rows = []
+    for one in report.sets:
+        for score in one.scores:
+            interval = one.bleu_interval if score.name == "BLEU" else (0, 0)
+            rows.append([one.name, one.lines, score.name, score.value, interval])
+    return Table(["set", "lines", "metric", "value", "95 % interval"], rows)
 
 
 def _both(report: RunReport) -> tuple[Table, list[str]] | None:
@@ -207,18 +203,18 @@ def _both(report: RunReport) -> tuple[Table, list[str]] | None:
     other = report.other_run
     if other is None:
         return None
-    runs: list[RunFacts] = [report, other]
-    rows = [
-        ["model", *map(_model, runs)],
-        ["best validation", *(_best(one) if one.best else "" for one in runs)],
-        ["training ended", *map(_end, runs)],
-        ["steps", *(f"{one.steps:,}" for one in runs)],
-        ["minutes", *(f"{one.minutes:,.1f}" if one.minutes else "" for one in runs)],
-        ["machine", *(one.machine for one in runs)],
-        ["parameters", *(f"{one.parameters:,}" for one in runs)],
-    ]
+    rows: dict[str, Callable[[RunFacts], str]] = {
+        "model": _model,
+        "best validation": _best,
+        "training ended": _end,
+        "steps": lambda one: f"{one.steps:,}",
+        "minutes": lambda one: f"{one.minutes:,.1f}" if one.minutes else "",
+        "machine": lambda one: one.machine,
+        "parameters": lambda one: f"{one.parameters:,}",
+    }
+    table = [[name, describe(report), describe(other)] for name, describe in rows.items()]
     known = {_set_name(name) for name in report.curves if name.endswith("/bleu")} - {"mean"}
-    return Table(["", "this run", other.run], rows), sorted(known - other.same_sets.keys())
+    return Table(["", "this run", other.run], table), sorted(known - other.same_sets.keys())
 
 
 def _charts(report: RunReport) -> list[Chart]:
@@ -260,32 +256,23 @@ def _validations(report: RunReport) -> Table:
     titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {_set_name(n)}" for n in bleus)]
     values = [dict(report.curves.get(name, [])) for name in metrics]
     rows = [
-        [f"{step:,.0f}", *(f"{v[step]:.4f}" if step in v else "" for v in values)]
+        [int(step), *(Number(f"{v[step]:.4f}" if step in v else "") for v in values)]
         for step in list(values[2])[-_MAX_ROWS:]
     ]
-    return Table(titles, rows, range(len(titles)))
+    return Table(titles, rows)
 
 
 def _data(record: Mapping[str, Any]) -> dict[str, Table]:
     """Return the tables of the data's record, by their titles."""
-    counts = Table(
-        ["split", "pairs read", "kept", "skipped"],
-        [
-            [
-                split,
-                f"{found['read']:,}",
-                f"{found['kept']:,}",
-                ", ".join(f"{n:,} {why}" for why, n in found["left_out"].items() if n) or "none",
-            ]
-            for split, found in record.get("counts", {}).items()
-        ],
-        (1, 2),
-    )
-    tables = {"": counts}
+    rows = []
+    for split, counts in record.get("counts", {}).items():
+        reasons = ", ".join(f"{n:,} {why}" for why, n in counts["left_out"].items() if n)
+        rows.append([split, counts["read"], counts["kept"], reasons or "none"])
+    tables = {"": Table(["split", "pairs read", "kept", "skipped"], rows)}
     if found := record.get("lengths"):
         titles = ["tokens in training", *(f"{q} %" for q in found["percentiles"])]
-        sides = [[side, *(f"{n:,}" for n in found[side])] for side in ("source", "target")]
-        tables["Tokens of training sentences"] = Table(titles, sides, range(1, len(titles)))
+        rows = [[side, *found[side]] for side in ("source", "target")]
+        tables["Tokens of training sentences"] = Table(titles, rows)
     if found := record.get("histogram"):
         labels = [_range(*ends) for ends in _spans(found["bounds"])]
         series = {side: found[side] for side in ("source", "target")}
@@ -295,19 +282,18 @@ def _data(record: Mapping[str, Any]) -> dict[str, Table]:
             f"{start:g} or more" if end is None else f"{start:g} to {end:g}"
             for start, end in _spans(found["bounds"])
         ]
-        series = {"pairs": found["pairs"]}
-        table = _histogram(labels, series, "target per source tokens")
+        table = _histogram(labels, {"pairs": found["pairs"]}, "target per source tokens")
         tables["Training pairs by length ratio"] = table
     return tables
 
 
 def _histogram(labels: Sequence[str], series: Mapping[str, Sequence[int]], title: str) -> Table:
     top = max(1, *(count for counts in series.values() for count in counts))
-    rows = []
-    for label, *counts in zip(labels, *series.values(), strict=True):
-        cells = [(f"{count:,}", Bar(count / top)) for count in counts]
-        rows.append([label, *(cell for pair in cells for cell in pair)])
-    return Table([title, *(t for name in series for t in (name, "bar"))], rows, (1, 3))
+    rows = [
+        [label, *(cell for count in counts for cell in (count, Bar(count / top)))]
+        for label, *counts in zip(labels, *series.values(), strict=True)
+    ]
+    return Table([title, *(t for name in series for t in (name, "bar"))], rows)
 
 
 def _spans(bounds: Sequence[float]) -> list[tuple[float, float | None]]:
@@ -321,29 +307,6 @@ def _range(start: float, end: float | None) -> str:
     return f"{start:,}" if end == start + 1 else f"{start:,} to {end - 1:,}"
 
 
-def _fidelity(report: RunReport) -> Table:
-    rows = [
-        [
-            str(row.number),
-            row.detail.name,
-            row.detail.paper or "silent",
-            row.finding.here,
-            row.finding.verdict,
-        ]
-        for row in report.fidelity
-    ]
-    return Table(["#", "detail", "the paper", "here", "verdict"], rows)
-
-
-def _settings(report: RunReport) -> Table | None:
-    """List the settings that differ from the other run's."""
-    if report.other_run is None:
-        return None
-    settings = report.other_run.settings.items()
-    rows = [[key, str(mine), str(theirs)] for key, (mine, theirs) in settings]
-    return Table(["key", "this run", report.other_run.run], rows)
-
-
 def _set_tables(one: SetReport) -> dict[str, Any]:
     """Return the tables of a test set."""
     compared, buckets = one.comparison, {}
@@ -352,53 +315,37 @@ def _set_tables(one: SetReport) -> dict[str, Any]:
             theirs = [] if compared is None else [b for b in compared.buckets if b.by == by]
             other = "" if compared is None else compared.other
             buckets[title] = bucket_table(group, values, other, theirs)
-    health = [[name, f"{getattr(one.health, kind):,}"] for kind, name in HEALTH.items()]
-    lines = [
-        [
-            HEALTH[found.kind],
-            f"{found.line:,}",
-            escape_text(found.source, _MAX_HEALTH_TEXT),
-            escape_text(found.output, _MAX_HEALTH_TEXT),
-        ]
-        for found in one.health_lines
-    ]
+    counts = [[name, getattr(one.output_warnings, kind)] for kind, name in WARNINGS.items()]
     return {
-        "health": Table(["suspicious outputs", "count"], health, (1,)),
-        "lines": Table(["suspicious", "line", "source", "output"], lines, (1,)),
+        "warnings": Table(["suspicious outputs", "count"], counts),
         "buckets": buckets,
         "tests": None if compared is None else _tests(compared),
-        "ngrams": {} if compared is None else _ngrams(compared),
     }
 
 
 def bucket_table(
     buckets: Sequence[Bucket], values: str, other: str = "", theirs: Sequence[Bucket] = ()
 ) -> Table:
-    """List the scores of buckets and, if there is another system, its scores.
+    """List the scores of buckets of one kind and, if there is another system, its scores.
 
     Args:
-        buckets: of one kind.
+        buckets: the run's.
         values: what they are divided by.
         other: the name of the other system.
-        theirs: its buckets, the same as those of the run.
+        theirs: its buckets, the same as the run's.
     """
     metric = buckets[0].metric
     top = max(100.0, *(bucket.high for bucket in (*buckets, *theirs)))
     titles = [values, "words" if metric == "F1" else "lines"]
     titles += [f"{metric}, this run" if theirs else metric, "interval", "bar"]
     titles += [f"{metric}, {other}", f"interval, {other}", "bar"] if theirs else []
-    rows: list[list[str | Bar]] = []
+    rows: list[list[Any]] = []
     for i, bucket in enumerate(buckets):
-        rows.append([bucket.kind or _range(bucket.start, bucket.end), f"{bucket.count:,}"])
+        rows.append([bucket.kind or _range(bucket.start, bucket.end), bucket.count])
         for one in (bucket, *theirs[i : i + 1]):
             bar = Bar(one.value / top, max(one.low, 0.0) / top, one.high / top)
-            rows[-1] += [f"{one.value:.2f}", _interval(one.low, one.high), bar]
-    return Table(titles, rows, (1, 2, 3, 5, 6))
-
-
-def _interval(low: float, high: float) -> str:
-    """Write an interval; nothing for one without width, such as a single line's."""
-    return f"{low:.2f} to {high:.2f}" if low < high else ""
+            rows[-1] += [one.value, (one.low, one.high), bar]
+    return Table(titles, rows)
 
 
 def _tests(compared: SetComparison) -> Table:
@@ -406,28 +353,13 @@ def _tests(compared: SetComparison) -> Table:
     rows = [
         [
             test.metric,
-            f"{test.value - test.difference:.2f}",
-            f"{test.value:.2f}",
-            f"{test.difference:+.2f}",
-            f"{test.p_value:.4f}",
-            _interval(*test.interval) if test.interval else "",
+            test.value - test.difference,
+            test.value,
+            Number(f"{test.difference:+.2f}"),
+            Number(f"{test.p_value:.4f}"),
+            test.interval or (0, 0),
         ]
         for test in compared.tests
     ]
     titles = ["metric", "this run", other, "difference", "p", f"95 % interval of {other}"]
-    return Table(titles, rows, (1, 2, 3, 4, 5))
-
-
-def _ngrams(compared: SetComparison) -> dict[str, Table]:
-    """List the n-grams won and lost, by the system that gets them right more often."""
-    titles = ["n-gram", "this run", compared.other]
-    changes = {"this run": compared.ngrams_won, compared.other: compared.ngrams_lost}
-    return {
-        better: Table(titles, [[n.ngram, f"{n.run:,}", f"{n.other:,}"] for n in found], (1, 2))
-        for better, found in changes.items()
-    }
-
-
-def _changed_lines(compared: SetComparison) -> dict[str, list[LineChange]]:
-    """Return the lines that changed most, by the system that translates them better."""
-    return {"this run": compared.lines_won, compared.other: compared.lines_lost}
+    return Table(titles, rows)

@@ -24,7 +24,7 @@ from seq2seq.reporting.comparison import (
 )
 
 _EXAMPLES = 5
-HEALTH = {
+WARNINGS = {
     "empty": "empty outputs",
     "copied": "outputs equal to their sources",
     "repeating": "outputs that repeat themselves",
@@ -60,7 +60,7 @@ class OtherSystem:
 
 
 @dataclass(frozen=True)
-class HealthLine:
+class WarningLine:
     """A line with a suspicious translation, its texts cut to a length that can be shown."""
 
     kind: str
@@ -96,8 +96,8 @@ class SetReport:
     """Why TER is not among them; empty if it is."""
     bleu_interval: tuple[float, float]
     """The 95 % bootstrap interval of BLEU."""
-    health: OutputWarnings
-    health_lines: list[HealthLine]
+    output_warnings: OutputWarnings
+    warning_lines: list[WarningLine]
     """The first lines of each kind."""
     buckets: list[Bucket]
     overlap: Overlap | None
@@ -215,15 +215,15 @@ def _report_set(
             names, text.sources, text.references, (outputs, others), theirs, scoring
         )
     _, *interval = bleu_with_interval(outputs, text.references, scoring.tokenize)
-    health, lines = examine_health(text.sources, translated.translations)
+    warnings, lines = find_warnings(text.sources, translated.translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),
         scores=score_all(outputs, [text.references], scoring),
         without_ter=too_long_for_ter([outputs, text.references]),
         bleu_interval=(interval[0], interval[1]),
-        health=health,
-        health_lines=lines,
+        output_warnings=warnings,
+        warning_lines=lines,
         buckets=make_buckets(lengths, counts, outputs, text.references, scoring.tokenize),
         overlap=training.overlap(text),
         training_note=training.note,
@@ -239,17 +239,17 @@ def for_language(translator: Translator, text: TextSet) -> Translator:
     return translator if text.language is None else translator.with_target_language(text.language)
 
 
-def examine_health(
+def find_warnings(
     sources: Sequence[str], translations: Sequence[Translation]
-) -> tuple[OutputWarnings, list[HealthLine]]:
+) -> tuple[OutputWarnings, list[WarningLine]]:
     """Count the suspicious translations, and collect the first of each kind."""
     total = OutputWarnings()
-    found: dict[str, list[HealthLine]] = {kind: [] for kind in HEALTH}
+    found: dict[str, list[WarningLine]] = {kind: [] for kind in WARNINGS}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
         before = replace(total)
         total.count(source, translation)
         texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
         for kind, lines in found.items():
             if getattr(total, kind) > getattr(before, kind) and len(lines) < _EXAMPLES:
-                lines.append(HealthLine(kind, number, *texts))
+                lines.append(WarningLine(kind, number, *texts))
     return total, [line for lines in found.values() for line in lines]

@@ -20,8 +20,8 @@ from seq2seq.reporting.buckets import (
 )
 from seq2seq.reporting.comparison import differing_parts, line_changes, ngram_changes
 from seq2seq.reporting.draw import curves_svg
-from seq2seq.reporting.page import bucket_table
-from seq2seq.reporting.sets import examine_health
+from seq2seq.reporting.page import bucket_table, format_cell
+from seq2seq.reporting.sets import find_warnings
 
 REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
 OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
@@ -45,7 +45,7 @@ def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     assert [bucket.count for bucket in buckets] == [1, 2, 1]
     # The interval of a single line has no width, and is not shown.
     table = bucket_table(by_length([4, 9, 9, 9], OUTPUTS, REFERENCES), "tokens")
-    assert [row[3] == "" for row in table.rows] == [True, False]
+    assert [format_cell(row[3])[0] == "" for row in table.rows] == [True, False]
 
 
 def test_lines_are_put_by_the_rarest_word_of_their_reference() -> None:
@@ -155,9 +155,9 @@ def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:
     outputs = ["ein Hund", "", "the " * 9, *["red"] * 9]
     translations = [translation(text) for text in outputs]
     translations[0] = translation("ein Hund", unknown=2)
-    health, lines = examine_health(sources, translations)
-    assert (health.empty, health.copied, health.repeating, health.unknown) == (1, 9, 1, 2)
-    found = {kind: [one.line for one in lines if one.kind == kind] for kind in vars(health)}
+    warnings, lines = find_warnings(sources, translations)
+    assert (warnings.empty, warnings.copied, warnings.repeating, warnings.unknown) == (1, 9, 1, 2)
+    found = {kind: [one.line for one in lines if one.kind == kind] for kind in vars(warnings)}
     assert {kind: numbers for kind, numbers in found.items() if numbers} == {
         "empty": [2],
         "copied": [4, 5, 6, 7, 8],

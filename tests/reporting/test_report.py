@@ -44,7 +44,7 @@ from seq2seq.reporting.sets import (
     TextSet,
     report_sets,
 )
-from seq2seq.run.setup import describe_parent
+from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import load_model
@@ -187,21 +187,21 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
         assert OmegaConf.to_object(compose("train", quoted)) == again
 
 
-def test_the_command_of_a_run_that_went_on_from_a_model_trains_with_the_same_configuration(
+def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configuration(
     run: Path,
 ) -> None:
     config = replace(read_config(run), init_from=str(run), run_dir=None, cache=None)
     config.data.tokenizer.sampling = 0.1
-    parent = describe_parent(config, run / "new")
+    initial = describe_initial_model(config, run / "new")
     # Else the default dropout would be taken for one that nobody has chosen.
-    parent = replace(parent, model=replace(parent.model, dropout=0.3))
-    config.init_sha256 = parent.sha256
+    initial = replace(initial, model=replace(initial.model, dropout=0.3))
+    config.init_sha256 = initial.sha256
     overrides = shlex.split(train_command(config))[2:]
     quoted = quote_texts(overrides)
     register(quoted)
     with initialize_config_dir(str(config_path()), version_base="1.3"):
         chosen = compose("train", quoted)
-    inherit(chosen, parent, overrides)
+    inherit(chosen, initial, overrides)
     assert OmegaConf.to_object(chosen) == config
 
 
