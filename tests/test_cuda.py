@@ -79,10 +79,11 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
     make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
     trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
-    options, sentences = TranslationOptions(device="cuda", precision="fp32"), sentences[:24]
+    search, sentences = SearchConfig(max_extra_tokens=20), sentences[:12]
+    options = TranslationOptions(device="cuda", precision="fp32", search=search)
     expected = Translator(trained, options, TranslationKernels(static=False)).translate(sentences)
     in_graphs = Translator(trained, options)
-    for lines in (sentences, sentences[:7], sentences[:1], sentences):
+    for lines in (sentences, sentences[:1], sentences):
         for found, one in zip(in_graphs.translate(lines), expected, strict=False):
             assert found.text == one.text
             assert found.score == pytest.approx(one.score, abs=1e-4)
@@ -93,18 +94,19 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
     assert graphs.replays
 
 
-@pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])
+@pytest.mark.parametrize("kind", [SearchConfig, SamplingConfig])
 def test_a_translator_in_bf16_gives_each_line_its_candidates(
     make_model: MakeModel,
     tokenizer: Tokenizer,
     sentences: list[str],
-    search: SearchConfig | SamplingConfig,
+    kind: type[SearchConfig | SamplingConfig],
 ) -> None:
     trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
+    search = kind(max_extra_tokens=4)
     options = TranslationOptions(device="cuda", precision="bf16", search=search)
     translator = Translator(trained, options)
     found = translator.translate(["", *sentences[:20]])
-    assert [len(one.candidates) for one in found] == [0, *[search.nbest] * 20]
+    assert [len(one.candidates) for one in found] == [0, *[1] * 20]
 
 
 def test_the_loss_in_chunks_equals_the_plain_loss() -> None:

@@ -2,10 +2,9 @@
 
 import importlib.util
 import logging
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,12 +37,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     devices: list[Any] = []
     for name in ("synchronize", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda device=None: devices.append(device) or 2**20)
-    monkeypatch.setattr(logging, "disable", lambda: None)
     return devices
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(logging, "disable", lambda: None)  # for the rest of the process
     module = script("training")
     monkeypatch.setitem(module.SIZES, "tiny", TINY)
     return module
@@ -131,78 +130,3 @@ def test_the_memory_of_a_search_is_that_of_the_gpu_that_was_named(
     work = work_on(DEVICE, decoding, tmp_path, ["a man", "the sea"])
     assert decoding.measure(work, decoding.System("ours", "ours", "bf16"))["peak"] == 1
     assert asked == [DEVICE]
-
-
-class HuggingFace:
-    """Takes the place of a `MarianMTModel`."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
-
-    def eval(self) -> "HuggingFace":
-        return self
-
-    def to(self, device: str, dtype: torch.dtype) -> "HuggingFace":
-        self.place = device, dtype
-        return self
-
-    def generate(self, **options: Any) -> torch.Tensor:
-        self.calls.append(options)
-        return torch.full((len(options["input_ids"]), 2), 5)
-
-
-def test_hugging_face_is_run_in_its_fastest_way(
-    decoding: ModuleType,
-    trained: TrainedModel,
-    sentences: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    on_gpu, on_cpu = models = [HuggingFace(), HuggingFace()]
-    unused = iter(models)
-    library = SimpleNamespace(from_pretrained=lambda _: next(unused))
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(MarianMTModel=library))
-    systems = [system for system in decoding.ON_A_GPU if system.make == "hugging_face"]
-    assert {(s.precision, s.batch > 100) for s in systems} == {
-        (precision, large) for precision in ("fp32", "bf16") for large in (False, True)
-    }
-    system = decoding.System("in bf16", "hugging_face", "bf16", batch=8)
-    for device in (DEVICE, "cpu"):
-        work = work_on(device, decoding, tmp_path, sentences)
-        decoding.hugging_face(work, system, trained)(sentences[:20])
-    assert on_gpu.place == (DEVICE, torch.bfloat16)
-    widths = [[call["input_ids"].size(1) for call in model.calls] for model in models]
-    assert [len(call["input_ids"]) for call in on_gpu.calls] == [8, 8, 4]
-    assert all(call["cache_implementation"] == "static" for call in on_gpu.calls)
-    assert [-(-width // 16) * 16 for width in widths[1]] == widths[0]
-    assert not any("cache_implementation" in call for call in on_cpu.calls)
-
-
-def test_ctranslate2_is_run_on_the_gpu_that_was_named_with_several_sizes_of_batches(
-    decoding: ModuleType,
-    trained: TrainedModel,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    made: list[dict[str, Any]] = []
-
-    class Library:
-        """Takes the place of CTranslate2's `Translator`."""
-
-        def __init__(self, path: str, **options: Any) -> None:
-            made.append(options)
-
-        def translate_batch(self, sources: list[list[str]], **options: Any) -> list[Any]:
-            made[-1] |= options
-            return [SimpleNamespace(hypotheses=[source]) for source in sources]
-
-    monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace(Translator=Library))
-    systems = [system for system in decoding.ON_A_GPU if system.make == "ctranslate2"]
-    work = work_on(DEVICE, decoding, tmp_path, ["a man"])
-    for system in systems:
-        translated = decoding.ctranslate2(work, system, trained)(["a man"])
-        assert translated == trained.tokenizer.encode(["a man"])
-    places = {(options["device"], options["device_index"]) for options in made}
-    assert places == {("cuda", 1)}
-    assert [options["max_batch_size"] for options in made] == [system.batch for system in systems]
-    assert len({system.batch for system in systems}) > 2

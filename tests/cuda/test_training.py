@@ -287,8 +287,3 @@ def test_too_little_memory_for_a_single_pair_is_an_error_that_says_so(
         pytest.raises(OutOfMemoryError, match="out of memory with a single pair"),
     ):
         trainer.fit_memory()
-
-
-def test_batches_do_not_depend_on_the_device(corpus: EncodedCorpus) -> None:
-    one, other = (make_trainer(corpus, device).batching.epoch(2) for device in (CPU, CUDA))
-    assert [pairs.tolist() for pairs in one] == [pairs.tolist() for pairs in other]

@@ -9,7 +9,6 @@ import torch
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.errors import OutOfMemoryError, limit_reached
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import TransformerConfig
@@ -23,7 +22,7 @@ LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody l
 
 @pytest.fixture(scope="module")
 def trained(tokenizer: Tokenizer) -> TrainedModel:
-    sizes = TransformerConfig(num_layers=2, d_model=16, d_ff=24, num_heads=2)
+    sizes = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
     torch.manual_seed(1)
     model = new_transformer(sizes, tokenizer.vocab_size).eval()
     perturb(model)
@@ -40,8 +39,7 @@ def translator(trained: TrainedModel, device: str, search: object = None) -> Tra
     [
         SearchConfig(max_extra_tokens=4, nbest=2),
         SearchConfig(max_extra_tokens=4, beam_size=1),
-        SamplingConfig(nbest=2, max_extra_tokens=4),
-        SamplingConfig(top_k=5, top_p=0.9, max_extra_tokens=4),
+        SamplingConfig(nbest=2, top_k=5, top_p=0.9, max_extra_tokens=4),
     ],
 )
 def test_translations_are_those_of_the_cpu(
@@ -60,29 +58,29 @@ def test_translations_are_those_of_the_cpu(
                 assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-@pytest.mark.parametrize("search", [SearchConfig(max_extra_tokens=4), SamplingConfig(nbest=2)])
+@pytest.mark.parametrize("kind", [SearchConfig, SamplingConfig])
 def test_every_line_is_translated_in_bf16_by_default(
-    trained: TrainedModel, search: SearchConfig | SamplingConfig, journal: Journal
+    trained: TrainedModel, kind: type[SearchConfig | SamplingConfig], journal: Journal
 ) -> None:
-    options = TranslationOptions(device="cuda", search=search)
+    options = TranslationOptions(device="cuda", search=kind(max_extra_tokens=4))
     found = Translator(trained, options).translate(LINES)
-    assert [len(one.candidates) for one in found] == [search.nbest * bool(line) for line in LINES]
+    assert [len(one.candidates) for one in found] == [bool(line) for line in LINES]
     assert set(journal.products) == {torch.bfloat16}
 
 
 def test_a_search_in_graphs_finds_what_the_plain_search_finds(
     trained: TrainedModel, sentences: list[str]
 ) -> None:
-    search = SearchConfig(max_extra_tokens=30, nbest=2)
+    search = SearchConfig(max_extra_tokens=15, nbest=2)
     on_gpu, on_cpu = (translator(trained, device, search) for device in ("cuda", "cpu"))
     expected, replays = on_cpu.translate(sentences[:9]), []
-    for _ in "1234":
+    for _ in "123":
         recorder.replays = 0
         for found, theirs in zip(on_gpu.translate(sentences[:9]), expected, strict=True):
             assert [c.text for c in found.candidates] == [c.text for c in theirs.candidates]
         replays.append(recorder.replays)
-    # The first step of each shape is done as usual, anew when its memory has moved.
-    assert 0 < replays[0] < replays[1] <= replays[2] == replays[3]
+    # The first step of each shape runs as usual, again when its memory has moved.
+    assert 0 < replays[0] < replays[1] <= replays[2]
 
 
 def test_a_step_that_is_replayed_starts_nothing_else(
@@ -96,8 +94,8 @@ def test_a_step_that_is_replayed_starts_nothing_else(
     with mock.patch.object(on_gpu.native_engine.decoder, "step") as step:
         on_gpu.translate(LINES[:1])
     assert not step.called
-    # Beside it the host asks for a copy of the mask of the sentences that are done, and in the last
-    # step, at the maximum length, says what must follow.
+    # In addition the host asks for a copy of the flags of the sentences that are done, and in the
+    # last step, at the maximum length, says what must follow.
     assert recorder.replays > 3
     assert journal.given_meanwhile[:-1] == [1] * (recorder.replays - 2)
 
@@ -110,9 +108,9 @@ def test_a_search_waits_at_its_ends_only(
     on_gpu.translate(lines)
     journal.clear()
     on_gpu.translate(lines)
-    start, end = 1, 3  # lengths; scores, tokens, and scores of what had not ended
+    start, end = 1, 3  # lengths; scores, tokens, and scores of live hypotheses
     assert len(journal.waits) == start + end, Counter(journal.waits)
-    # While the host waits to know who has stopped, the GPU has the next step.
+    # While the host waits to know which sentences are done, the GPU has the next step.
     assert journal.given_meanwhile
     assert all(journal.given_meanwhile[:-1])
 
@@ -128,7 +126,7 @@ def test_a_search_with_other_fast_forms_waits_once_a_step(
         on_gpu.native_engine.decoder, "step", wraps=on_gpu.native_engine.decoder.step
     ) as step:
         on_gpu.translate(LINES[:1])
-    start, end = 2, 3  # lengths and padding; scores, tokens, and scores of what had not ended
+    start, end = 2, 3  # lengths and padding; scores, tokens, and scores of live hypotheses
     assert len(journal.waits) == step.call_count + start + end, Counter(journal.waits)
 
 
@@ -138,7 +136,7 @@ def test_without_graphs_the_search_goes_on(
     lines, expected = LINES * 2, translator(trained, "cpu").translate(LINES * 2)
     on_gpu = translator(trained, "cuda")
     with mock.patch.object(torch.cuda, "graph", side_effect=RuntimeError("not here\nindeed")):
-        found = [on_gpu.translate(lines) for _ in "12"]
+        found = [on_gpu.translate(lines) for _ in "123"]
     for translations in found:
         assert [one.text for one in translations] == [one.text for one in expected]
     assert [record.message for record in caplog.records] == [
@@ -184,17 +182,14 @@ def test_scores_and_attention_are_those_of_the_cpu(trained: TrainedModel) -> Non
         )
 
 
-def test_one_worker_feeds_a_gpu(trained: TrainedModel) -> None:
-    with mock.patch.object(torch, "get_num_threads", return_value=4):
-        assert translator(trained, "cuda").workers == 1
-
-
 def test_batches_are_larger_on_a_gpu(trained: TrainedModel) -> None:
     read = []
     for device in ("cpu", "cuda"):
         lines = iter([""] * 10_000)
         next(translator(trained, device).translate_stream(lines))
         read.append(10_000 - len(list(lines)))
+    with mock.patch.object(torch, "get_num_threads", return_value=4):
+        assert translator(trained, "cuda").workers == 1
     assert [translator(trained, name).batch_tokens for name in ("cpu", "cuda")] == [2048, 16_384]
     assert read == [1024, 8192]
 
@@ -214,8 +209,3 @@ def test_prefixes_are_copied_to_a_gpu_all_at_once(
             on_gpu.translate(["a man"] * count, ["two"] * count)
         copies.append(len(journal.copies))
     assert copies[0] == copies[1]
-
-
-def test_too_little_memory_of_a_gpu_is_an_error_that_says_so() -> None:
-    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert isinstance(limit_reached(error), OutOfMemoryError)
