@@ -4,12 +4,12 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from seq2seq.cli.text import print_json
 from seq2seq.cli.translation_options import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import Trial
 
+T = TypeVar("T")
 
 _EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
@@ -87,15 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.access(parent, os.W_OK):
             raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
     text, options = _text(arguments), translation_options(arguments)
-    options = replace(options, to=options.to or text.language)
+    options = replace(options, to=options.to or text.chosen.language)
     scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)
     manifest = manifest_sum(folder)
     retain_freed_memory()
     trials = list(
         try_searches(
             load_model(folder),
-            text.sources,
-            text.references,
+            text.chosen.sources,
+            text.chosen.references,
             beam_sizes=beam_sizes,
             alphas=alphas,
             options=options,
@@ -111,16 +112,15 @@ def run(arguments: argparse.Namespace) -> int:
             if is_locked(parent):
                 print(
                     f"seq2seq: {parent}: still in training: the next better model replaces this"
-                    " one and its search; tune again when the training has ended",
+                    " one and its search; tune again when it has ended",
                     file=sys.stderr,
                 )
     finally:  # the search has taken long
         if arguments.json:
             tried = [asdict(trial) for trial in trials]
-            record = {"trials": tried, "best": asdict(best), "written": written}
-            print_json(record)
+            print_json({"trials": tried, "best": asdict(best), "written": written})
         else:
-            _print(trials, best, len(text.sources), written)
+            _print(trials, best, len(text.chosen.sources), written)
     if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
         print(f"next: seq2seq report {shlex.quote(arguments.model)}, for a page with this search")
     return 0
@@ -128,17 +128,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Text:
-    sources: list[str]
-    references: list[str]
+    chosen: "TextSet"
+    bleu_tokenizer: str | None
     run: str | None = None
     """The name of the run whose validation set it is; None if other text was given."""
     data: str = ""
     """The name of its data."""
     sets: "Sequence[TextSet]" = ()
     """All of the run's validation sets."""
-    language: str | None = None
-    """The target language, if the model has several."""
-    bleu_tokenizer: str | None = None
 
 
 def _text(arguments: argparse.Namespace) -> _Text:
@@ -147,35 +144,26 @@ def _text(arguments: argparse.Namespace) -> _Text:
     from seq2seq.config import read_config, trained_bleu_tokenizer
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets
+    from seq2seq.reporting.sets import TextSet
 
     if arguments.source is not None:
-        sources, references = read_parallel(arguments.source, arguments.reference)
-        trained_with = trained_bleu_tokenizer([arguments.model])
-        return _Text(sources, references, bleu_tokenizer=trained_with)
+        text = TextSet("", *read_parallel(arguments.source, arguments.reference))
+        return _Text(text, trained_bleu_tokenizer([arguments.model]))
     run = Path(arguments.model)
     try:
         config = read_config(run)
         sets = validation_sets(config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
-    text: TextSet | None = sets[0]
-    if arguments.to is not None:
-        text = next((text for text in sets if text.language in (arguments.to, None)), None)
-    if text is None:
+    fitting = [text for text in sets if arguments.to in (None, text.language) or not text.language]
+    if not fitting:
         known = ", ".join(sorted({text.language or "" for text in sets}))
         raise UsageError(
             f"--to {arguments.to}: the run was validated in {known}; give text with -s SOURCE"
             " -r REFERENCE"
         )
-    return _Text(
-        text.sources,
-        text.references,
-        run.absolute().name,
-        config.data.name,
-        sets,
-        text.language,
-        config.bleu_tokenizer,
-    )
+    name = run.absolute().name
+    return _Text(fitting[0], config.bleu_tokenizer, name, config.data.name, sets)
 
 
 def _write(
@@ -216,15 +204,16 @@ def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | 
 
 
 def _integers(text: str) -> list[int]:
-    """Read the values of an option that are separated by commas."""
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: write integers as 2,4,8") from None
+    return _values(text, int, "integers as 2,4,8")
 
 
 def _numbers(text: str) -> list[float]:
+    return _values(text, float, "numbers as 0.6,0.8,1")
+
+
+def _values(text: str, kind: Callable[[str], T], form: str) -> list[T]:
+    """Read the values of an option that are separated by commas, each once."""
     try:
-        return list(dict.fromkeys(float(part) for part in text.split(",")))
+        return list(dict.fromkeys(map(kind, text.split(","))))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: write numbers as 0.6,0.8,1") from None
+        raise argparse.ArgumentTypeError(f"{text}: write {form}") from None

@@ -176,7 +176,7 @@ def test_other_text_is_scored_by_the_tokenizer_of_the_training(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["tune", "--beams", "1", "--alphas", "1"], "tune again when the training has ended"),
+        (["tune", "--beams", "1", "--alphas", "1"], "tune again when it has ended"),
         (["average", "--last", "1"], "-o keeps one elsewhere"),
     ],
 )
