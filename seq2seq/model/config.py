@@ -33,7 +33,7 @@ class Start(Enum):
 
 
 class Activation(Enum):
-    """The function between the two products of a feed-forward network."""
+    """The function between the two matmuls of a feed-forward network."""
 
     relu = "relu"
     """max(0, x), as equation 2 writes it."""
@@ -52,11 +52,10 @@ _SAVED_IF_CHOSEN = (
     "tied_output",
     "output_bias",
 )
-"""Fields that are saved only where they differ from the paper's, as they do in imported models: a
-model of the paper has the same `config.json` as before there was a choice."""
+"""Fields that are saved only if they differ from the paper's, as in imported models."""
 
 DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
-"""Fields that a training may choose anew for a trained model: they shape no weights."""
+"""Fields that may be chosen again for a trained model: they shape no weights."""
 
 
 @dataclass(kw_only=True)
@@ -127,19 +126,12 @@ class TransformerConfig:
 
     @classmethod
     def unsaved(cls) -> dict[str, Any]:
-        """Return what `settings` leaves out where it is the paper's."""
+        """Return what `settings` skips where it is the paper's."""
         fields = asdict(cls())
         return {name: getattr(fields[name], "value", fields[name]) for name in _SAVED_IF_CHOSEN}
 
     def __post_init__(self) -> None:
-        """Check the sizes and the rates.
-
-        Raises:
-            TypeError: if a value has another type.
-            UsageError: if a size is below 1, there are more than MAX_LAYERS layers, d_model is odd
-                or can't be split into heads, a dropout rate is outside [0, 1), or
-                layer_norm_epsilon is not positive and finite.
-        """
+        """Check the sizes and the rates."""
         check_types(self)
         sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
         for name in (*sizes, "num_decoder_layers", "d_k", "d_v"):

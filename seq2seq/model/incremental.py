@@ -79,8 +79,7 @@ class DecoderCache:
 class IncrementalDecoder:
     """Predicts the next token of each hypothesis; equal to `Transformer.decode` at every position.
 
-    Args:
-        model: in evaluation mode.
+    The model must be in evaluation mode.
     """
 
     layer_cache: type[LayerCache] = LayerCache
@@ -103,14 +102,9 @@ class IncrementalDecoder:
         return DecoderCache(layers, source_mask)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Read the newest token of each hypothesis and predict the next one.
+        """Map the newest token (N,) of each hypothesis to the logits (N, V) of the next one.
 
-        Args:
-            token_ids: (N,); the start symbol in the first step.
-            cache: from `start`; extended by one position, in place.
-
-        Returns:
-            Logits, (N, V).
+        The first token is the start symbol. The cache, from `start`, grows by one position.
         """
         x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
         x = self.decode(x, cache)

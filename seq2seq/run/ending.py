@@ -1,4 +1,4 @@
-"""The end of a training: the mean of its last checkpoints (6.1), its report, its models' cards."""
+"""The end of a run: the mean of its last checkpoints (6.1), its report, its models' cards."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -42,9 +42,12 @@ def best_mean(
 ) -> tuple[Mean | None, dict[int, float]]:
     """Average as many of the last checkpoints as validate best.
 
+    Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
+    is chosen.
+
     Args:
-        folders: the checkpoints, oldest first; damaged ones are left out, with a warning.
-        training: says how many may be averaged; of equal means, the first that it names is chosen.
+        folders: the checkpoints, oldest first.
+        training: says how many may be averaged.
         validate: validates a model.
 
     Returns:
@@ -72,7 +75,7 @@ def _is_whole(folder: Path) -> bool:
     try:
         check_weights(folder, read_description(folder).model)
     except UserError as error:
-        logger.warning(f"{error}; this checkpoint is left out of the mean")
+        logger.warning(f"{error}; this checkpoint is not averaged")
         return False
     return True
 
@@ -84,13 +87,9 @@ def is_reported(folder: Path) -> bool:
 
 
 def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:
-    """Write the page of a run and the cards of its models; a failure is warned of.
+    """Write the page of a run and the cards of its models; if that fails, warn.
 
-    Args:
-        folder: the run folder.
-        config: of the run.
-        device: to translate on.
-        averaged: the number of checkpoints whose mean was kept, or 0.
+    `averaged` is the number of checkpoints whose mean was kept, or 0.
     """
     path = folder / PAGE_FILE
     try:
@@ -102,6 +101,6 @@ def write_report(folder: Path, config: Config, device: str, averaged: int) -> No
                 path = model / CARD_FILE
                 facts = facts_of_run(report, averaged=number, license_name=config.license)
                 add_file(model, CARD_FILE, model_card(facts).encode())
-    except Exception as error:  # whatever it is, the training is done and saved
+    except Exception as error:  # whatever it is, the model is trained and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

@@ -52,7 +52,7 @@ from seq2seq.training.distributed import World
 from seq2seq.training.recorder import (
     METRICS,
     DeferredFileHandler,
-    NullRecorder,
+    Recorder,
     RunRecorder,
     deferred_log_file,
     describe_validation,
@@ -215,7 +215,7 @@ class TrainingRun:
         """Train, with everything recorded in the folder."""
         is_main, training = self.world.is_main, self.config.training
         recorder = (
-            RunRecorder(self.folder, self.trainer.progress, training) if is_main else NullRecorder()
+            RunRecorder(self.folder, self.trainer.progress, training) if is_main else Recorder()
         )
         try:
             self.trainer.train(

@@ -1,7 +1,7 @@
-"""The validation of a training: every set, translated as the configuration says."""
+"""The validation of a run: every set, translated as the configuration says."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -62,33 +62,6 @@ class Validation:
         return metrics
 
 
-def validate(
-    model: Transformer,
-    corpus: EncodedCorpus,
-    references: Sequence[str],
-    translate: Callable[[], list[str]],
-    *,
-    compute: Compute,
-    scoring: ScoreConfig | None = None,
-) -> Validation:
-    """Evaluate a model on the validation set.
-
-    Args:
-        model: on its device, in any mode; its mode is restored.
-        corpus: the encoded pairs.
-        references: the target sides of all validation pairs.
-        translate: translates the source sides of all validation pairs, in their order.
-        compute: the model's device, and the precision of the matmuls.
-        scoring: the options of BLEU.
-    """
-    training = model.training
-    model.eval()
-    loss = cross_entropy(model, corpus, compute)
-    score = bleu(translate(), [references], scoring).value
-    model.train(training)
-    return Validation(loss, score)
-
-
 @torch.inference_mode()
 def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
     """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
@@ -111,44 +84,36 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
 
 
 def validate_sets(
-    trained: TrainedModel,
-    config: Config,
-    data: PreparedData,
-    compute: Compute,
+    trained: TrainedModel, config: Config, data: PreparedData, compute: Compute
 ) -> Validation:
     """Compute loss, perplexity and BLEU of a model on all validation sets.
 
-    Args:
-        trained: the model, on its device, and its tokenizer.
-        config: the configuration of the training.
-        data: the prepared data.
-        compute: the model's device, and the precision of the matmuls.
-
-    Raises:
-        OutOfMemoryError: if memory does not suffice.
+    The model is on its device, in any mode; its mode is restored.
     """
     sets = config.data
-    options = TranslationOptions(device=str(compute.device), search=config.search)
+    options = TranslationOptions(
+        device=str(compute.device), search=config.search, to=sets.valid.target_language
+    )
 
-    def result(
-        place: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
+    def validate(
+        split: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
     ) -> Validation:
-        into = translator.with_target_language(place.target_language)
-        sources, references = [p.source for p in pairs], [p.target for p in pairs]
-        return validate(
-            trained.model,
-            corpus,
-            references,
-            lambda: [translation.text for translation in into.translate(sources)],
-            compute=compute,
-            scoring=ScoreConfig(tokenize=config.bleu_tokenizer),
+        for_language = translator.with_target_language(split.target_language)
+        translations = for_language.translate([pair.source for pair in pairs])
+        outputs, references = [t.text for t in translations], [pair.target for pair in pairs]
+        return Validation(
+            loss=cross_entropy(trained.model, corpus, compute),
+            bleu=bleu(outputs, [references], ScoreConfig(tokenize=config.bleu_tokenizer)).value,
         )
 
+    training = trained.model.training
+    trained.model.eval()
     with oom_as_user_error():
-        translator = Translator(trained, replace(options, to=sets.valid.target_language))
-        main = result(sets.valid, data.valid_pairs, data.valid)
+        translator = Translator(trained, options)
+        main = validate(sets.valid, data.valid_pairs, data.valid)
         others = {
-            name: result(sets.valid_sets[name], valid_set.pairs, valid_set.corpus)
+            name: validate(sets.valid_sets[name], valid_set.pairs, valid_set.corpus)
             for name, valid_set in data.valid_sets.items()
         }
-        return replace(main, others=others)
+    trained.model.train(training)
+    return replace(main, others=others)

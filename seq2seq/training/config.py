@@ -1,4 +1,4 @@
-"""The options of a training (section 5)."""
+"""The options of training (section 5)."""
 
 import math
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class TrainingConfig:
     """Probability of all tokens but the reference together, in the target distribution."""
     subtract_target_entropy: bool = False
     """Record the loss minus its lowest possible value, the entropy of the smoothed targets, as
-    tensor2tensor did; the training is the same."""
+    tensor2tensor did; the updates are the same."""
     checkpoint_steps: int | None = None
     """Updates between two checkpoints; each checkpoint is validated."""
     checkpoint_minutes: float | None = 10.0
@@ -64,7 +64,7 @@ class TrainingConfig:
     average_alternatives: list[int] = field(default_factory=list)
     """Other numbers of newest checkpoints; the mean that validates best is taken."""
     validate_mean: bool = False
-    """Validate, and keep as the best model, a running mean of the weights: see `WeightAverage`."""
+    """Validate, and keep as the best model, an average of the weights: see `WeightAverage`."""
     log_steps: int = 50
     """Updates between two records of the training loss."""
 
@@ -99,11 +99,7 @@ class TrainingConfig:
         devices: int = 1,
         mixture: Mixture | None = None,
     ) -> Batching:
-        """Divide a corpus into micro-batches.
-
-        Raises:
-            UserError: if a pair is longer than a micro-batch.
-        """
+        """Divide a corpus into micro-batches."""
         micro_batches = self.micro_batches_on(devices)
         return Batching(
             corpus,
@@ -115,10 +111,9 @@ class TrainingConfig:
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
-        """Check that a corpus is large enough for the tokens of a step.
+        """Refuse a corpus whose batches hold less than 80 % of the tokens of a step.
 
-        Raises:
-            UserError: if its batches hold less than 80 % of them (50 % with count_longer_side).
+        With count_longer_side, 50 % are enough.
         """
         micro_batches = self.micro_batches_on(devices)
         source = micro_batches * statistics.source_tokens
@@ -151,13 +146,7 @@ class TrainingConfig:
         )
 
     def __post_init__(self) -> None:
-        """Check the options.
-
-        Raises:
-            TypeError: if a value has another type.
-            UsageError: if a value is out of range, there is no limit, or more checkpoints are to be
-                averaged than kept.
-        """
+        """Check the ranges, that something ends the training, and that what is averaged is kept."""
         check_types(self)
         for name, value in asdict(self).items():
             if name == "label_smoothing":

@@ -1,6 +1,6 @@
 """Training on many devices: one process for each, started by `torchrun`.
 
-torchrun names each process its rank in environment variables. A step's micro-batches are
+torchrun tells each process its rank in environment variables. The micro-batches of a step are
 shared out, their gradients are summed, and the main process (rank 0) alone decides, validates and
 writes. `World()` is one process alone: then nothing here uses torch.distributed.
 """

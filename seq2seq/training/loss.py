@@ -35,7 +35,7 @@ def target_entropy(smoothing: float, vocab_size: int) -> float:
 def label_smoothed_loss(
     logits: Tensor, target_output: Tensor, *, smoothing: float, padding_id: int
 ) -> Loss:
-    """Compute the loss by its definition; `kernels.loss.projected_loss` is the fast form.
+    """Compute the loss by its definition; `seq2seq.fast.loss.projected_loss` is the fast form.
 
     Args:
         logits: (..., V).

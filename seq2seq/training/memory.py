@@ -31,14 +31,13 @@ def find_joined(
 ) -> int:
     """Find how many micro-batches fit into memory at once: `most`, half of them, and so on.
 
+    Returns 1 if no two fit; whether one does is not tried.
+
     Args:
         attempt: computes micro-batches together; raises OutOfMemoryError if they don't fit.
         micro_batches: all micro-batches of an epoch.
         corpus: the lengths of the pairs.
         most: micro-batches of a step in this process.
-
-    Returns:
-        1 if no two fit; whether one does is not tried.
     """
     largest_first = sorted(micro_batches, key=lambda pairs: -_padded_tokens(pairs, corpus))
     joined = most
@@ -61,13 +60,7 @@ def find_slices(
 ) -> int:
     """Find the smallest number of slices, of 1, 2, 4, ..., whose largest fits into memory.
 
-    Args:
-        attempt: computes pairs; raises OutOfMemoryError if they don't fit.
-        micro_batches: all micro-batches of an epoch.
-        corpus: the lengths of the pairs.
-
-    Raises:
-        OutOfMemoryError: if a single pair does not fit.
+    `attempt` computes pairs, and raises OutOfMemoryError if they don't fit.
     """
     slices = 1
     while True:

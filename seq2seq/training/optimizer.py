@@ -12,11 +12,7 @@ from seq2seq.model import Transformer
 def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
     """Compute scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3).
 
-    Args:
-        step: the number of the update, from 1.
-        d_model: width of the model.
-        warmup_steps: updates over which the rate rises; 4000 in the paper.
-        scale: 1 in the paper.
+    Steps count from 1. In the paper, the rate rises over 4000 steps, and the scale is 1.
     """
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
@@ -24,9 +20,7 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 
 def dropout_share(step: int, warmup_steps: int | None) -> float:
     """Compute the share of its rates that dropout has in an update: min(1, step / warmup_steps).
 
-    Args:
-        step: the number of the update, from 1.
-        warmup_steps: updates over which the rates rise; None in the paper, where they are constant.
+    Steps count from 1. In the paper the rates are constant: no warmup_steps.
     """
     return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
 
@@ -35,7 +29,7 @@ def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: floa
     """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
 
     Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture", show the reason.
-    The thresholds are from trainings with this code: with six layers on each side, a rise to 1.2e-3
+    The thresholds are from runs of this code: with six layers on each side, a rise to 1.2e-3
     within 200 updates never got below the entropy of single words; slower and lower, it learned.
     """
     peak = learning_rate(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, scale=scale)
@@ -71,14 +65,11 @@ _POWER = 16
 
 
 class WeightAverage:
-    """The mean of a model's weights over its updates, of which the newest have most weight.
+    """The average of a model's weights over its updates, of which the newest have most weight.
 
     Update k has a weight proportional to k^16 (polynomial-decay averaging, Shamir and Zhang 2013),
-    so that the mean reaches back over about a twentieth of the training, however long that is. The
-    mean of the last checkpoints (section 6.1) is coarser: of a short training, they are too old.
-
-    Attributes:
-        weights: the mean, by the names of the model's parameters.
+    so that it reaches back over about a twentieth of the updates, however many there are. The mean
+    of the last checkpoints (section 6.1) is coarser: of a short run, they are too old.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -86,12 +77,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: Transformer, step: int) -> None:
-        """Let the mean follow the weights after an update, the step-th from 1."""
+        """Add the weights after update number `step`, from 1."""
         share = 1.0 - (1.0 - 1.0 / step) ** (_POWER + 1)
         for name, parameter in model.named_parameters():
             self.weights[name].lerp_(parameter, share)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Go on from a mean that was saved."""
+        """Continue from an average that was saved."""
         for name, value in weights.items():
             self.weights[name].copy_(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -139,8 +139,8 @@ _MAX_RECORD_BYTES = 64 * 1024
 _MAX_DIGITS = 18
 
 
-class Recorder(Protocol):
-    """Receives progress and metrics."""
+class Recorder:
+    """Receives progress and metrics; this one, of a process that writes nothing, ignores them."""
 
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""
@@ -157,25 +157,7 @@ class Recorder(Protocol):
         """Called at the end."""
 
 
-class NullRecorder:
-    """Records nothing; used by all processes but the main one, and by tests."""
-
-    def show_progress(self, progress: Progress) -> None:
-        """Do nothing."""
-
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def record_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
-    ) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class RunRecorder:
+class RunRecorder(Recorder):
     """Records a run in its folder and shows it.
 
     If recording fails, warn once and keep training.

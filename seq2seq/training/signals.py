@@ -1,4 +1,4 @@
-"""Signals that end a training: exit at once if there is nothing to save, else save first.
+"""Signals that end a run: exit at once if there is nothing to save, else save first.
 
 They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, by which
 schedulers announce the end of a job.
@@ -35,11 +35,8 @@ def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]
 def exit_on_signals() -> Iterator[list[int]]:
     """Make signals raise SystemExit while there is nothing to save, so that all is cleaned up.
 
-    Yields:
-        The signals received so far, in case a library swallows the exception.
-
-    Raises:
-        SystemExit: after a signal, even if its exception was swallowed or replaced by another.
+    Yields the signals received so far: a library may swallow the exception. The block then ends
+    with it all the same.
     """
     received: list[int] = []
 
@@ -67,12 +64,11 @@ class _Interrupted(BaseException):
 
 
 class StopSignals:
-    """A context that records signals, so that the training can save and end.
+    """A context that records signals, so that the trainer can save and end.
 
-    Args:
-        second_ends: whether Ctrl-C after a first signal has its previous effect; with several
-            processes, one Ctrl-C arrives several times. The other signals may always arrive twice:
-            SIGHUP comes from the terminal that closes and from its shell.
+    If `second_ends`, Ctrl-C after a first signal has its previous effect; with several processes,
+    one Ctrl-C arrives several times. The other signals may always arrive twice: SIGHUP comes from
+    the terminal that closes and from its shell.
     """
 
     def __init__(self, *, second_ends: bool) -> None:

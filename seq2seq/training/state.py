@@ -1,4 +1,4 @@
-"""`progress.json` of a checkpoint: the progress of the training, and its settings."""
+"""`progress.json` of a checkpoint: the progress of a run, and its settings."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -71,7 +71,7 @@ class RunningMetrics:
 
 @dataclass
 class Progress:
-    """The state of a training beside model and optimizer."""
+    """The state of training in addition to model and optimizer."""
 
     step: int = 0
     """Updates done."""
@@ -91,16 +91,12 @@ class Progress:
     unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
     """The updates since the last record."""
     changes: list[str] = field(default_factory=list)
-    """Settings that were others when the training was resumed, one line each."""
+    """Settings that changed when the run was resumed, one line each."""
     ended: str = ""
     """The reason for the end; empty until then."""
 
     def __post_init__(self) -> None:
-        """Check values that may come from a file.
-
-        Raises:
-            UserError: if a count or a time is below 0.
-        """
+        """Check counts and times, which may come from a file."""
         counts = ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step")
         for name in (*counts, "validations_without_improvement"):
             if getattr(self, name) < 0:
@@ -122,11 +118,9 @@ Setting: TypeAlias = str | int | float | None
 
 
 class ChangedSettingError(UserError):
-    """A setting that a resumed training must share with its checkpoint is another one.
+    """A setting that a resumed run must share with its checkpoint has changed.
 
-    Attributes:
-        name: of the setting.
-        before: its value in the checkpoint.
+    `before` is its value in the checkpoint.
     """
 
     def __init__(self, path: Path, name: str, before: object, now: object) -> None:
@@ -140,13 +134,13 @@ class ChangedSettingError(UserError):
 
 @dataclass(frozen=True)
 class RunState:
-    """All that is saved beside weights and moments, so that a training can be resumed."""
+    """All that is saved in addition to weights and moments, so that a run can be resumed."""
 
     progress: Progress
     fixed: dict[str, Setting]
-    """Settings that a resumed training must share: text, seed, batches, model."""
+    """Settings that a resumed run must share: text, seed, batches, model."""
     changeable: dict[str, Setting]
-    """Settings that may change, but then the result is not that of the uninterrupted training."""
+    """Settings that may change, but then the result is not that of the uninterrupted run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -170,9 +164,9 @@ class RunState:
         check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
         fixed = saved["fixed"]
         if not isinstance(fixed, dict):
-            raise UserError(f"{path}: damaged, no keys and values in fixed")
+            raise UserError(f"{path}: corrupt, no keys and values in fixed")
         for name in {**self.fixed, **fixed}:
-            # Keys without a value are left out, and so are those of later versions.
+            # A key without a value may be missing.
             before, now = fixed.get(name), self.fixed.get(name)
             if before != now:
                 raise ChangedSettingError(path, name, before, now)

@@ -19,7 +19,7 @@ from seq2seq.device import Compute
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.recorder import Recorder
 from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
@@ -135,7 +135,7 @@ def train(path: Path, progress: Progress, steps: int) -> tuple[list[str], Progre
     )
     trainer.progress = progress
     trainer.train(
-        NullRecorder(),
+        Recorder(),
         validate=lambda: {"valid/bleu": 0.0},
         save=lambda: None,
         save_validation=lambda is_best: None,

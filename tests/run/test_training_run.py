@@ -105,7 +105,8 @@ def test_a_validation_translates_the_sources_by_the_chosen_search(
 
     monkeypatch.setattr(translator.Translator, "translate", noted)
     run = opened(config, tmp_path)
-    found = run.validate(run.trainer.model)
+    found = run.validate(run.trainer.model.train())
+    assert run.trainer.model.training
     assert seen == [(sentences[:10], config.search)]
     run.trainer.model.eval()
     exact = cross_entropy(run.trainer.model, run.data.valid, Compute())

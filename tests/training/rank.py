@@ -22,7 +22,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.recorder import Recorder
 from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
@@ -30,7 +30,7 @@ V = 60
 STEPS = 20
 
 
-class Losses(NullRecorder):
+class Losses(Recorder):
     """Keeps losses and token counts."""
 
     def __init__(self) -> None:

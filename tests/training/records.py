@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from seq2seq.training.recorder import NullRecorder
+from seq2seq.training.recorder import Recorder
 from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
 
 
-class Records(NullRecorder):
+class Records(Recorder):
     """Keeps everything that is recorded."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from seq2seq.storage.checkpoint import (
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import Loss
-from seq2seq.training.recorder import Display, NullRecorder
+from seq2seq.training.recorder import Display, Recorder
 from seq2seq.training.state import Progress, RunState
 from seq2seq.training.trainer import Trainer
 from tests.training.records import train
@@ -192,7 +192,7 @@ def test_a_bar_shows_the_newest_metrics_that_were_read(
     display = Display(trainer.progress, max_steps=3, max_minutes=None)
     shown = []
 
-    class Shown(NullRecorder):
+    class Shown(Recorder):
         def show_progress(self, progress: Progress) -> None:
             display.show_progress(progress)
             shown.append((display.bar.n, re.findall(r"loss ([\d.]+)", display.bar.postfix)))
