@@ -8,6 +8,7 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment dev
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "mutmut>=3.8,<3.9"
 
+export PYTHONPATH=$PWD/mutants  # for the processes that tests start
 chosen=()
 if [ -n "${1:-}" ]; then
     mapfile -t chosen < <(.venv/bin/mutmut print-time-estimates | awk '{ print $NF }' | shuf -n "$1")

@@ -189,7 +189,7 @@ def measure(run: Path, target_bleu: float | None) -> Outcome:
 def test_files(result: Result, run: Path, corpora: Path) -> dict[str, tuple[Path, Path]]:
     """Name source and reference of each test set, in the run's languages.
 
-    A test set of which a file is missing is left out: not every language has all of them.
+    A test set of which a file is missing is skipped: not every language has all of them.
     """
     data = read_config(run).data
     found = {}
@@ -198,7 +198,7 @@ def test_files(result: Result, run: Path, corpora: Path) -> dict[str, tuple[Path
         source, reference = (corpora / f"{start}.{language}.gz" for language in languages)
         missing = [str(path) for path in (source, reference) if not path.exists()]
         if missing:
-            print(f"{name} is left out: no file {' and '.join(missing)}", file=sys.stderr)
+            print(f"{name} is skipped: no file {' and '.join(missing)}", file=sys.stderr)
         else:
             found[name] = (source, reference)
     return found

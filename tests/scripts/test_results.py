@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seq2seq.cli.main import main
+from tests.conftest import Result
 from tests.toy import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
 SCRIPT = CHECKOUT / "scripts" / "results.py"
+NAME = "everyday_captions_en_de"
 RECIPES = {path.stem for path in (CHECKOUT / "conf" / "experiment" / "results").glob("*.yaml")}
 SMALL = [*TINY_MODEL, "data.tokenizer.vocab_size=80"]
 SMALL += ["training.max_steps=4", "training.checkpoint_steps=2"]
@@ -42,105 +44,116 @@ def corpora(tmp_path: Path, sentences: list[str]) -> Path:
     return tmp_path / "corpora"
 
 
-def run(*words: str | Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *map(str, words), f"cache={cache}"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-        check=False,
-    )
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What the script defines."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    return runpy.run_path(str(SCRIPT))
+
+
+@pytest.fixture
+def run(
+    results: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., Result]:
+    """Run the script in this process; the commands that it starts have their own."""
+
+    def run_script(*words: str | Path) -> Result:
+        arguments = [*words, "--runs", tmp_path / "runs", f"cache={tmp_path / 'cache'}"]
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        capfd.readouterr()
+        code = 0
+        try:
+            results["main"]()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return Result(code, *capfd.readouterr())
+
+    return run_script
 
 
 def test_a_result_goes_from_text_to_its_row_and_is_kept(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpora: Path, tmp_path: Path, run: Callable[..., Result], seq2seq: Callable[..., Result]
 ) -> None:
-    name = "everyday_captions_en_de"
-    words = [name, corpora, "--runs", tmp_path / "runs", *SMALL]
-    done = run(*words, cache=tmp_path / "cache")
-    assert done.returncode == 0, done.stderr
-    head, _, *rows, _, machine, bleu, chrf, ter = done.stdout.splitlines()
-    titles = head.strip("| ").split(" | ")
-    found = [dict(zip(titles, row.strip("| ").split(" | "), strict=True)) for row in rows]
-    cells = {row["test set"]: row for row in found}
-    assert list(cells) == ["tatoeba", "test_2016_flickr"]
-    folder = tmp_path / "runs" / name / f"{name}_1"
-    texts = [corpora / "multi30k" / f"test_2016_flickr.{side}.gz" for side in ("en", "de")]
-    capsys.readouterr()
-    score = ["score", "--model", str(folder), "-s", str(texts[0]), "-r", str(texts[1]), "--json"]
-    assert main(score) == 0
-    scores = {s["name"]: s for s in json.loads(capsys.readouterr().out)["scores"]}
-    for line, metric in ((bleu, "BLEU"), (chrf, "chrF2"), (ter, "TER")):
-        assert cells["test_2016_flickr"][metric] == f"{scores[metric]['value']:.2f}"
-        assert line == f"- {metric}: `{scores[metric]['signature']}`"
-    assert {row["seeds"] for row in found} == {"1"}
+    words = [NAME, corpora, *SMALL]
+    (corpora / "tatoeba-en-de" / "test.en.gz").unlink()  # a test set fewer to translate
+    done = run(*words)
+    assert done.code == 0, done.err
+    head, _, row, _, machine, *signatures = done.out.splitlines()
+    cells = dict(zip(head.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
+    assert (cells["test set"], cells["seeds"]) == ("test_2016_flickr", "1")
     assert machine.startswith("Machine: ")
+    folder = tmp_path / "runs" / NAME / f"{NAME}_1"
+    source, reference = (corpora / f"multi30k/test_2016_flickr.{side}.gz" for side in ("en", "de"))
+    scored = seq2seq("score", "--model", folder, "-s", source, "-r", reference, "--json")
+    scores = json.loads(scored.out)["scores"][:3]
+    assert [score["name"] for score in scores] == ["BLEU", "chrF2", "TER"]
+    for score, signature in zip(scores, signatures, strict=True):
+        assert cells[score["name"]] == f"{score['value']:.2f}"
+        assert signature == f"- {score['name']}: `{score['signature']}`"
     before, page = ((folder / file).read_bytes() for file in ("metrics.jsonl", "report.html"))
-    (folder / "report.html").write_text("older than the search")
-    os.utime(folder / "report.html", (0, 0))
-    again = run(*words, cache=tmp_path / "cache")
-    assert again.stdout == done.stdout
-    assert "nothing to do" in again.stderr
+    again = run(*words)
+    assert again.out == done.out
+    assert "nothing to do" in again.err
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert (folder / "report.html").read_bytes() == page
-    refused = run(*words, "seed=2", cache=tmp_path / "cache")
-    assert refused.returncode == 2
-    assert "seed=2: set by this script" in refused.stderr
+    refused = run(*words, "seed=2")
+    assert refused.code == 2
+    assert "seed=2: set by this script" in refused.err
 
 
 def test_test_sets_are_those_of_the_languages_of_the_run(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpora: Path, tmp_path: Path, results: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script: Any = runpy.run_path(str(SCRIPT))
     languages = "{source_language: de, target_language: en}"
     (tmp_path / "config.yaml").write_text(f"data: {languages}\n")
     missing = corpora / "multi30k" / "test_2017_mscoco.en.gz"
     missing.unlink()
-    found = script["test_files"](script["RESULTS"]["multi30k_raw"], tmp_path, corpora)
+    found = results["test_files"](results["RESULTS"]["multi30k_raw"], tmp_path, corpora)
     assert found == {
         name: tuple(corpora / "multi30k" / f"{name}.{language}.gz" for language in ("de", "en"))
         for name in ("test_2016_flickr", "test_2017_flickr")
     }
-    line = f"test_2017_mscoco is left out: no file {missing}"
+    line = f"test_2017_mscoco is skipped: no file {missing}"
     assert capsys.readouterr().err.splitlines() == [line]
 
 
-def test_a_training_that_fails_ends_the_script_with_its_line(tmp_path: Path) -> None:
-    done = run("multi30k_raw", tmp_path / "nowhere", "--runs", tmp_path, cache=tmp_path)
-    assert done.returncode == 1
-    assert "nowhere/multi30k/train.en.gz" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_lets_the_training_save(
-    corpora: Path, tmp_path: Path, number: signal.Signals
+def test_a_training_that_fails_ends_the_script_with_its_line(
+    tmp_path: Path, run: Callable[..., Result]
 ) -> None:
-    folder = tmp_path / "runs" / "multi30k_raw" / "multi30k_raw_1"
-    words = ["multi30k_raw", corpora, "--runs", tmp_path / "runs", *SMALL]
-    words += ["training.max_steps=100000", f"cache={tmp_path}", "training.max_minutes=null"]
+    done = run("multi30k_raw", tmp_path / "nowhere")
+    assert done.code == 1
+    assert "nowhere/multi30k/train.en.gz" in done.err.splitlines()[-1]
+
+
+def test_a_signal_lets_the_training_save(corpora: Path, tmp_path: Path) -> None:
+    words = [NAME, corpora, "--runs", tmp_path / "runs", *SMALL, "training.max_steps=100000"]
+    words += [f"cache={tmp_path}", "training.max_minutes=null"]
     with subprocess.Popen(
         [sys.executable, SCRIPT, *map(str, words)],
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
         start_new_session=True,
     ) as process:
-        while process.poll() is None and not (folder / "best").exists():
+        for _ in range(600):
+            if (tmp_path / "runs" / NAME / f"{NAME}_1" / "best").exists():
+                break
             time.sleep(0.1)
-        os.killpg(process.pid, number)  # as a terminal does
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + number
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
     assert b"stopped and saved" in err.splitlines()[-1]
 
 
-def test_every_recipe_has_its_row(tmp_path: Path) -> None:
-    named = run("--help", cache=tmp_path).stdout.partition("{")[2].partition("}")[0]
-    assert {name.strip() for name in named.split(",")} == RECIPES | {"table3"}
+def test_every_recipe_has_its_row(results: dict[str, Any]) -> None:
+    assert set(results["RESULTS"]) == RECIPES
 
 
 def test_table_3_has_every_row_with_two_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, results: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results: Any = runpy.run_path(str(SCRIPT))
     calls: list[tuple[str, ...]] = []
 
     def seq2seq(*words: str, **variables: str) -> str:
