@@ -128,19 +128,13 @@ def test_what_torchrun_starts_again_goes_on_without_being_told(
     assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("data.train.source=missing", "missing: "),  # the main process prepares the data
-        ("training.learning_rate_scale=1e30", "is not finite"),  # all processes see it
-    ],
-)
-def test_an_error_is_reported_once(corpus, tmp_path: Path, word: str, message: str) -> None:
+def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> None:
+    word = "training.learning_rate_scale=1e30"
     done = torchrun(*corpus.overrides(), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode != 0
     stderr = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
     assert len(stderr) == 1, done.stderr
-    assert message in stderr[0]
+    assert "is not finite" in stderr[0]
 
 
 @pytest.mark.parametrize(

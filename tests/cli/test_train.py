@@ -22,9 +22,16 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.hydra import quote_texts
+from seq2seq.config import Config
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from tests.cli.conftest import losses, weights_at
+
+
+@pytest.fixture(autouse=True)
+def no_learning_curve(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time of a toy run; `trained` has its curve."""
+    monkeypatch.setattr("seq2seq.training.recorder.draw_learning_curve", lambda *_: None)
 
 
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
@@ -89,16 +96,13 @@ def test_it_learns_to_write_backwards(corpus, trained: Path, seq2seq: Callable) 
     assert 2 * perplexity(target) < perplexity(source)  # the same words, not backwards
 
 
-@pytest.mark.parametrize("step", [3, 7])
-def test_a_resumed_run_is_the_uninterrupted_run(
-    corpus, seq2seq: Callable, tmp_path: Path, step: int
-) -> None:
+def test_a_resumed_run_is_the_uninterrupted_run(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     command = ["train", *corpus.overrides(), "training.checkpoint_steps=3", "training.log_steps=1"]
     # Two micro-batches a step: it is interrupted in the middle of an epoch.
     command += ["training.micro_batch_tokens=128", "training.average_checkpoints=1"]
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert seq2seq(*command, f"run_dir={whole}", "training.max_steps=10").code == 0
-    assert seq2seq(*command, f"run_dir={resumed}", f"training.max_steps={step}").code == 0
+    assert seq2seq(*command, f"run_dir={resumed}", "training.max_steps=7").code == 0
     result = seq2seq(*command, f"run_dir={resumed}", "training.max_steps=10", "resume=true")
     assert result.code == 0, result.err
     expected, found = weights_at(whole, 10), weights_at(resumed, 10)
@@ -181,7 +185,6 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     run = tmp_path / "run"
     words = [*corpus.overrides(), f"run_dir={run}", "training.checkpoint_steps=2"]
     assert seq2seq("train", *words, "training.max_steps=4").code == 0
-    assert "nothing to do" in seq2seq("train", *words, "training.max_steps=4", "resume=true").err
     (run / "finished.json").unlink()  # as if a signal had come while averaging
     result = seq2seq("train", *words, "training.max_steps=4", "resume=true")
     assert "mean of the last 2 checkpoints" in result.err
@@ -193,12 +196,14 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     assert "dropout: 0.1 before, 0.3 now" in result.err
 
 
-def test_a_risky_warm_up_is_warned_about(corpus, seq2seq: Callable, tmp_path: Path) -> None:
+def test_a_risky_warm_up_is_warned_about(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
     deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
-    assert "raise training.warmup_steps or lower" in deep.err
-    shallow = seq2seq("train", *words, f"run_dir={tmp_path / 'shallow'}")
-    assert "raise training.warmup_steps or lower" not in shallow.err
+    warning = "raise training.warmup_steps or lower"
+    assert warning in deep.err
+    assert warning not in (trained / "train.log").read_text()
 
 
 def test_a_failed_start_leaves_no_folder(corpus, seq2seq: Callable, tmp_path: Path) -> None:
@@ -215,50 +220,6 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
         "already exists; choose another run_dir, or add resume=true to continue"
     )
     assert (trained / "config.yaml").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("trainig.max_steps=3", "no such key: trainig.max_steps; did you mean training.max_steps?"),
-        ("max_steps=3", "did you mean training.max_steps?"),
-        ("model=smal", "no such choice: model=smal; did you mean small?"),
-        ("data=multi30", "did you mean multi30k?"),
-        ("training.max_steps=many", "training.max_steps"),
-        ("model.num_layers=1001", "model.num_layers=1001"),
-        ("model.num_heads=7", "does not divide into 7 heads"),
-        ("training.label_smoothing=1.5", "training.label_smoothing=1.5"),
-        ("device=quantum", "device 'quantum' can't be used here"),
-        ("precision=fp12", "precision 'fp12' is unknown"),
-        ("resume=true", "run_dir"),
-        ("~data.train", "~data.train: "),
-        ("data.train=news", "data.train=news: "),
-        ("data.valid_sets=news", "data.valid_sets=news: "),
-    ],
-)
-def test_a_bad_override_gets_one_line(seq2seq: Callable, word: str, message: str) -> None:
-    result = seq2seq("train", word)
-    assert result.code in (1, 2)
-    assert message in result.err
-    assert result.err.count("\n") == 1
-    assert result.out == ""
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--multirun", "--cfg", "job"], "Only one of --run, --multirun, --cfg"),
-        (["--resolve"], "can only be used in conjunction with --cfg"),
-        (["--multirn", "seed=1,2"], "unrecognized arguments: --multirn; did you mean --multirun?"),
-    ],
-)
-def test_flags_that_hydra_would_fail_on_get_one_line(
-    seq2seq: Callable, flags: list[str], message: str
-) -> None:
-    result = seq2seq("train", *flags)
-    assert result.code == 2
-    assert message in result.err
-    assert result.err.count("\n") == 1
 
 
 def test_without_a_home_folder_the_cache_is_asked_for(
@@ -278,7 +239,7 @@ def test_without_a_home_folder_the_cache_is_asked_for(
 
 
 def test_a_home_folder_that_is_not_there_is_named(seq2seq: Callable) -> None:
-    result = seq2seq("score", "-i", "~nobody.of.this.name/x", "-r", "x")
+    result = seq2seq("train", "run_dir=~nobody.of.this.name/x")
     assert result.code == 1
     assert "no home folder for a path that begins with ~" in result.err
 
@@ -332,49 +293,50 @@ def test_a_corpus_too_small_for_a_step_leaves_no_folder(
     assert result.code == 1
     assert "can't be filled" in result.err.splitlines()[-1]
     assert not (tmp_path / "deep").exists()
-    assert seq2seq("train", *words).code == 0
 
 
-def test_two_runs_with_one_command(corpus, seq2seq: Callable, tmp_path: Path) -> None:
-    result = seq2seq(
-        "train",
-        *corpus.overrides(),
-        "training.max_steps=2",
-        "--multirun",
-        "seed=1,2",
-        f"hydra.sweep.dir={tmp_path / 'a, b=c'}",
-    )
-    assert result.code == 0, result.err
+def test_a_bad_run_of_one_command_does_not_stop_the_others(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'a, b=c'}"]
+    result = seq2seq("train", *words, "--multirun", "model.num_heads=4,5,2")
+    assert result.code == 2
+    assert "does not divide into 5 heads" in result.err.splitlines()[-1]
     runs = [path for path in (tmp_path / "a, b=c").iterdir() if path.is_dir()]
     assert len(runs) == 2
-    assert all((run / "checkpoints" / "step_00000002").is_dir() for run in runs)
+    assert all((run / "checkpoints" / "step_00000001").is_dir() for run in runs)
 
 
-def test_runs_of_one_command_in_a_given_folder(
-    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runs_of_one_command_have_folders_named_after_what_differs(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun: list[tuple[str, Config]] = []
+
+    def begin(config: Config, folder: Path, *_: object, **__: object) -> int:
+        begun.append((str(folder.relative_to(tmp_path)), config))
+        return 0
+
+    monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
     monkeypatch.setenv("HOME", str(tmp_path))
     words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    words += ["resume=auto", "compile=false", "training.max_minutes=1e2"]
     for run_dir, runs in (
+        ("null", ["sweep/seed=1", "sweep/seed=2"]),
         (f"{tmp_path}/a b", ["a b/seed=1", "a b/seed=2"]),
         (f"{tmp_path}/s${{seed}}", ["s1/seed=1", "s2/seed=2"]),
         (f"{tmp_path}/x,{tmp_path}/y", ["x/seed=1", "x/seed=2", "y/seed=1", "y/seed=2"]),
     ):
+        begun.clear()
         result = seq2seq("train", *words, "--multirun", "seed=1,2", f"run_dir={run_dir}")
         assert result.code == 0, result.err
-        assert all((tmp_path / run / "best").is_dir() for run in runs)
-    more = ["resume=auto", "compile=false", "training.max_minutes=1e2", f"run_dir={tmp_path}/y"]
-    assert seq2seq("train", *words, "--multirun", "seed=1,2,3", *more).code == 0
-    assert sorted(path.name for path in (tmp_path / "y").iterdir()) == [
-        "seed=1",
-        "seed=2",
-        "seed=3",
-    ]
+        assert sorted(folder for folder, _ in begun) == runs
     own = [word for word in words if not word.startswith(("model.", "data.tokenizer."))]
-    own += ["experiment=finetune", f"init_from=~/{runs[0]}", "run_dir=~/one"]
+    own += ["experiment=finetune", "init_from=~/model", "run_dir=~/one", "resume=false"]
+    (tmp_path / "model").symlink_to(trained / "best")
+    begun.clear()
     result = seq2seq("train", *own)
     assert result.code == 0, result.err
-    assert (tmp_path / "one" / "best").is_dir()
+    assert [(folder, config.model.d_model) for folder, config in begun] == [("one", 64)]
 
 
 def test_what_continues_a_run_is_named(
@@ -395,16 +357,6 @@ def test_what_continues_a_run_is_named(
         assert result.err.splitlines()[-1].endswith(f"; continue with the same command and {way}")
 
 
-def test_one_bad_run_of_several_does_not_stop_the_others(
-    corpus, seq2seq: Callable, tmp_path: Path
-) -> None:
-    words = [*corpus.overrides(), "training.max_steps=2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    result = seq2seq("train", *words, "--multirun", "model.num_heads=5,4")
-    assert result.code == 2
-    assert "does not divide into 5 heads" in result.err.splitlines()[-1]
-    assert len([path for path in (tmp_path / "sweep").iterdir() if path.is_dir()]) == 1
-
-
 def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "seq2seq", "train", *corpus.overrides(), f"run_dir={run_dir}"]
@@ -421,8 +373,8 @@ def test_sigterm_saves_and_exits(corpus, tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
-    words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=40"]
-    words += ["training.checkpoint_steps=20", f"run_dir={tmp_path / 'run'}"]
+    words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=12"]
+    words += ["training.checkpoint_steps=6", f"run_dir={tmp_path / 'run'}"]
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, 200))
     chunks: list[bytes] = []
@@ -444,7 +396,7 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}
     found = {
         (int(step), loss)
-        for step, loss in re.findall(r"(\d+)/40, \S+ left, epoch \d+, loss ([\d.]+), rate ", shown)
+        for step, loss in re.findall(r"(\d+)/12, \S+ left, epoch \d+, loss ([\d.]+), rate ", shown)
     }
     assert found
     assert found <= recorded
