@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -40,14 +40,9 @@ _context.set_forkserver_preload(
 )
 
 
-class Toy(NamedTuple):
-    """A tiny corpus, prepared once, and the words that train on it."""
-
-    words: list[str]
-
-
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+def toy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words that train on a tiny corpus, which is prepared once."""
     folder = tmp_path_factory.mktemp("toy")
     chance = random.Random(3)
     for split, count in (("train", 300), ("valid", 3)):
@@ -60,7 +55,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     words += ["training.micro_batch_tokens=64", "training.checkpoint_minutes=null"]
     words += ["training.keep_checkpoints=2", "training.average_checkpoints=1"]
     words += ["training.warmup_steps=40", "precision=fp32", "device=cpu"]
-    return Toy(words)
+    return words
 
 
 def _lift_limit(record: logging.LogRecord) -> bool:
@@ -151,9 +146,9 @@ def complete(words: list[str], log: Path, *, memory: int | None = None) -> Train
     return training
 
 
-def run_words(toy: Toy, run: Path, *more: str) -> list[str]:
+def run_words(toy: list[str], run: Path, *more: str) -> list[str]:
     resume = ["resume=true"] if checkpoints(run) else []
-    return [*toy.words, f"run_dir={run}", *resume, *more]
+    return [*toy, f"run_dir={run}", *resume, *more]
 
 
 def assert_all_readable(run: Path) -> None:
@@ -169,7 +164,7 @@ def last_recorded(run: Path) -> int:
     return max((json.loads(line)["step"] for line in lines), default=0)
 
 
-def test_kill(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_kill(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
     run, chance, seconds = tmp_path / "run", random.Random(1), 1.0
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     for _ in range(trials(2, 200)):
@@ -209,7 +204,7 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
     return weights, (newest / "optimizer.safetensors").read_bytes(), records, progress
 
 
-def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_resume(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(2)
     words = ["training.max_steps=30", "training.checkpoint_steps=8", "training.log_steps=5"]
     complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
@@ -228,7 +223,7 @@ def test_resume(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
             assert result(run) == expected
 
 
-def test_signals(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_signals(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(3), tmp_path / "run"
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     for _ in range(trials(2, 100)):
@@ -254,7 +249,7 @@ def wait_for(training: Training, words: str) -> None:
 
 
 def test_a_signal_while_preparing_leaves_nothing(
-    toy: Toy, tmp_path: Path, trial: Trial, trials: Trials
+    toy: list[str], tmp_path: Path, trial: Trial, trials: Trials
 ) -> None:
     chance = random.Random(7)
     for side in ("source", "target"):
@@ -275,7 +270,9 @@ def test_a_signal_while_preparing_leaves_nothing(
             assert not (tmp_path / "run").exists()
 
 
-def test_a_signal_does_not_wait_for_a_validation(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+def test_a_signal_does_not_wait_for_a_validation(
+    toy: list[str], tmp_path: Path, trial: Trial
+) -> None:
     for side in ("source", "target"):
         (tmp_path / side).write_text("a b c d e f g h\n" * 1000)
     words = [f"data.valid.{side}={tmp_path / side}" for side in ("source", "target")]
@@ -295,7 +292,7 @@ def test_a_signal_does_not_wait_for_a_validation(toy: Toy, tmp_path: Path, trial
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_exits_at_once(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+def test_a_second_ctrl_c_exits_at_once(toy: list[str], tmp_path: Path, trial: Trial) -> None:
     words = ["training.max_steps=1000000", "model.d_ff=20000", "training.log_steps=1"]
     with trial("a second Ctrl-C"):
         training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")
@@ -306,7 +303,7 @@ def test_a_second_ctrl_c_exits_at_once(toy: Toy, tmp_path: Path, trial: Trial) -
         assert training.wait() == 128 + signal.SIGINT, training.stderr()
 
 
-def test_poison(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_poison(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(4)
     words = ["training.max_steps=1000", "training.checkpoint_steps=3"]
     for number, step in enumerate(chance.sample(range(4, 30), trials(1, 10))):
@@ -327,7 +324,7 @@ def test_poison(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(toy: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("saved") / "run"
     words = ["training.max_steps=4", "training.checkpoint_steps=2"]
     complete(run_words(toy, run, *words), run.parent / "log")
@@ -364,7 +361,7 @@ def first_weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
-    toy: Toy, tmp_path: Path, trial: Trial, trials: Trials
+    toy: list[str], tmp_path: Path, trial: Trial, trials: Trials
 ) -> None:
     words = ["training.max_steps=6", "training.checkpoint_steps=3"]
     complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
@@ -382,7 +379,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
             assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def stopped(toy: Toy, run: Path, *words: str) -> None:
+def stopped(toy: list[str], run: Path, *words: str) -> None:
     """A training that a signal has ended before its first validation."""
     training = Training(run_words(toy, run, *words, "training.log_steps=1"), run.parent / "log")
     wait_for(training, "step 1,")
@@ -392,7 +389,7 @@ def stopped(toy: Toy, run: Path, *words: str) -> None:
 
 @pytest.mark.slow
 def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     stopped(toy, run, "training.max_steps=1000")
@@ -412,7 +409,7 @@ def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
         assert all(torch.equal(newest[name], found[name]) for name in newest)
 
 
-def test_a_folder_is_written_by_one_run(toy: Toy, tmp_path: Path, trial: Trial) -> None:
+def test_a_folder_is_written_by_one_run(toy: list[str], tmp_path: Path, trial: Trial) -> None:
     run = tmp_path / "run"
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     with trial("two runs in one folder"):
@@ -437,10 +434,10 @@ def test_a_folder_is_written_by_one_run(toy: Toy, tmp_path: Path, trial: Trial) 
 
 @pytest.mark.slow
 def test_runs_that_start_at_once_have_folders_of_their_own(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     with trial("runs without run_dir that start at once"):
-        words = [*toy.words, "training.max_steps=1"]
+        words = [*toy, "training.max_steps=1"]
         jobs = [
             Training(words, tmp_path / f"log{number}", folder=str(tmp_path)) for number in range(3)
         ]
@@ -449,7 +446,7 @@ def test_runs_that_start_at_once_have_folders_of_their_own(
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_started_again(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.max_steps=3", "training.log_steps=1"]
@@ -463,7 +460,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_started_again(
 
 
 def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2"]
@@ -486,7 +483,7 @@ def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
 
 @pytest.mark.slow
 def test_a_start_that_fails_keeps_the_end_of_the_training_before(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.average_checkpoints=2"]
@@ -506,7 +503,7 @@ def test_a_start_that_fails_keeps_the_end_of_the_training_before(
         assert json.loads((run / "finished.json").read_bytes())["step"] == 6
 
 
-def test_full_disk(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_full_disk(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(6), tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.log_steps=1"]
     complete(run_words(toy, run, *words, "training.max_steps=2"), tmp_path / "log")
@@ -525,7 +522,7 @@ def test_full_disk(toy: Toy, tmp_path: Path, trial: Trial, trials: Trials) -> No
 
 @pytest.mark.parametrize("place", ["file/run", "link"])
 def test_an_impossible_folder_is_refused_before_the_work(
-    toy: Toy, tmp_path: Path, place: str, trial: Trial
+    toy: list[str], tmp_path: Path, place: str, trial: Trial
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "deep")
@@ -539,7 +536,7 @@ def test_an_impossible_folder_is_refused_before_the_work(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_where_memory_does_not_suffice_a_step_is_computed_in_slices(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     words = ["model.d_ff=100000", "training.source_tokens=500", "training.target_tokens=500"]
     words += ["training.micro_batch_tokens=500", "training.max_steps=1"]
@@ -553,7 +550,7 @@ def test_where_memory_does_not_suffice_a_step_is_computed_in_slices(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_memory_for_less_than_one_pair_is_reported_before_the_first_step(
-    toy: Toy, tmp_path: Path, trial: Trial
+    toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     words = ["model.d_ff=1000000", "training.max_steps=1"]
     with trial("memory that runs out"):

@@ -56,27 +56,6 @@ def test_attention_is_equation_1() -> None:
             torch.testing.assert_close(found[b, h], expected, rtol=0, atol=1e-12)
 
 
-def test_weights_are_distributions_over_what_may_be_attended_to() -> None:
-    allowed = torch.tensor([True, False, True])
-    identity = torch.eye(3, dtype=torch.float64).expand(1, 2, 3, 3)  # the values: weights come out
-    weights = attention(random(1, 2, 4, 5), random(1, 2, 3, 5), identity, allowed, nn.Identity())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 4, dtype=torch.float64))
-    assert (weights[..., 1] == 0).all()
-    assert (weights[..., [0, 2]] > 0).all()
-
-
-def test_dropout_is_on_the_weights() -> None:
-    halved = nn.Module()
-    halved.forward = lambda weights: weights * torch.tensor([0.0, 2.0, 2.0])  # type: ignore[method-assign]
-    query, key, value = random(1, 2, 4, 5), random(1, 2, 3, 5), random(1, 2, 3, 3)
-    everything = torch.tensor(True)
-    weights = attention(
-        query, key, torch.eye(3).double().expand(1, 2, 3, 3), everything, nn.Identity()
-    )
-    expected = 2.0 * weights[..., 1:] @ value[..., 1:, :]
-    torch.testing.assert_close(attention(query, key, value, everything, halved), expected)
-
-
 def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
     assert causal_mask(5, torch.device("cpu")).tolist() == [
         [s <= t for s in range(5)] for t in range(5)
@@ -113,58 +92,28 @@ def test_multi_head_attention_is_section_3_2_2(
         torch.testing.assert_close(found[b], expected, rtol=0, atol=1e-12)
 
 
-def attention_pairs(
-    ours: MultiHeadAttention, theirs: nn.MultiheadAttention
-) -> list[tuple[Tensor, Tensor]]:
-    weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
+def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
     projections = (ours.w_q, ours.w_k, ours.w_v)
-    return [
-        *((w.weight, weight) for w, weight in zip(projections, weights, strict=True)),
-        *((w.bias, bias) for w, bias in zip(projections, biases, strict=True)),
-        (ours.w_o.weight, theirs.out_proj.weight),
-        (ours.w_o.bias, theirs.out_proj.bias),
-    ]
+    theirs.in_proj_weight.copy_(torch.cat([w.weight for w in projections]))
+    theirs.in_proj_bias.copy_(torch.cat([w.bias for w in projections]))
+    theirs.out_proj.weight.copy_(ours.w_o.weight)
+    theirs.out_proj.bias.copy_(ours.w_o.bias)
 
 
-def layer_pairs(ours: nn.Module, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Each parameter of an encoder or decoder layer beside PyTorch's, which becomes equal."""
-    pairs = attention_pairs(ours.self_attention, theirs.self_attn)
-    modules = [
-        (ours.self_attention_norm, theirs.norm1),
-        (ours.feed_forward.inner, theirs.linear1),
-        (ours.feed_forward.outer, theirs.linear2),
-    ]
+@torch.no_grad()
+def copy_layer(ours: nn.Module, theirs: nn.Module) -> None:
+    """Give PyTorch's layer the parameters of ours."""
+    copy_attention(ours.self_attention, theirs.self_attn)
+    norms = [ours.self_attention_norm, ours.feed_forward_norm]
     if isinstance(ours, DecoderLayer):
-        pairs += attention_pairs(ours.cross_attention, theirs.multihead_attn)
-        modules.append((ours.cross_attention_norm, theirs.norm2))
-        modules.append((ours.feed_forward_norm, theirs.norm3))
-    else:
-        modules.append((ours.feed_forward_norm, theirs.norm2))
-    for one, other in modules:
-        pairs += [(one.weight, other.weight), (one.bias, other.bias)]
-    assert len(pairs) == len(list(ours.parameters()))
-    assert sum(one.numel() for one, _ in pairs) == sum(p.numel() for p in theirs.parameters())
-    with torch.no_grad():
-        for one, other in pairs:
-            other.copy_(one)
-    return pairs
-
-
-def assert_same_gradients(ours: nn.Module, theirs: nn.Module) -> None:
-    """Gradients of PyTorch's joined projections are compared part by part."""
-    gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    for module, name in (("self_attention", "self_attn"), ("cross_attention", "multihead_attn")):
-        if hasattr(ours, module):
-            mine = getattr(ours, module)
-            joined = [mine.w_q, mine.w_k, mine.w_v]
-            assert_same(
-                torch.cat([w.weight.grad for w in joined]), gradients[f"{name}.in_proj_weight"]
-            )
-            assert_same(torch.cat([w.bias.grad for w in joined]), gradients[f"{name}.in_proj_bias"])
-            assert_same(mine.w_o.weight.grad, gradients[f"{name}.out_proj.weight"])
-    assert_same(ours.feed_forward.inner.weight.grad, gradients["linear1.weight"])
-    assert_same(ours.feed_forward.outer.bias.grad, gradients["linear2.bias"])
-    assert_same(ours.self_attention_norm.weight.grad, gradients["norm1.weight"])
+        copy_attention(ours.cross_attention, theirs.multihead_attn)
+        norms.insert(1, ours.cross_attention_norm)
+    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+    for number, norm in enumerate(norms, start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in (ours, theirs)]
+    assert sizes[0] == sizes[1]
 
 
 PEER = {
@@ -182,7 +131,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 def test_encoder_layer_equals_pytorch_in_values_and_gradients() -> None:
     ours = randomized(EncoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
     theirs = nn.TransformerEncoderLayer(**PEER)
-    layer_pairs(ours, theirs)
+    copy_layer(ours, theirs)
     x, peer_x = (random(2, 6, D_MODEL).requires_grad_() for _ in range(2))
     found = ours(x, ~PADDING[:, None, None])
     expected = theirs(peer_x, src_key_padding_mask=PADDING)
@@ -190,13 +139,13 @@ def test_encoder_layer_equals_pytorch_in_values_and_gradients() -> None:
     for states in (found, expected):
         (states * random(2, 6, D_MODEL, seed=1))[~PADDING].sum().backward()
     assert_same(x.grad, peer_x.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same(ours.feed_forward.inner.weight.grad, theirs.linear1.weight.grad)
 
 
 def test_decoder_layer_equals_pytorch_in_values_and_gradients() -> None:
     ours = randomized(DecoderLayer(TransformerConfig(**SIZES, attention_bias=True)).double())
     theirs = nn.TransformerDecoderLayer(**PEER)
-    layer_pairs(ours, theirs)
+    copy_layer(ours, theirs)
     x, peer_x = (random(2, 5, D_MODEL).requires_grad_() for _ in range(2))
     memory, peer_memory = (random(2, 6, D_MODEL, seed=1).requires_grad_() for _ in range(2))
     causal = causal_mask(5, x.device)
@@ -207,4 +156,4 @@ def test_decoder_layer_equals_pytorch_in_values_and_gradients() -> None:
         (states * random(2, 5, D_MODEL, seed=2)).sum().backward()
     assert_same(x.grad, peer_x.grad)
     assert_same(memory.grad, peer_memory.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same(ours.feed_forward.inner.weight.grad, theirs.linear1.weight.grad)

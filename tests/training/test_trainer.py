@@ -274,16 +274,6 @@ def test_the_next_epoch_is_made_beside_this_one(corpus: EncodedCorpus) -> None:
     assert made == [(0, False), (1, False)]
 
 
-def test_dropout_depends_on_the_step_and_the_seed(corpus: EncodedCorpus) -> None:
-    losses = []
-    for seed in (5, 5, 6):
-        trainer = make_trainer(Equal(corpus, 8), dropout=0.5, max_steps=2)
-        trainer.updater.seed = seed
-        losses.append(train(trainer).of("train/loss"))
-    assert losses[0] == losses[1]
-    assert losses[0] != losses[2]
-
-
 @pytest.mark.parametrize("slices", [1, 2])
 def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_slices(
     corpus: EncodedCorpus, slices: int
@@ -476,11 +466,7 @@ def test_the_time_since_the_last_validation_counts_over_several_starts(
     assert validated == [10.0]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2],
-    ids=lambda number: number.name,
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8), max_steps=20)
 
