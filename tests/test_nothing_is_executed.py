@@ -12,15 +12,20 @@ import seq2seq
 PACKAGE = Path(seq2seq.__file__).parent
 FORBIDDEN_CALLS = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen",
-    "torch.load", "torch.jit.load", "torch.hub.load", "hydra.utils.instantiate",
+    "torch.jit.load", "torch.hub.load", "hydra.utils.instantiate",
     "hydra.utils.call", "hydra.utils.get_class", "hydra.utils.get_method", "instantiate",
-    "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "np.load", "numpy.load",
+    "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load",
     "runpy.run_path", "runpy.run_module", "ctypes.cast",
 }  # fmt: skip
 FORBIDDEN_MODULES = {
     "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "runpy",
     "code", "imp",
 }  # fmt: skip
+REQUIRED_KEYWORDS = {
+    "torch.load": ("weights_only", True),
+    "np.load": ("allow_pickle", False),
+    "numpy.load": ("allow_pickle", False),
+}
 FORBIDDEN_KEYWORDS = {
     "weights_only": False,
     "shell": True,
@@ -48,6 +53,12 @@ def dangers(source: str) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             if dotted(node.func) in FORBIDDEN_CALLS:
                 yield f"{node.lineno}: {dotted(node.func)}()"
+            values = {
+                k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)
+            }
+            name, wanted = REQUIRED_KEYWORDS.get(dotted(node.func), (None, None))
+            if name is not None and values.get(name) is not wanted:
+                yield f"{node.lineno}: {dotted(node.func)}() without {name}={wanted}"
             for keyword in node.keywords:
                 value = keyword.value
                 forbidden = FORBIDDEN_KEYWORDS.get(str(keyword.arg))
@@ -77,7 +88,8 @@ def test_no_configuration_names_code() -> None:
 @pytest.mark.parametrize(
     "source",
     ["eval('1')", "exec('x')", "import pickle", "from pickle import loads", "import torch.x, dill",
-     "torch.load(path)", "f(path, weights_only=False)", "subprocess.run(x, shell=True)",
+     "torch.load(path)", "torch.load(path, weights_only=x)", "f(path, weights_only=False)",
+     "subprocess.run(x, shell=True)",
      "from hydra.utils import instantiate", "hydra.utils.instantiate(c)", "yaml.load(text)",
      "np.load(path)", "load(path, allow_pickle=True)", "x = {'_target_': 'os.system'}",
      "load_dataset(name, trust_remote_code=True)"],
@@ -89,7 +101,9 @@ def test_dangerous_code_is_found(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     ["model.eval()", "re.compile(x)", "torch.compile(x)", "def __reduce__(self): return 1",
-     "json.loads(x)", "torch.load_library", "f(weights_only=True)", "run(x, shell=False)",
+     "json.loads(x)", "torch.load_library", "torch.load(path, weights_only=True)",
+     "np.load(path, allow_pickle=False)",
+     "yaml.parse(text)", "run(x, shell=False)",
      "'no pickle here'"],
 )  # fmt: skip
 def test_harmless_code_is_allowed(source: str) -> None:

@@ -30,13 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Average checkpoints, and write the model with its card.
-
-    Raises:
-        UsageError: if --last is below 1.
-        UserError: if the run has fewer checkpoints, one is damaged, or the output exists and is
-            not a model.
-    """
+    """Average checkpoints, and write the model with its card."""
     from seq2seq.errors import UsageError, UserError
     from seq2seq.files.atomic import add_file
     from seq2seq.files.lock import is_locked
@@ -44,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.storage.checkpoint import average, checkpoints, find_model
     from seq2seq.storage.model_folder import (
         CARD_FILE,
-        check_place_of_model,
+        check_model_path,
         read_search,
         save_model,
     )
@@ -61,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     of_the_run = run_folder / "averaged"
     output = of_the_run if arguments.output is None else Path(arguments.output)
-    check_place_of_model(output)
+    check_model_path(output)
     of_its_run = output.absolute() == of_the_run.absolute()
     tuned = False
     with suppress(UserError):  # there is none, or it is damaged

@@ -23,11 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export a model with its card, if it has one, and print its folder.
-
-    Raises:
-        UserError: if there is no model, the folder exists, or the program can't express the model.
-    """
+    """Export a model with its card, if it has one, and print its folder."""
     from seq2seq.errors import UserError
     from seq2seq.files.atomic import add_file
     from seq2seq.interop.ctranslate2 import write_ctranslate2

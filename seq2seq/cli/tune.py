@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files.manifest import manifest_sum
     from seq2seq.reporting.report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import check_place_of_model, load_model
+    from seq2seq.storage.model_folder import check_model_path, load_model
     from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_model(Path(arguments.model))
     parent = folder.absolute().parent
     if not arguments.dry_run:
-        check_place_of_model(folder)
+        check_model_path(folder)
         if not os.access(parent, os.W_OK):
             raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
     text, options = _text(arguments), translation_options(arguments)

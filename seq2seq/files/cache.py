@@ -8,11 +8,7 @@ from seq2seq.errors import UserError
 
 
 def user_cache() -> Path:
-    """Return the folder of the cache, `$XDG_CACHE_HOME/seq2seq` or `~/.cache/seq2seq`.
-
-    Raises:
-        UserError: if the user has no home folder.
-    """
+    """Return the folder of the cache, `$XDG_CACHE_HOME/seq2seq` or `~/.cache/seq2seq`."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
     except RuntimeError:
@@ -22,12 +18,7 @@ def user_cache() -> Path:
 
 
 def private_cache(name: str) -> Path:
-    """Return a folder of the cache that nobody else can write to; it is made if need be.
-
-    Raises:
-        UserError: if it can't be made, is not a folder, belongs to another user, or others may
-            write to it.
-    """
+    """Return a folder of the cache that nobody else can write to; it is made if need be."""
     folder = user_cache() / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

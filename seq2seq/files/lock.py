@@ -1,9 +1,7 @@
 """The lock of a folder: one process at a time works in it."""
 
-import fcntl
-import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,101 +12,60 @@ LOCK = ".lock"
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[Callable[[], bool]]:
+def sole_writer(folder: Path) -> Iterator[None]:
     """Lock a folder, which is made if need be, so that no other process works in it.
 
     A folder that is empty in the end is removed. A dead process holds no lock.
-
-    Yields:
-        A function that returns whether the folder still has its name: it may be moved or removed.
-
-    Raises:
-        UserError: if another process has locked it, or it can't be made.
     """
+    from filelock import FileLock, Timeout
+
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock = folder / LOCK
+    lock = FileLock(folder / LOCK)
     try:
         with errors_as_user_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with errors_as_user_errors(lock):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(lock, flags, 0o666)
-    except UserError:
-        _remove_empty(made)
-        raise
-    try:
-        if not _takes_lock(descriptor, lock):
-            raise UserError(
-                f"{folder}: another process writes to it; wait until it ends, or choose another"
-                " folder"
-            )
+        with errors_as_user_errors(folder / LOCK):
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                raise UserError(
+                    f"{folder}: another process writes to it; wait until it ends, or choose"
+                    " another folder"
+                ) from None
         try:
-            yield lambda: _is_at(lock, descriptor)
+            yield
         finally:
-            if _is_at(lock, descriptor):
-                with suppress(OSError):
-                    lock.unlink()
-                _remove_empty(made)
+            (folder / LOCK).unlink(missing_ok=True)
+            lock.release()
     finally:
-        os.close(descriptor)
+        for path in made:
+            with suppress(OSError):  # not empty
+                path.rmdir()
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process works in a folder; False where files can't be locked."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    """Return whether a process works in a folder; False where it can't be found out."""
+    from filelock import FileLock, Timeout
+
+    if not (folder / LOCK).exists():
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with FileLock(folder / LOCK, blocking=False):
+            return False
+    except Timeout:
         return True
-    except OSError:
+    except OSError:  # such as a folder of another user
         return False
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def check_writable(folder: Path) -> None:
-    """Check that a folder can be made, or written to, and change nothing.
-
-    Raises:
-        UserError: if it can't.
-    """
-    place = folder
-    while not place.exists() and not place.is_symlink() and place != place.parent:
-        place = place.parent
+    """Check that a folder can be made, or written to, and change nothing."""
+    path = folder
+    while not path.exists() and not path.is_symlink() and path != path.parent:
+        path = path.parent
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"1")
             file.flush()
     except OSError as error:
-        raise UserError(f"{folder}: can't be written: {place}: {error.strerror}") from error
-
-
-def _takes_lock(descriptor: int, lock: Path) -> bool:
-    """Return whether this process has the lock from now on."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some file systems have no locks
-        return True
-    # The one that had it may have removed the file in between.
-    return _is_at(lock, descriptor)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether the name is still that of an open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, the innermost first, as far as they hold nothing."""
-    for path in folders:
-        with suppress(OSError):
-            path.rmdir()
+        raise UserError(f"{folder}: can't be written: {path}: {error.strerror}") from error

@@ -5,12 +5,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from seq2seq.errors import UserError
-from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
+from seq2seq.files.strict import MAX_BYTES, open_regular_file, parse_json, read_regular_file
 
 MANIFEST = "manifest.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -22,11 +23,7 @@ def manifest_of(digests: Mapping[str, str]) -> bytes:
 
 
 def read_manifest(folder: Path) -> dict[str, str]:
-    """Read the sums of a folder's files, by their names.
-
-    Raises:
-        UserError: if the manifest is missing, unreadable or not one that was written.
-    """
+    """Read the sums of a folder's files, by their names."""
     path = folder / MANIFEST
     try:
         path.lstat()
@@ -37,70 +34,52 @@ def read_manifest(folder: Path) -> dict[str, str]:
         ) from None
     except OSError as error:  # such as a folder that only its owner may read
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
-    manifest = parse_json(path, read_regular_file(path, MAX_BYTES))
-    if not isinstance(manifest, dict) or manifest.keys() != {"sha256"}:
-        raise UserError(f"{path}: damaged, not a list of sha256 sums alone")
-    digests = manifest["sha256"]
-    if not isinstance(digests, dict):
-        raise UserError(f"{path}: damaged, not a list of sha256 sums")
+    content = parse_json(path, read_regular_file(path, MAX_BYTES), dict[str, dict[str, str]])
+    if content.keys() != {"sha256"}:
+        raise UserError(f"{path}: corrupt, not a list of sha256 sums alone")
+    digests: dict[str, str] = content["sha256"]
     for name, digest in digests.items():
         if name in ("", ".", "..") or "/" in name:
-            raise UserError(f"{path}: damaged, {name[:100]!r} is not a file's name")
-        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise UserError(f"{path}: damaged, no sha256 sum for {name[:100]!r}")
+            raise UserError(f"{path}: corrupt, {name[:100]!r} is not a file's name")
+        if not _DIGEST.fullmatch(digest):
+            raise UserError(f"{path}: corrupt, no sha256 sum for {name[:100]!r}")
     return digests
 
 
-def read_folder(
-    folder: Path, names: Iterable[str], *, max_bytes: int = sys.maxsize
-) -> dict[str, bytes]:
-    """Read files that are in the folder's manifest and match it.
-
-    Args:
-        folder: the folder; no path is taken from its manifest.
-        names: the files' names.
-        max_bytes: the largest size of a file; a larger one is not read.
-
-    Raises:
-        UserError: if the manifest or a file is missing, unreadable, too large or not what was
-            written.
-    """
-    digests = read_manifest(folder)
-    files = {}
-    for name in names:
-        content = read_regular_file(folder / name, max_bytes)
-        if hashlib.sha256(content).hexdigest() != digests.get(name):
-            raise UserError(f"{folder / name}: damaged, its content is not what was written")
-        files[name] = content
-    return files
+def read_folder(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Read files that match the folder's manifest; no path is taken from it."""
+    return {name: read_listed_file(folder, name, sys.maxsize) for name in names}
 
 
 def read_listed_file(folder: Path, name: str, max_bytes: int) -> bytes:
-    """Read one file as `read_folder` does.
+    """Read one file that matches the folder's manifest, of at most `max_bytes` bytes."""
+    with _open_listed_file(folder, name, max_bytes) as file:
+        return file.read()
 
-    Raises:
-        UserError: as `read_folder`.
-    """
-    return read_folder(folder, (name,), max_bytes=max_bytes)[name]
+
+def check_listed_file(folder: Path, name: str, max_bytes: int) -> None:
+    """Check a file as `read_listed_file` does, without holding it in memory."""
+    with _open_listed_file(folder, name, max_bytes):
+        pass
+
+
+@contextmanager
+def _open_listed_file(folder: Path, name: str, max_bytes: int) -> Iterator[BufferedReader]:
+    digest = read_manifest(folder).get(name)
+    with open_regular_file(folder / name, max_bytes) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            raise UserError(f"{folder / name}: corrupt, its content is not what was written")
+        file.seek(0)
+        yield file
 
 
 def manifest_sum(folder: Path) -> str:
-    """Return the sha256 of a folder's manifest, and so of all that it lists.
-
-    Raises:
-        UserError: if it can't be read.
-    """
+    """Return the sha256 of a folder's manifest, and so of all that it lists."""
     return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a new folder may have this name: it is free, empty or written by this program.
-
-    A folder that this program wrote has a manifest.
-
-    Raises:
-        UserError: if something else is there: a file, a link, a device, a folder of other things.
-    """
+    """Check that a new folder may have this name: it is free, empty or has a manifest of ours."""
     if not os.path.lexists(folder):
         return
     if folder.is_dir() and not folder.is_symlink():

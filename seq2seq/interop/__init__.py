@@ -1,1 +1,1 @@
-"""Export of trained models to other programs."""
+"""Models of other programs: import from Marian, export to Marian and CTranslate2."""

@@ -26,12 +26,7 @@ from seq2seq.storage.trained_model import TrainedModel
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
-    """Write a CTranslate2 model folder, in float32.
-
-    Raises:
-        UserError: if CTranslate2 is not installed or can't express the model, or the folder can't
-            be written.
-    """
+    """Write a CTranslate2 model folder, in float32."""
     write_folder(folder, ctranslate2_files(trained))
 
 
@@ -40,9 +35,6 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
 
     Beam search may choose differently, because CTranslate2 divides a log-probability by
     length^length_penalty, and this package by ((5 + length) / 6)^alpha.
-
-    Raises:
-        UserError: if CTranslate2 is not installed or can't express the model.
     """
     try:
         from ctranslate2.specs import TransformerSpec
@@ -137,16 +129,13 @@ def _array(value: Tensor) -> Any:
 
 logger = logging.getLogger("seq2seq")
 
-_FORMAT = "1"  # of the export; another one makes the models anew
+_FORMAT = "1"  # of the export; another one makes the models again
 
 
 def cached_ctranslate2(trained: TrainedModel) -> Mapping[str, bytes]:
     """Return the files of a model for CTranslate2, from the user's cache or made now.
 
-    What is damaged in the cache is made anew. If the cache can't be used, that is logged.
-
-    Raises:
-        UserError: if CTranslate2 is not installed or can't express the model.
+    What is corrupt in the cache is made again. If the cache can't be used, that is logged.
     """
     try:
         folder = private_cache("ctranslate2") / content_key(trained)
@@ -157,7 +146,7 @@ def cached_ctranslate2(trained: TrainedModel) -> Mapping[str, bytes]:
         try:
             return read_folder(folder, read_manifest(folder))
         except UserError as error:
-            logger.warning(f"seq2seq: {error}; it is made anew")
+            logger.warning(f"seq2seq: {error}; it is made again")
     files = ctranslate2_files(trained)
     try:
         write_folder(folder, files)

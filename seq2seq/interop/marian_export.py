@@ -1,10 +1,10 @@
 """Export to Hugging Face's Marian: a folder for `MarianMTModel` and `MarianTokenizer`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ from seq2seq.data.tokenizer import (
 )
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_folder
+from seq2seq.files.tensors import save_tensors
 from seq2seq.interop.names import (
     EMBEDDINGS,
     MAX_POSITIONS,
@@ -39,9 +40,6 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
 
     Beam search may choose differently, because `generate` divides a log-probability by
     length^length_penalty, and this package by ((5 + length) / 6)^alpha.
-
-    Raises:
-        UserError: if Marian can't express the model, or the folder can't be written.
     """
     config, tokenizer = trained.model.config, trained.tokenizer
     check_expressible(config, "Marian")
@@ -53,7 +51,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     write_folder(
         folder,
         {
-            "model.safetensors": safetensors.torch.save(marian_weights(trained.model)),
+            "model.safetensors": partial(save_tensors, marian_weights(trained.model)),
             "config.json": _json(_marian_config(trained)),
             "generation_config.json": _json(_generation()),
             "tokenizer_config.json": _json(_tokenizer_settings(trained)),

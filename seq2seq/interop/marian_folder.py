@@ -7,31 +7,33 @@ Its matrices have other names than Hugging Face's and are transposed. The names 
 import io
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
+import yaml
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.interop.found import (
+from seq2seq.interop.names import layer_places
+from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
     MAX_VOCABULARY_BYTES,
-    Found,
+    RawModel,
     check_ids,
     make_table,
     read_file,
 )
-from seq2seq.interop.names import layer_places
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Activation
 
 _SETTINGS = "special:model.yml"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
-_MAX_ENTRIES = 100_000
 _MAX_BYTES = 8 * 2**30
+_MAX_DEPTH = 10
+# What zipfile and NumPy raise; MemoryError, for a size that only the file claims.
+_DAMAGE = (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, MemoryError)
 _LAYER_NORM_EPSILON = 1e-9
 _ACTIVATIONS = {
     "relu": Activation.relu,
@@ -69,13 +71,8 @@ _NAMES = (
 )
 
 
-def read_marian_folder(folder: Path) -> Found:
-    """Read the settings, then the vocabulary, then the matrices that they imply.
-
-    Raises:
-        UserError: if a file is missing or damaged, the files don't belong together, or this program
-            can't express the model.
-    """
+def read_marian_folder(folder: Path) -> RawModel:
+    """Read the settings, then the vocabulary, then the matrices that they imply."""
     path = _only(folder, "*.npz", "model")
     archive = _Archive(path)
     config, settings = _read_settings(path, archive)
@@ -85,7 +82,7 @@ def read_marian_folder(folder: Path) -> Found:
     check_ids(vocabulary_path, vocabulary, size)
     table = make_table(vocabulary_path, vocabulary)
     matrices, bias = _vocabulary_matrices(archive, settings, (size, config.d_model))
-    return Found(
+    return RawModel(
         folder=folder,
         config=config,
         max_source_tokens=_MAX_SOURCE_TOKENS,
@@ -109,54 +106,34 @@ class _Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.content = read_file(path, _MAX_BYTES)
-        with self._open() as archive:
-            entries = archive.infolist()
-            self.sizes = {e.filename.removesuffix(".npy"): e for e in entries}
-            total = sum(entry.file_size for entry in entries)
-            if len(entries) > _MAX_ENTRIES or total > len(self.content):
-                raise UserError(f"{path}: damaged, {len(entries):,} entries of {total:,} bytes")
-
-    def _open(self) -> zipfile.ZipFile:
+        content = read_file(path, _MAX_BYTES)
         try:
-            return zipfile.ZipFile(io.BytesIO(self.content))
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
-            raise UserError(f"{self.path}: not an archive of NumPy's") from None
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                total = sum(entry.file_size for entry in archive.infolist())
+            if total > len(content):  # compressed, which Marian does not write
+                raise UserError(f"{path}: corrupt, {total:,} bytes in {len(content):,}")
+            self.arrays = np.load(io.BytesIO(content), allow_pickle=False)
+        except _DAMAGE:
+            raise UserError(f"{path}: not an archive of NumPy's") from None
 
     def read(self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Tensor:
-        """Read an array of a known shape.
-
-        Raises:
-            UserError: if it is missing or damaged, or has another shape or type.
-        """
+        """Read an array, of a known shape if one is given."""
         try:
-            with self._open() as archive:
-                content = archive.read(self.sizes[name])
-            stream = io.BytesIO(content)
-            version = npy.read_magic(stream)
-            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            found, fortran, dtype = header(stream)
+            found = self.arrays[name]
         except KeyError:
             raise UserError(f"{self.path}: has no {name[:100]}") from None
-        except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
-            raise UserError(f"{self.path}: {name[:100]} is damaged") from None
-        if dtype.str not in dtypes or (shape is not None and found != shape):
+        except _DAMAGE as error:
+            raise UserError(f"{self.path}: {name[:100]} is corrupt: {str(error)[:100]}") from None
+        if found.dtype.str not in dtypes or shape not in (None, found.shape):
             expected = "a list of bytes" if shape is None else f"{list(shape)} of {dtypes[0]}"
             raise UserError(
-                f"{self.path}: {name[:100]} is {list(found)} of {dtype.str}, should be {expected}"
+                f"{self.path}: {name[:100]} is {list(found.shape)} of {found.dtype.str}, should be"
+                f" {expected}"
             )
-        rest = content[stream.tell() :]
-        if len(found) > 2 or len(rest) != int(np.prod(found, dtype=object)) * dtype.itemsize:
-            raise UserError(f"{self.path}: {name[:100]} is damaged, it has another length")
-        values = np.frombuffer(bytearray(rest), dtype)
-        return torch.from_numpy(values.reshape(found, order="F" if fortran else "C"))
+        return torch.from_numpy(found)
 
     def floats(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read numbers in float32.
-
-        Raises:
-            UserError: if they are missing, of another shape or type, or not finite.
-        """
+        """Read numbers in float32."""
         value = self.read(name, shape, ("<f4", "<f2")).float()
         if not value.isfinite().all():
             raise UserError(f"{self.path}: {name} holds values that are not finite")
@@ -164,12 +141,13 @@ class _Archive:
 
 
 def _read_settings(path: Path, archive: _Archive) -> tuple[TransformerConfig, Mapping[str, str]]:
-    if _SETTINGS not in archive.sizes:
+    if _SETTINGS not in archive.arrays:
         raise UserError(f"{path}: has no {_SETTINGS}: not a model of Marian")
     content = bytes(archive.read(_SETTINGS, None, ("|i1", "|u1")).numpy().tobytes())
     if len(content) > MAX_SETTINGS_BYTES:
         raise UserError(f"{path}: {_SETTINGS} is too large")
-    settings = parse_settings(content.rstrip(b"\0").decode(errors="replace"))
+    text = content.rstrip(b"\0").decode(errors="replace")
+    settings = {key: value for key, value in _yaml_items(path, text) if value is not None}
     for name, (value, reason) in _FIXED.items():
         if settings.get(name, value) != value:
             raise UserError(f"{path}: {name} is {settings[name][:100]!r}: {reason}")
@@ -205,15 +183,6 @@ def _read_settings(path: Path, archive: _Archive) -> tuple[TransformerConfig, Ma
     return config, settings
 
 
-def parse_settings(text: str) -> dict[str, str]:
-    """Read the single values of YAML's first level; lists and what is below are left out."""
-    settings = {}
-    for line in text.splitlines():
-        if found := re.fullmatch(r"([a-z0-9-]+): *(.*?) *", line):
-            settings[found[1]] = found[2].strip("\"'")
-    return settings
-
-
 def _layers(archive: _Archive, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters of all layers under Hugging Face's names."""
     d_model, d_ff = config.d_model, config.d_ff
@@ -237,80 +206,53 @@ def _vocabulary_matrices(
 ) -> tuple[dict[str, Tensor], Tensor | None]:
     """The matrices that are not tied, by use, and the bias of the logits."""
     names = {"source": "encoder_Wemb", "target": "decoder_Wemb"}
-    if "Wemb" in archive.sizes:
+    if "Wemb" in archive.arrays:
         names = {"source": "Wemb"}
     matrices = {use: archive.floats(name, shape) for use, name in names.items()}
-    if "decoder_ff_logit_out_W" in archive.sizes:
+    if "decoder_ff_logit_out_W" in archive.arrays:
         matrices["output"] = archive.floats("decoder_ff_logit_out_W", shape[::-1]).t()
-    elif "decoder_ff_logit_out_Wt" in archive.sizes:
+    elif "decoder_ff_logit_out_Wt" in archive.arrays:
         matrices["output"] = archive.floats("decoder_ff_logit_out_Wt", shape)
     bias = "decoder_ff_logit_out_b"
-    return matrices, archive.floats(bias, (1, shape[0])) if bias in archive.sizes else None
-
-
-_LINE = re.compile(r'("(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\'|[^"\'].*?)\s*:\s*([0-9]{1,9})\s*')
-_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)")
-_ESCAPED = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "0": "\0",
-    "e": "\x1b",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "N": "\x85",
-    "_": "\xa0",
-    "L": "\u2028",
-    "P": "\u2029",
-}
+    return matrices, archive.floats(bias, (1, shape[0])) if bias in archive.arrays else None
 
 
 def parse_vocabulary(path: Path, content: bytes) -> dict[str, int]:
-    """Read the pieces and ids of Marian's YAML, a `piece: id` on each line.
-
-    Raises:
-        UserError: if a line is something else, or a piece is there twice.
-    """
+    """Read the pieces and ids of Marian's YAML."""
     vocabulary: dict[str, int] = {}
     try:
         text = content.decode()
     except UnicodeDecodeError:
         raise UserError(f"{path}: not valid UTF-8") from None
-    # A piece may hold a character that `splitlines` takes for the end of a line.
-    lines = text.replace("\r\n", "\n").split("\n")
-    key = ""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line == "---":
-            continue
-        if line.startswith("? "):
-            key = line[2:]
-            continue
-        matched = _LINE.fullmatch(key + line if key else line)
-        key = ""
-        if matched is None:
-            raise UserError(f"{path}: line {number} is not a piece and its id: {line[:100]!r}")
-        piece = _unquoted(matched[1])
+    for piece, number in _yaml_items(path, text):
+        if not re.fullmatch("[0-9]{1,9}", number or ""):
+            raise UserError(f"{path}: {piece[:100]!r} has no id")
         if piece in vocabulary:
-            raise UserError(f"{path}: line {number}: the piece {piece[:100]!r} occurs twice")
-        vocabulary[piece] = int(matched[2])
+            raise UserError(f"{path}: the piece {piece[:100]!r} occurs twice")
+        vocabulary[piece] = int(number or "")
     if not vocabulary:
         raise UserError(f"{path}: no piece in it")
     return vocabulary
 
 
-def _unquoted(text: str) -> str:
-    if text.startswith("'"):
-        return text[1:-1].replace("''", "'")
-    if not text.startswith('"'):
-        return text
+def _yaml_items(path: Path, text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield keys and values of YAML's first level as texts; None for a list or a mapping.
 
-    def meant(found: re.Match[str]) -> str:
-        code = found[1]
-        if len(code) > 1:
-            value = int(code[1:], 16)
-            return chr(value) if value < 0x110000 and not 0xD800 <= value < 0xE000 else "\ufffd"
-        return _ESCAPED.get(code, code)
-
-    return _ESCAPE.sub(meant, text[1:-1])
+    They are taken from the parser's events: nothing is constructed, no alias is followed, and deep
+    nesting is refused before the parser slows down.
+    """
+    nodes: list[str | None] = []
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+            if depth == 1 and isinstance(event, yaml.NodeEvent):
+                nodes.append(getattr(event, "value", None))
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise UserError(f"{path}: corrupt, nested too deeply")
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
+    for key, value in zip(nodes[::2], nodes[1::2], strict=True):
+        if key is not None:
+            yield key, value

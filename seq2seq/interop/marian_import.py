@@ -21,9 +21,9 @@ from seq2seq.data.pair_tokenizer import (
 )
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.interop.found import MAX_VOCABULARY_BYTES, NO_ROW, Found, Table, read_file
 from seq2seq.interop.marian_folder import read_marian_folder
 from seq2seq.interop.names import NEVER, features_of_marian, layer_places, permute
+from seq2seq.interop.raw_model import MAX_VOCABULARY_BYTES, NO_ROW, RawModel, Table, read_file
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.size import meta_transformer
@@ -41,10 +41,6 @@ def import_marian(
             model knows less than half of it.
         positions: sinusoidal, as `transformers` computes them, or concatenated, with which Marian
             trains; by default, sinusoidal if the folder is Hugging Face's.
-
-    Raises:
-        UserError: if a file is missing or damaged, the files don't belong together, or this program
-            can't express the model.
     """
     is_own = not (folder / "config.json").exists()
     if is_own and not any(folder.glob("*.npz")):
@@ -56,7 +52,7 @@ def import_marian(
 
 
 def _make_model(
-    found: Found, positions: Positions, punctuation: Punctuation | None
+    found: RawModel, positions: Positions, punctuation: Punctuation | None
 ) -> TrainedModel:
     tokenizer = _make_tokenizer(found, punctuation)
     order = torch.arange(found.config.d_model)
@@ -79,7 +75,7 @@ def _make_model(
     return TrainedModel(model.eval(), tokenizer, *found.languages)
 
 
-def _make_tokenizer(found: Found, punctuation: Punctuation | None) -> PairTokenizer:
+def _make_tokenizer(found: RawModel, punctuation: Punctuation | None) -> PairTokenizer:
     """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
     files = {
         SOURCE_MODEL: read_file(found.folder / "source.spm", MAX_VOCABULARY_BYTES),

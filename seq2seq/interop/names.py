@@ -90,9 +90,6 @@ def check_expressible(config: TransformerConfig, program: str) -> None:
     Args:
         config: the hyperparameters of the model.
         program: the name of the program, for the message.
-
-    Raises:
-        UserError: if heads are not d_model / num_heads wide.
     """
     width = config.d_model / config.num_heads
     if (config.key_width, config.value_width) != (width, width):

@@ -1,32 +1,26 @@
 """A Hugging Face folder, as `MarianMTModel` and `MarianTokenizer` write it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.files.strict import (
-    check_schema,
-    describe_tensor,
-    parse_json,
-    parse_settings,
-    read_header,
-)
-from seq2seq.interop.found import (
+from seq2seq.files.strict import parse_json
+from seq2seq.files.tensors import Descriptions, read_tensors
+from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_places
+from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
-    Found,
+    RawModel,
     Table,
     check_control_ids,
+    check_file,
     make_table,
     read_file,
     read_vocabulary,
 )
-from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_places
 from seq2seq.interop.torch_file import read_torch_file
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Activation
@@ -57,6 +51,7 @@ _FIXED = {
 class MarianConfig:
     """The settings of a `MarianMTModel` that determine what it computes, with its defaults."""
 
+    model_type: str | None = None
     vocab_size: int = 58101
     decoder_vocab_size: int | None = None
     d_model: int = 1024
@@ -84,11 +79,10 @@ class MarianConfig:
     static_position_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        """Check that this program can express the model.
-
-        Raises:
-            UserError: if it can't, or a size or a token id is out of range.
-        """
+        """Check that this program can express the model."""
+        if self.model_type != "marian":
+            found = repr(self.model_type)[:100]
+            raise UserError(f"model_type is {found}: only 'marian' can be imported")
         for name, (value, reason) in _FIXED.items():
             if getattr(self, name) is not value:
                 raise UserError(f"{name} is {str(not value).lower()}: {reason}")
@@ -146,22 +140,10 @@ class TokenizerSettings:
 
 
 def read_config(folder: Path) -> MarianConfig:
-    """Read `config.json`; settings that don't change what the model computes are ignored.
-
-    Raises:
-        UserError: if it is missing or damaged, or this program can't express the model.
-    """
+    """Read `config.json`; settings that don't change what the model computes are ignored."""
     path = folder / "config.json"
-    saved = _read_settings(path)
-    if saved.keys() >= {"format", "model"}:
-        raise UserError(f"{folder}: a model of this program already: nothing to import")
-    if (model_type := saved.get("model_type")) != "marian":
-        raise UserError(
-            f"{path}: model_type is {repr(model_type)[:100]}: only 'marian' can be imported"
-        )
-    names = {field.name: field.default for field in fields(MarianConfig)}
-    known = {name: saved.get(name, default) for name, default in names.items()}
-    config = parse_settings(path, known, MarianConfig)
+    content = read_file(path, MAX_SETTINGS_BYTES)
+    config: MarianConfig = parse_json(path, content, MarianConfig, extra="ignore")
     try:
         config.transformer()
     except UserError as error:
@@ -170,32 +152,19 @@ def read_config(folder: Path) -> MarianConfig:
 
 
 def read_tokenizer_settings(folder: Path) -> TokenizerSettings:
-    """Read `tokenizer_config.json`, if there is one.
-
-    Raises:
-        UserError: if it is damaged.
-    """
+    """Read `tokenizer_config.json`, if there is one."""
     path = folder / "tokenizer_config.json"
     if not path.exists():
         return TokenizerSettings()
-    saved = _read_settings(path)
-    known = {
-        field.name: saved.get(field.name, field.default) for field in fields(TokenizerSettings)
-    }
-    return parse_settings(path, known, TokenizerSettings)
-
-
-def _read_settings(path: Path) -> dict[str, object]:
-    saved = parse_json(path, read_file(path, MAX_SETTINGS_BYTES))
-    check_schema(path, {} if isinstance(saved, dict) else saved, {})
-    assert isinstance(saved, dict)
-    return saved
+    content = read_file(path, MAX_SETTINGS_BYTES)
+    settings: TokenizerSettings = parse_json(path, content, TokenizerSettings, extra="ignore")
+    return settings
 
 
 SAFETENSORS, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
 _OTHERS = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5")
 _POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _BYTES_PER_ENTRY = 1024  # of the description of a tensor
 _MAX_COPIES = 4  # of one matrix of the vocabulary
 
@@ -221,11 +190,7 @@ def expected_shapes(config: MarianConfig) -> tuple[dict[str, tuple[int, ...]], S
 
 
 def find_weights(folder: Path) -> Path:
-    """Find the file of the weights: safetensors, else PyTorch's.
-
-    Raises:
-        UserError: if there is neither.
-    """
+    """Find the file of the weights: safetensors, else PyTorch's."""
     for name in (SAFETENSORS, TORCH_FILE):
         if (folder / name).exists() or (folder / name).is_symlink():
             return folder / name
@@ -235,76 +200,43 @@ def find_weights(folder: Path) -> Path:
 
 
 def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
-    """Read the weights of a configuration.
-
-    Raises:
-        UserError: if the file is missing or damaged, holds other names or shapes than those of the
-            configuration, or a value that is not finite.
-    """
+    """Read the weights of a configuration."""
     try:
         required, optional = expected_shapes(config)
     except UserError as error:  # sizes that no matrix can have
         raise UserError(f"{path.with_name('config.json')}: {error}") from None
     shapes = {**required, **optional}
-    elements = [torch.Size(shape).numel() for shape in shapes.values()]
-    limit = 4 * (sum(elements) + _MAX_COPIES * max(elements)) + _BYTES_PER_ENTRY * len(shapes)
-    content = read_file(path, limit)
+    sizes = [4 * torch.Size(shape).numel() for shape in shapes.values()]
+    max_bytes = sum(sizes) + _MAX_COPIES * max(sizes) + _BYTES_PER_ENTRY * len(sizes)
 
-    def check(name: str, dtype: torch.dtype | None, shape: tuple[int, ...]) -> None:
-        if name not in shapes:
-            raise UserError(f"{path}: {name[:100]!r} is no parameter of such a model")
-        if shape != shapes[name]:
-            raise UserError(
-                f"{path}: {name} has the shape {list(shape)}, by config.json it is"
-                f" {list(shapes[name])}"
-            )
-        if dtype not in _DTYPES.values():
-            raise UserError(f"{path}: {name} is not of a floating-point type of 16 or 32 bits")
+    def check(found: Descriptions) -> None:
+        for name, (dtype, shape) in found.items():
+            if name not in shapes:
+                raise UserError(f"{path}: {name[:100]!r} is not a parameter of such a model")
+            if shape != shapes[name]:
+                raise UserError(
+                    f"{path}: {name} has the shape {list(shape)}, by config.json it is"
+                    f" {list(shapes[name])}"
+                )
+            if dtype not in _DTYPES:
+                raise UserError(f"{path}: {name} is not of a floating-point type of 16 or 32 bits")
+        if missing := sorted(required.keys() - found.keys()):
+            raise UserError(f"{path}: has no {missing[0]} ({len(missing)} missing in all)")
 
-    if path.name == SAFETENSORS:
-        weights = _read_safetensors(path, content, _BYTES_PER_ENTRY * len(shapes), check)
-    else:
-        weights = read_torch_file(path, content, check)
-    if missing := sorted(required.keys() - weights.keys()):
-        raise UserError(f"{path}: has no {missing[0]} ({len(missing)} missing in all)")
-    for name, value in weights.items():
-        if not value.isfinite().all():
-            raise UserError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
-    return weights
+    if path.name == TORCH_FILE:
+        return read_torch_file(path, read_file(path, max_bytes), check)
+    check_file(path, max_bytes)
+    return read_tensors(path, check)
 
 
-def _read_safetensors(
-    path: Path,
-    content: bytes,
-    max_header: int,
-    check: Callable[[str, torch.dtype | None, tuple[int, ...]], None],
-) -> dict[str, Tensor]:
-    header = read_header(path, content, max_header)
-    header.pop("__metadata__", None)
-    for name, entry in header.items():
-        describe_tensor(path, name, entry)
-        assert isinstance(entry, dict)
-        shape = entry["shape"] if isinstance(entry["shape"], list) else [entry["shape"]]
-        check(name, _DTYPES.get(str(entry["dtype"])), tuple(shape))
-    try:
-        return safetensors.torch.load(content)
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{path}: not a safetensors file: {error}") from None
-
-
-def read_transformers_folder(folder: Path) -> Found:
-    """Read the configuration, then the vocabularies, then the weights that they imply.
-
-    Raises:
-        UserError: if a file is missing or damaged, the files don't belong together, or this program
-            can't express the model.
-    """
+def read_transformers_folder(folder: Path) -> RawModel:
+    """Read the configuration, then the vocabularies, then the weights that they imply."""
     config = read_config(folder)
     path = find_weights(folder)
     settings = read_tokenizer_settings(folder)
     tables = _read_tables(folder, config, separate=settings.separate_vocabs)
     weights = read_weights(path, config)
-    return Found(
+    return RawModel(
         folder=folder,
         config=config.transformer(),
         max_source_tokens=config.max_position_embeddings,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file, remove_folder, remove_leftovers, write_folder
-from seq2seq.files.manifest import MANIFEST, read_listed_file, read_manifest
-from seq2seq.files.strict import MAX_BYTES, max_bytes, parse_json, parse_tensors
+from seq2seq.files.manifest import MANIFEST, check_listed_file, read_listed_file, read_manifest
+from seq2seq.files.strict import MAX_BYTES, parse_json
+from seq2seq.files.tensors import max_bytes, save_tensors
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage.model_folder import (
     MODEL_FILES,
@@ -29,8 +31,8 @@ from seq2seq.storage.model_folder import (
     load_model,
     model_files,
     read_description,
+    read_listed_tensors,
     read_weights,
-    safetensors_pieces,
 )
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -43,11 +45,7 @@ _KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _M
 
 
 def find_model(run: Path) -> Path:
-    """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint.
-
-    Raises:
-        UserError: if there is none.
-    """
+    """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the run_dir of a training")
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
@@ -86,9 +84,6 @@ def save_checkpoint(
         optimizer: Adam.
         progress: of the training.
         mean: the running mean of the weights, if there is one.
-
-    Raises:
-        UserError: if it can't be written; other checkpoints are untouched.
     """
     folder = run / "checkpoints" / f"step_{step:08d}"
     names = [name for name, _ in trained.model.named_parameters()]
@@ -98,46 +93,33 @@ def save_checkpoint(
         for moment, value in state.items()
     }
     files = model_files(trained)
-    files[_OPTIMIZER] = safetensors_pieces(moments)
+    files[_OPTIMIZER] = partial(save_tensors, moments)
     files[_PROGRESS] = json.dumps(progress, indent=2).encode()
     if mean is not None:
-        files[_MEAN] = safetensors_pieces(dict(mean))
+        files[_MEAN] = partial(save_tensors, mean)
     write_folder(folder, files)
     return folder
 
 
 def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
-    """Add the progress after the validation to a checkpoint, whose other files stay as they are.
-
-    Raises:
-        UserError: if it can't be written; the checkpoint is then one that is not validated yet.
-    """
+    """Add the progress after the validation to a checkpoint, whose other files stay as they are."""
     add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
 
 
 def progress_file(folder: Path) -> Path:
-    """The file of a checkpoint that holds the training's progress: after the validation, if any.
-
-    Raises:
-        UserError: if the checkpoint's manifest is missing or damaged.
-    """
+    """The file of a checkpoint that holds the training's progress: after the validation, if any."""
     listed = set(read_manifest(folder))
-    # A damaged name must not pass for a checkpoint that is not validated yet.
+    # A corrupt name must not pass for a checkpoint that is not validated yet.
     if unknown := listed - _KNOWN_FILES:
-        raise UserError(f"{folder / MANIFEST}: damaged, it lists {min(unknown)[:100]!r}")
+        raise UserError(f"{folder / MANIFEST}: corrupt, it lists {min(unknown)[:100]!r}")
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """Read the progress that was saved in a checkpoint, from `progress_file`.
-
-    Raises:
-        UserError: if the file is missing or damaged.
-    """
+    """Read the progress that was saved in a checkpoint, from `progress_file`."""
     path = progress_file(folder)
-    progress = parse_json(path, read_listed_file(folder, path.name, MAX_BYTES))
-    if not isinstance(progress, dict):
-        raise UserError(f"{path}: damaged, no keys and values")
+    content = read_listed_file(folder, path.name, MAX_BYTES)
+    progress: dict[str, Any] = parse_json(path, content, dict[str, Any])
     return progress
 
 
@@ -146,9 +128,6 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 
     Returns:
         The progress that was saved with them.
-
-    Raises:
-        UserError: if a file is missing or damaged, or belongs to another model.
     """
     weights = read_weights(folder, model)
     moments = _read_moments(folder, model)
@@ -164,25 +143,20 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 
 
 def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Read the running mean of a checkpoint; the weights themselves if it has none.
-
-    Raises:
-        UserError: if the file is damaged, or belongs to another model.
-    """
+    """Read the running mean of a checkpoint; the weights themselves if it has none."""
     weights: dict[str, Tensor] = dict(model.named_parameters())
     if _MEAN not in read_manifest(folder):
         return weights
-    content = read_listed_file(folder, _MEAN, max_bytes(weights))
-    return parse_tensors(folder / _MEAN, content, weights)
+    return read_listed_tensors(folder, _MEAN, weights, "mean")
 
 
 def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    path, expected = folder / _OPTIMIZER, _expected_moments(model)
-    content = read_listed_file(folder, _OPTIMIZER, max_bytes(expected))
-    moments = parse_tensors(path, content, expected, "moments")
+    moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
     for name, value in moments.items():
         if not name.endswith(".exp_avg") and (value < 0).any():
-            raise UserError(f"{path}: {name} holds negative values, which Adam never writes")
+            raise UserError(
+                f"{folder / _OPTIMIZER}: {name} holds negative values, which Adam never writes"
+            )
     return moments
 
 
@@ -197,7 +171,7 @@ def _expected_moments(model: Transformer) -> dict[str, Tensor]:
 
 
 def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
-    """Find the newest checkpoint whose files can all be read, undamaged; report newer ones."""
+    """Find the newest checkpoint whose files can all be read, intact; report newer ones."""
     for parent in (run, run / "checkpoints", *checkpoints(run)):
         with suppress(PermissionError):  # found again below, where it is read
             remove_leftovers(parent)
@@ -205,10 +179,10 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
         try:
             model = read_description(folder).model
             check_weights(folder, model)
-            read_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(model)))
+            check_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(model)))
             read_mean(folder, model)
             for name in {_PROGRESS, progress_file(folder).name}:
-                read_listed_file(folder, name, MAX_BYTES)
+                check_listed_file(folder, name, MAX_BYTES)
         except UserError as error:
             report(f"{error}; going back to the checkpoint before")
         else:
@@ -221,9 +195,6 @@ def rename_newer(run: Path, newest: Path, report: Callable[[str], None]) -> None
 
     A resumed run writes these steps again, but they may be good ones that merely can't be
     read at the moment: because of its permissions, an error of the disk or a newer format.
-
-    Raises:
-        OSError: if one can't be renamed.
     """
     folders = checkpoints(run)
     for folder in folders[folders.index(newest) + 1 :]:
@@ -241,11 +212,7 @@ def remove_old(run: Path, keep: int) -> None:
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:
-    """Compute the mean of several checkpoints' weights (section 6.1), in float64.
-
-    Raises:
-        UserError: if there are no folders, one is damaged, or they hold different models.
-    """
+    """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
     if not folders:
         raise UserError("no checkpoints to average")
     *others, last = folders

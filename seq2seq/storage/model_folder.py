@@ -8,64 +8,33 @@ determine the names, shapes and types that the tensors must have.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import Pieces, present_name, remove_leftovers, write_folder
+from seq2seq.files.atomic import Content, present_name, remove_leftovers, write_folder
 from seq2seq.files.manifest import (
     MANIFEST,
+    check_listed_file,
     check_replaceable,
     manifest_sum,
     read_listed_file,
     read_manifest,
 )
-from seq2seq.files.strict import (
-    DTYPES,
-    LENGTH_BYTES,
-    MAX_BYTES,
-    check_schema,
-    max_bytes,
-    parse_json,
-    parse_settings,
-    parse_tensors,
-    read_regular_file,
-)
+from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
+from seq2seq.files.tensors import check_expected, max_bytes, read_tensors, save_tensors
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import meta_transformer
 from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
-
-def safetensors_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """The bytes that `safetensors.torch.save` returns at once: the header, then each tensor.
-
-    `save` holds all of them twice, and where memory runs out it aborts the process.
-    """
-    # Sorted like the library's own files, so that each tensor is aligned.
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    header, end = {}, 0
-    for name, tensor in ordered:
-        start, end = end, end + tensor.numel() * tensor.element_size()
-        dtype = DTYPES[str(tensor.dtype)]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
-    yield len(text).to_bytes(LENGTH_BYTES, "little") + text
-    for _, tensor in ordered:
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
-
-
 FORMAT = 2
-
 WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 PAIR_FILES = PairConfig(separate_vocabularies=True).files
@@ -76,27 +45,28 @@ _MAX_READS = 10  # of a folder that other processes replace
 _MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 
-T = TypeVar("T")
 
-
-class SavedConfig(NamedTuple):
+@dataclass
+class SavedConfig:
     """The content of `config.json`."""
 
+    format: int
     source_language: str
     target_language: str
     model: TransformerConfig
-    pair: PairConfig | None
+    tokenizer: PairConfig | None = None
     """Options of the tokenizer, if each side has one."""
-    search: TunedSearch | None
+    search: TunedSearch | None = None
+
+    def __post_init__(self) -> None:
+        """Check the format."""
+        if self.format != FORMAT:
+            raise UserError(f"written in format {self.format}, this version reads {FORMAT}")
 
 
 def save_model(folder: Path, trained: TrainedModel) -> None:
-    """Write a model folder.
-
-    Raises:
-        UserError: if it can't be written, or the folder holds something other than a model.
-    """
-    check_place_of_model(folder)
+    """Write a model folder."""
+    check_model_path(folder)
     write_folder(folder, model_files(trained))
 
 
@@ -106,19 +76,15 @@ def save_search(
     manifest: str,
     edit_card: Callable[[bytes], bytes] = lambda card: card,
 ) -> None:
-    """Write a model folder anew, whole or not at all, with the search that was tuned for it.
+    """Write a model folder again, whole or not at all, with the search that was tuned for it.
 
     Args:
         folder: of a model alone.
         search: what the model is to translate with from now on.
         manifest: the sum of its manifest, by `manifest_sum`, when it was tuned.
         edit_card: returns the new content of the model's card, if it has one.
-
-    Raises:
-        UserError: if it was replaced since then, can't be read or written, or holds more than a
-            model.
     """
-    check_place_of_model(folder)
+    check_model_path(folder)
     trained = load_model(folder)
     if manifest_sum(folder) != manifest:
         raise UserError(f"{folder}: replaced while it was tuned; tune it again")
@@ -129,35 +95,24 @@ def save_search(
 
 
 def read_card(folder: Path) -> bytes:
-    """Read the card of a model.
-
-    Raises:
-        UserError: if it can't be read.
-    """
+    """Read the card of a model."""
     return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
 
 
 def read_search(folder: Path) -> TunedSearch | None:
-    """Read the search that was tuned for a model, None if none was.
-
-    Raises:
-        UserError: if the folder's configuration is missing or damaged.
-    """
+    """Read the search that was tuned for a model, None if none was."""
     return read_config(folder).search
 
 
 def move_user_files_aside(folder: Path, report: Callable[[str], None]) -> None:
-    """Rename what a model must not replace, such as one with a user's file beside it.
+    """Rename a folder that a model must not replace: it holds a user's files, too.
 
     Args:
         folder: the name that a model is to have.
         report: receives a line on what was renamed.
-
-    Raises:
-        OSError: if it can't be renamed.
     """
     try:
-        check_place_of_model(folder)
+        check_model_path(folder)
     except UserError:
         aside = folder.with_name(f"{folder.name}_before")
         while os.path.lexists(aside):
@@ -166,13 +121,8 @@ def move_user_files_aside(folder: Path, report: Callable[[str], None]) -> None:
         report(f"{folder}: contains other files; renamed to {aside.name}")
 
 
-def check_place_of_model(folder: Path) -> None:
-    """Check that a model may have this name: it is free, empty or that of a model alone.
-
-    Raises:
-        UserError: if something else is there, such as a checkpoint with the optimizer's state, or
-            a file of the user's own beside the model's.
-    """
+def check_model_path(folder: Path) -> None:
+    """Check that a model may have this name: it is free, empty or that of a model alone."""
     remove_leftovers(folder)
     check_replaceable(folder)
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
@@ -184,7 +134,7 @@ def check_place_of_model(folder: Path) -> None:
         )
 
 
-def model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
+def model_files(trained: TrainedModel) -> dict[str, Content]:
     """Return the content of each file of a model folder, by its name."""
     config: dict[str, Any] = {
         "format": FORMAT,
@@ -197,7 +147,7 @@ def model_files(trained: TrainedModel) -> dict[str, bytes | Pieces]:
     if trained.search is not None:
         config["search"] = asdict(trained.search)
     return {
-        WEIGHTS_FILE: safetensors_pieces(trained.model.state_dict()),
+        WEIGHTS_FILE: partial(save_tensors, trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
         **trained.tokenizer.files(),
     }
@@ -210,12 +160,7 @@ def holds_model(folder: Path) -> bool:
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate; a new one if it is just being replaced.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the weights are not those of the
-            configuration.
-    """
+    """Read a model folder on the CPU, ready to translate, even while it is being replaced."""
     for _ in range(_MAX_READS):
         place = present_name(folder)
         before = _identity(place)
@@ -247,11 +192,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def read_description(folder: Path) -> TrainedModel:
-    """Read configuration and tokenizer; the model is on the meta device, without weights.
-
-    Raises:
-        UserError: if a file is missing or damaged, or the model is too large for this machine.
-    """
+    """Read configuration and tokenizer; the model is on the meta device, without weights."""
     saved = read_config(folder)
     tokenizer = _read_tokenizer(folder, saved)
     try:
@@ -269,65 +210,35 @@ def read_description(folder: Path) -> TrainedModel:
 
 
 def read_config(folder: Path) -> SavedConfig:
-    """Read the configuration of a model folder.
-
-    Raises:
-        UserError: if it is missing, damaged or of another format.
-    """
-    path = folder / _CONFIG
-    saved = parse_json(path, read_listed_file(folder, _CONFIG, MAX_BYTES))
-    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-        written = repr(saved["format"])[:100]
-        raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-    if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
-        raise UserError(f"{path}: not a configuration of this program")
-    example = {"format": FORMAT, "source_language": "", "target_language": "", "model": {}}
-    tokenizer, search = saved.pop("tokenizer", None), saved.pop("search", None)
-    check_schema(path, saved | {"model": {}}, example)
-    settings = TransformerConfig.unsaved() | saved["model"]
-    return SavedConfig(
-        saved["source_language"],
-        saved["target_language"],
-        parse_settings(path, settings, TransformerConfig),
-        None if tokenizer is None else _parse_part(path, "tokenizer", tokenizer, PairConfig),
-        None if search is None else _parse_part(path, "search", search, TunedSearch),
-    )
-
-
-def _parse_part(path: Path, name: str, saved: object, schema: type[T]) -> T:
-    check_schema(path, {} if isinstance(saved, dict) else saved, {}, name)
-    assert isinstance(saved, dict)
-    return parse_settings(path, saved, schema)
+    """Read the configuration of a model folder."""
+    content = read_listed_file(folder, _CONFIG, MAX_BYTES)
+    config: SavedConfig = parse_json(folder / _CONFIG, content, SavedConfig)
+    return config
 
 
 def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
     read = partial(read_listed_file, folder, max_bytes=_MAX_TOKENIZER_BYTES)
-    if saved.pair is None:
+    if saved.tokenizer is None:
         return Tokenizer.from_bytes(read(TOKENIZER_FILE), str(folder / TOKENIZER_FILE))
-    files = {name: read(name) for name in saved.pair.files}
+    files = {name: read(name) for name in saved.tokenizer.files}
     languages = (saved.source_language, saved.target_language)
-    return PairTokenizer.read(files, saved.pair, languages, folder)
+    return PairTokenizer.read(files, saved.tokenizer, languages, folder)
 
 
 def read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    """Read the weights of a model folder.
+    """Read the weights of a model folder, which must be those of this model."""
+    return read_listed_tensors(folder, WEIGHTS_FILE, model.state_dict(), "weights")
 
-    Raises:
-        UserError: if they are missing or damaged, or those of another model.
-    """
-    expected = model.state_dict()
-    content = _weights_content(folder, expected)
-    return parse_tensors(folder / WEIGHTS_FILE, content, expected)
+
+def read_listed_tensors(
+    folder: Path, name: str, expected: Mapping[str, Tensor], what: str
+) -> dict[str, Tensor]:
+    """Read a safetensors file that the manifest lists and that holds exactly these tensors."""
+    check_listed_file(folder, name, max_bytes(expected))
+    path = folder / name
+    return read_tensors(path, lambda found: check_expected(path, found, expected, what))
 
 
 def check_weights(folder: Path, model: Transformer) -> None:
-    """Check that the weights are those that were written; they are not parsed.
-
-    Raises:
-        UserError: if they are missing, damaged or larger than this model's.
-    """
-    _weights_content(folder, model.state_dict())
-
-
-def _weights_content(folder: Path, expected: Mapping[str, Tensor]) -> bytes:
-    return read_listed_file(folder, WEIGHTS_FILE, max_bytes(expected))
+    """Check that the weights are those that were written; they are not parsed."""
+    check_listed_file(folder, WEIGHTS_FILE, max_bytes(model.state_dict()))

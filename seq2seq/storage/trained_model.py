@@ -16,11 +16,7 @@ _MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
 
 @dataclass(frozen=True)
 class TunedSearch:
-    """The beam size and the length penalty that scored best on the validation set.
-
-    Raises:
-        UsageError: if a value is out of range.
-    """
+    """The beam size and the length penalty that scored best on the validation set."""
 
     beam_size: int
     alpha: float

@@ -1,12 +1,13 @@
 """`progress.json` of a checkpoint: the progress of a run, and its settings."""
 
+import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from seq2seq.errors import UserError
-from seq2seq.files.strict import check_schema
+from seq2seq.files.strict import parse_json
 
 
 class StepMetrics(NamedTuple):
@@ -114,7 +115,7 @@ class Progress:
 
 FORMAT = 2
 
-Setting: TypeAlias = str | int | float | None
+Setting: TypeAlias = bool | str | int | float | None
 
 
 class ChangedSettingError(UserError):
@@ -160,22 +161,18 @@ class RunState:
         if saved.get("format") != FORMAT:
             written = repr(saved.get("format"))[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-        # The values in `fixed` are compared, so their types need no check.
-        check_schema(path, {**saved, "fixed": {}}, {**self.to_json(), "fixed": {}})
-        fixed = saved["fixed"]
-        if not isinstance(fixed, dict):
-            raise UserError(f"{path}: corrupt, no keys and values in fixed")
-        for name in {**self.fixed, **fixed}:
-            # A key without a value may be missing.
-            before, now = fixed.get(name), self.fixed.get(name)
-            if before != now:
-                raise ChangedSettingError(path, name, before, now)
-        unrecorded = RunningMetrics(**saved["progress"]["unrecorded"])
-        try:
-            progress = Progress(**{**saved["progress"], "unrecorded": unrecorded})
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        return RunState(progress, fixed, saved["changeable"])
+        content = {name: value for name, value in saved.items() if name != "format"}
+        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        if odd := sorted(before.changeable.keys() ^ self.changeable.keys()):
+            raise UserError(
+                f"{path}: corrupt, unknown or missing keys in changeable: {odd[0][:100]}"
+            )
+        for name in {**self.fixed, **before.fixed}:
+            # Keys without a value are left out.
+            then, now = before.fixed.get(name), self.fixed.get(name)
+            if then != now:
+                raise ChangedSettingError(path, name, then, now)
+        return before
 
     def changes(self, before: "RunState") -> list[str]:
         """Describe each changed setting in one line."""

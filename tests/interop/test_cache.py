@@ -52,7 +52,7 @@ def test_other_content_has_another_key(trained: TrainedModel, tokenizer: Tokeniz
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.json", "manifest.json"])
-def test_a_damaged_model_is_made_anew(
+def test_a_corrupt_model_is_made_again(
     trained: TrainedModel, folder: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = cached_ctranslate2(trained)
@@ -61,7 +61,7 @@ def test_a_damaged_model_is_made_anew(
     content[len(content) // 2] ^= 1
     (entry / name).write_bytes(content)
     assert cached_ctranslate2(trained) == expected
-    assert any("made anew" in record.message for record in caplog.records)
+    assert any("made again" in record.message for record in caplog.records)
     caplog.clear()
     assert cached_ctranslate2(trained) == expected
     if name != "manifest.json":  # without it, the folder may be another program's

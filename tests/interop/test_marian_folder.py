@@ -156,13 +156,11 @@ def test_greedy_outputs_are_those_of_ctranslate2(
 def test_pieces_are_read_from_any_kind_of_quotes() -> None:
     text = (
         '---\n"</s>": 0\n<unk>: 1\n\'it\'\'s\': 2\n"a \\"quote\\"": 3\n"\\x85": 4\n"\\u2581x": 5\n'
-        '? "long"\n: 6\n"\\\\": 7\n":": 8\n\':\': 9\n,: 10\n"▁日": 11\na: b: 12\n"\u2028": 13\r\n'
+        '? "long"\n: 6\n"\\\\": 7\n":": 8\n\';\': 9\n",": 10\n"▁日": 11\nyes: 12\n<<: 13\r\n'
     )
     expected = ["</s>", "<unk>", "it's", 'a "quote"', "\x85", "▁x", "long", "\\"]
-    with pytest.raises(UserError, match="line 12: the piece ':' occurs twice"):
-        parse_vocabulary(Path("v.yml"), text.encode())
-    found = parse_vocabulary(Path("v.yml"), text.replace("':': 9", "';': 9").encode())
-    assert list(found) == [*expected, ":", ";", ",", "▁日", "a: b", "\u2028"]
+    found = parse_vocabulary(Path("v.yml"), text.encode())
+    assert list(found) == [*expected, ":", ";", ",", "▁日", "yes", "<<"]
     assert list(found.values()) == list(range(14))
 
 
@@ -206,7 +204,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "too many layers"),
     "an activation": (setting("activation: swish", "activation: tanh"), "activation is 'tanh'"),
     "no settings": (rewrite(**{"special:model.yml": None}), "not a model of Marian"),
-    "objects": (rewrite(Wemb=np.array([[print]], dtype=object)), "Wemb is .* of |O"),
+    "objects": (rewrite(Wemb=np.array([[print]], dtype=object)), "Wemb is corrupt: Object arrays"),
     "another shape": (rewrite(Wemb=np.ones((3, 16), "f4")), "should be"),
     "another type of number": (rewrite(encoder_l1_self_bq=np.ones((1, 16), "i8")), "<i8, should"),
     "not a number": (rewrite(encoder_l1_self_bq=np.full((1, 16), np.nan, "f4")), "not finite"),
@@ -215,7 +213,15 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a pointer": (write("model.npz", b"version https://git-lfs.github.com/spec/v1\n"), "git lfs"),
     "two models": (write("other.npz", b""), r"2 files \*.npz"),
     "two vocabularies": (write("b.vocab.yml", b""), "2 files"),
-    "an odd line": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "line 1 is not a"),
+    "a tag": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "no piece in it"),
+    "a tag at a piece": (
+        write("opus.vocab.yml", b"a: !!python/object/apply:os.system [touch canary]\n"),
+        "has no id",
+    ),
+    "an alias": (write("opus.vocab.yml", b"a: &x 1\nb: *x\n"), "'b' has no id"),
+    "deep nesting": (write("opus.vocab.yml", b"a: " + b"[" * 10**6), "nested too deeply"),
+    "half a line": (write("opus.vocab.yml", b'"a: 1\n'), "not valid YAML"),
+    "a piece twice": (write("opus.vocab.yml", b"a: 1\n'a': 2\n"), "'a' occurs twice"),
     "no </s>": (write("opus.vocab.yml", b"<unk>: 0\na: 1\n"), "has no </s>"),
     "a hole": (write("opus.vocab.yml", b"</s>: 0\n<unk>: 5\n"), "'<unk>' has the id 5"),
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
-from seq2seq.interop.found import make_table
+from seq2seq.interop.raw_model import make_table
 from tests.interop.conftest import REAL, table, transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -86,18 +86,13 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "heads that don't divide": (
         config(encoder_attention_heads=5, decoder_attention_heads=5), "into 5 heads"
     ),
-    "a text for a number": (config(d_model="16"), "d_model is '16', not of type int"),
-    "a list for a number": (config(eos_token_id=[0]), "eos_token_id is"),
+    "a text for a number": (config(d_model="16"), "d_model: .* integer, not '16'"),
     "a billion layers": (config(encoder_layers=10**9), "too many layers"),
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
-    "fewer layers": (config(decoder_layers=1), "is no parameter of such a model"),
+    "fewer layers": (config(decoder_layers=1), "is not a parameter of such a model"),
     "a model of petabytes": (config(d_model=2**40), "shape|can be this large|memory"),
-    "a number of 4,000 digits": (
-        write("config.json", b'{"model_type": "marian", "d_model": ' + b"9" * 4000 + b"}"),
-        "too large a number",
-    ),
     "no JSON": (write("config.json", b"{"), "not valid JSON"),
-    "a list for the configuration": (write("config.json", b"[]"), "not of type dict"),
+    "a list for the configuration": (write("config.json", b"[]"), "should be an object"),
     "a configuration of megabytes": (write("config.json", b" " * 2**21), "can't hold more than"),
     "padding beyond all pieces": (config(pad_token_id=10**6), "not the id of a piece"),
     "another padding": (config(pad_token_id=3), "<pad> has the id .* in config.json is 3"),
@@ -106,9 +101,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a pointer for a tokenizer": (write("target.spm", POINTER), "target.spm: a pointer of Git LFS"),
     "a pointer for the vocabulary": (write("vocab.json", POINTER), "vocab.json: a pointer"),
     "no configuration": (remove("config.json"), "no config.json and no .npz in it"),
-    "a model of this program": (
-        write("config.json", b'{"format": 2, "model": {}}'), "already: nothing to import"
-    ),
     "no weights": (remove(WEIGHTS), "no model.safetensors and no pytorch_model.bin"),
     "TensorFlow's weights": (swap, "only tf_model.h5, which can't be read"),
     "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
@@ -119,7 +111,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "two pieces have the id"),
     "a hole in the ids": (vocabulary(lambda v: v.update({"▁th": 10**4})), "has the id 10000"),
-    "a text for an id": (vocabulary(lambda v: v.update({"▁th": "4"})), "has the id '4'"),
+    "a text for an id": (vocabulary(lambda v: v.update({"▁th": "4"})), "integer, not '4'"),
     "a piece without end": (
         vocabulary(lambda v: v.update({"x" * 2000: v.pop("▁th")})), "more than 1,000 characters"
     ),
@@ -131,7 +123,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "NaN": (weights(lambda w: w[FIRST].fill_(torch.nan)), "not finite"),
     "another shape": (weights(lambda w: w.update({FIRST: torch.ones(3, 3)})), r"shape \[3, 3\]"),
     "a missing matrix": (weights(lambda w: w.pop(FIRST)), f"has no {FIRST}"),
-    "one matrix more": (weights(lambda w: w.update(x=torch.ones(2))), "'x' is no parameter"),
+    "one matrix more": (weights(lambda w: w.update(x=torch.ones(2))), "'x' is not a parameter"),
     "integers": (weights(lambda w: w.update({FIRST: w[FIRST].int()})), "floating-point type"),
     "no embedding": (weights(lambda w: w.pop("model.shared.weight")), "has no model.shared"),
     "a pickle as safetensors": (write(WEIGHTS, b"\x80\x04N." * 9), "not a safetensors file"),

@@ -1,4 +1,4 @@
-"""The content of another program's folder."""
+"""What is read from another program's folder: its files, its vocabularies and its tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from seq2seq.data.pair_tokenizer import check_pieces
 from seq2seq.data.processor import MAX_PIECES
 from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
-from seq2seq.files.strict import parse_json, read_regular_file
+from seq2seq.files.strict import open_regular_file, parse_json, read_regular_file
 from seq2seq.model import TransformerConfig
 
 MAX_SETTINGS_BYTES = 2**20
@@ -22,18 +22,18 @@ _POINTER = b"version https://git-lfs"
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """Read a regular file, not a link, of at most `max_bytes` bytes.
+    """Read a regular file that `check_file` accepts."""
+    check_file(path, max_bytes)
+    return read_regular_file(path, max_bytes)
 
-    Raises:
-        UserError: if it is missing, unreadable, too large, not a regular file, or a pointer of Git
-            LFS in its place.
-    """
-    content = read_regular_file(path, max_bytes)
-    if content.startswith(_POINTER):
-        raise UserError(
-            f"{path}: a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
-        )
-    return content
+
+def check_file(path: Path, max_bytes: int) -> None:
+    """Check that a file is regular, not too large, and not a pointer of Git LFS in its place."""
+    with open_regular_file(path, max_bytes) as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise UserError(
+                f"{path}: a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
+            )
 
 
 NO_ROW = -1
@@ -54,31 +54,24 @@ def read_vocabulary(path: Path, size: int) -> dict[str, int]:
     Args:
         path: the file.
         size: rows of the matrix that it describes.
-
-    Raises:
-        UserError: if it is damaged, or the ids are not those of all rows.
     """
-    saved = parse_json(path, read_file(path, MAX_VOCABULARY_BYTES))
-    if not isinstance(saved, dict):
-        raise UserError(f"{path}: not a table from pieces to ids")
-    check_ids(path, saved, size)
-    return saved
+    vocabulary: dict[str, int] = parse_json(
+        path, read_file(path, MAX_VOCABULARY_BYTES), dict[str, int]
+    )
+    check_ids(path, vocabulary, size)
+    return vocabulary
 
 
-def check_ids(path: Path, vocabulary: Mapping[str, object], size: int) -> None:
-    """Check that the ids are integers, and that each row has exactly one piece.
-
-    Raises:
-        UserError: if not.
-    """
+def check_ids(path: Path, vocabulary: Mapping[str, int], size: int) -> None:
+    """Check that the ids are integers, and that each row has exactly one piece."""
     if len(vocabulary) != size:
         raise UserError(
             f"{path}: {len(vocabulary):,} pieces, but the matrix has {size:,} rows by config.json"
         )
     seen: set[int] = set()
     for piece, row in vocabulary.items():
-        if type(row) is not int or not 0 <= row < size:
-            raise UserError(f"{path}: {piece[:100]!r} has the id {repr(row)[:100]}, not a row's")
+        if not 0 <= row < size:
+            raise UserError(f"{path}: {piece[:100]!r} has the id {row}, not a row's")
         if row in seen:
             raise UserError(f"{path}: two pieces have the id {row}")
         seen.add(row)
@@ -91,9 +84,6 @@ def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None 
         path: the file of the vocabulary, for messages.
         vocabulary: from piece to row.
         start_row: the row of the decoder's first input, if the vocabulary is the target's.
-
-    Raises:
-        UserError: if `</s>` or `<unk>` is missing, or there are too many pieces.
     """
     if len(vocabulary) > MAX_PIECES:
         raise UserError(f"{path}: more than {MAX_PIECES:,} pieces")
@@ -112,11 +102,7 @@ def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None 
 
 
 def check_control_ids(path: Path, vocabulary: Mapping[str, int], *, padding: int, end: int) -> None:
-    """Check that `<pad>` and `</s>` have the ids of the configuration.
-
-    Raises:
-        UserError: if one of them has another id, or is missing.
-    """
+    """Check that `<pad>` and `</s>` have the ids of the configuration."""
     for key, token_id, row in (("pad", PADDING_ID, padding), ("eos", END_ID, end)):
         piece = CONTROL_PIECES[token_id]
         if vocabulary.get(piece) != row:
@@ -127,7 +113,7 @@ def check_control_ids(path: Path, vocabulary: Mapping[str, int], *, padding: int
 
 
 @dataclass(frozen=True)
-class Found:
+class RawModel:
     """What a folder holds, by Hugging Face's names, in the order of its own rows and features."""
 
     folder: Path

@@ -1,0 +1,54 @@
+"""One process at a time works in a folder; the lock of a dead process is free."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.files.lock import LOCK, is_locked, sole_writer
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from seq2seq.files.lock import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_is_held_until_its_process_is_dead(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE)
+    assert holder.stdout
+    assert holder.stdout.readline() == b"locked\n"
+    assert is_locked(run)
+    with pytest.raises(UserError, match="run: another process writes to it"), sole_writer(run):
+        pass
+    holder.kill()
+    holder.communicate()
+    assert not is_locked(run)
+    with sole_writer(run):
+        assert is_locked(run)
+    assert list(run.iterdir()) == []
+
+
+def test_a_folder_that_is_empty_in_the_end_is_removed_if_it_was_made(tmp_path: Path) -> None:
+    with sole_writer(tmp_path / "new" / "run"):
+        assert (tmp_path / "new" / "run" / LOCK).exists()
+    assert list(tmp_path.iterdir()) == []
+    with sole_writer(tmp_path / "new" / "run"):
+        (tmp_path / "new" / "config.yaml").touch()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["config.yaml"]
+    assert not is_locked(tmp_path / "new")
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_lock_that_can_t_be_taken_is_named(tmp_path: Path, kind: str) -> None:
+    lock = tmp_path / LOCK
+    lock.mkdir() if kind == "folder" else lock.symlink_to("elsewhere")
+    with pytest.raises(UserError, match=r"\.lock: can't be written"), sole_writer(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
