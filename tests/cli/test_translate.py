@@ -25,6 +25,17 @@ def source(corpus) -> list[str]:
     return (corpus.folder / "test.source").read_text().splitlines()
 
 
+@pytest.fixture
+def quick(make_model: Callable, tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    """A model that outputs nothing but `</s>`, so that reading and writing is all its work."""
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    with torch.no_grad():
+        last = model.decoder.layers[-1].feed_forward_norm
+        last.bias.copy_(1e4 * model.embedding.weight[END_ID])
+    save_model(tmp_path / "quick", TrainedModel(model, tokenizer, "a", "b"))
+    return tmp_path / "quick"
+
+
 def translate(seq2seq: Callable, model: Path, tmp_path: Path, lines: list[str], *words: str):
     path = tmp_path / "in"
     path.write_text("".join(line + "\n" for line in lines))
@@ -33,23 +44,14 @@ def translate(seq2seq: Callable, model: Path, tmp_path: Path, lines: list[str], 
     return result.out.split("\n")[:-1]
 
 
-def test_blank_lines_stay_blank_and_in_place(
+def test_the_text_does_not_depend_on_the_batch(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
-    lines = ["", source[0], "   ", "", source[1], "\t"]
-    first, second = translate(seq2seq, trained, tmp_path, source[:2])
-    out = translate(seq2seq, trained, tmp_path, lines)
-    assert out == ["", first, "", "", second, ""]
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 16, 64, 4096])
-def test_the_text_does_not_depend_on_the_batch(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], batch_tokens: int
-) -> None:
-    expected = translate(seq2seq, trained, tmp_path, source)
-    words = ("--batch-tokens", str(batch_tokens))
-    assert translate(seq2seq, trained, tmp_path, source, *words) == expected
-    assert translate(seq2seq, trained, tmp_path, source[::-1], *words) == expected[::-1]
+    lines = ["", source[0], "   ", "", *source[1:], "\t"]
+    expected = translate(seq2seq, trained, tmp_path, lines)
+    assert [bool(text) for text in expected] == [bool(line.strip()) for line in lines]
+    words = ("--batch-tokens", "16")
+    assert translate(seq2seq, trained, tmp_path, lines[::-1], *words) == expected[::-1]
 
 
 def test_compressed_input_and_an_output_file(
@@ -61,7 +63,7 @@ def test_compressed_input_and_an_output_file(
     assert output.read_text().splitlines() == translate(seq2seq, trained, tmp_path, source)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".bz2"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_output_is_compressed_as_its_suffix_says(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], suffix: str
 ) -> None:
@@ -87,13 +89,13 @@ def test_a_file_can_be_translated_in_place_and_a_device_written_to(
 
 
 def test_an_incomplete_output_does_not_get_its_name(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+    quick: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
     path, output = tmp_path / "in.gz", tmp_path / "out"
-    many = "\n".join(f"{i % 97} {line}" for i, line in enumerate(source * 3000))
-    path.write_bytes(gzip.compress(many.encode())[:-9])
+    many = "a man likes the sea.\n" * 15_000  # more than is read ahead
+    path.write_bytes(gzip.compress(many.encode(), compresslevel=0)[:-9])
     output.write_text("from before")
-    result = seq2seq("translate", "--model", trained, "-i", path, "-o", output, "--beam", "1")
+    result = seq2seq("translate", "--model", quick, "-i", path, "-o", output, "--beam", "1")
     assert result.code == 1
     assert "the archive is cut short" in result.err
     assert output.read_text() == "from before"
@@ -124,20 +126,9 @@ def test_progress_is_for_terminals(trained: Path, tmp_path: Path, source: list[s
     assert "lines/s" not in subprocess.run(command, capture_output=True, check=True).stderr.decode()
 
 
-@pytest.fixture
-def quick(make_model: Callable, tokenizer: Tokenizer, tmp_path: Path) -> Path:
-    """A model that outputs nothing but `</s>`, so that reading and writing is all its work."""
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
-    with torch.no_grad():
-        last = model.decoder.layers[-1].feed_forward_norm
-        last.bias.copy_(1e4 * model.embedding.weight[END_ID])
-    save_model(tmp_path / "quick", TrainedModel(model, tokenizer, "a", "b"))
-    return tmp_path / "quick"
-
-
 @pytest.mark.parametrize(
     ("few", "many"),
-    [(2_000, 20_000), pytest.param(50_000, 1_000_000, marks=pytest.mark.slow)],
+    [(1_000, 8_000), pytest.param(50_000, 1_000_000, marks=pytest.mark.slow)],
 )
 def test_memory_does_not_grow_with_a_pipe(quick: Path, few: int, many: int) -> None:
     def peak_kib(lines: int) -> int:
