@@ -13,7 +13,8 @@ CHROMIUM = shutil.which("chromium")
 PATIENCE = 60_000  # milliseconds; an answer takes a few
 
 
-@pytest.fixture(scope="session")
+# Of a module: as long as it runs, no other test can run an event loop in this process.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     playwright.expect.set_options(timeout=PATIENCE)
