@@ -4,7 +4,6 @@ import gzip
 import http.client
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,22 +30,8 @@ def translate(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
     def run(lines: list[str], *words: str) -> list[str]:
         (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
-        files = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-        assert (
-            main(
-                [
-                    "translate",
-                    "--model",
-                    str(folder),
-                    "--device",
-                    "cpu",
-                    "--sentences",
-                    *files,
-                    *words,
-                ]
-            )
-            == 0
-        )
+        call = f"translate --model {folder} --device cpu --sentences -i {tmp_path}/in"
+        assert main([*call.split(), "-o", str(tmp_path / "out"), *words]) == 0
         return (tmp_path / "out").read_text().split("\n")[:-1]
 
     return run
@@ -74,44 +59,34 @@ def multipart(*fields: tuple[str, str], file: tuple[str, bytes] | None = None) -
 
 
 def test_the_four_encodings_are_understood(server: Served, translate: Callable) -> None:
-    (expected,) = translate(["a man sees the sea."])
-    pairs = [("q", "a man sees the sea."), ("source", "en"), ("target", "de")]
-    body, kind = multipart(*pairs)
-    answers = [
-        server.translate("a man sees the sea."),
-        server.ask("POST", "/translate", urlencode(pairs).encode(), {"content-type": FORM}),
-        server.ask("POST", "/translate", body, {"content-type": kind}),
-        server.ask("POST", "/translate?" + urlencode(pairs)),
-    ]
-    assert [answer.json for answer in answers] == [{"translatedText": expected}] * 4
-
-
-def test_arrays_are_answered_as_arrays(server: Served, translate: Callable) -> None:
     lines = ["a man sees the sea.", "", "nobody paints an apple."]
-    expected = {"translatedText": translate(lines)}
-    assert server.translate(lines).json == expected
-    pairs = [*(("q", line) for line in lines), ("source", "en"), ("target", "de")]
-    body, kind = multipart(*pairs)
-    for answer in (
-        server.ask("POST", "/translate", urlencode(pairs).encode(), {"content-type": FORM}),
-        server.ask("POST", "/translate", body, {"content-type": kind}),
+    one, many = {"translatedText": translate(lines[:1])[0]}, {"translatedText": translate(lines)}
+    languages = [("source", "en"), ("target", "de")]
+    for expected, pairs in (
+        (one, [("q", lines[0]), *languages]),
+        (many, [*(("q", line) for line in lines), *languages]),
     ):
-        assert answer.json == expected
+        body, kind = multipart(*pairs)
+        for answer in (
+            server.ask("POST", "/translate", urlencode(pairs).encode(), {"content-type": FORM}),
+            server.ask("POST", "/translate", body, {"content-type": kind}),
+            server.ask("POST", "/translate?" + urlencode(pairs)),
+        ):
+            assert answer.json == expected
+    assert server.translate(lines[0]).json == one
+    assert server.translate(lines).json == many
     assert server.translate([]).json == {"translatedText": []}
-    assert server.translate(["a man"]).json == {"translatedText": translate(["a man"])}
+    assert server.translate(lines[:1]).json == {"translatedText": [one["translatedText"]]}
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_line_ends_and_blank_lines_stay(server: Served, translate: Callable, newline: str) -> None:
-    lines = ["", "a man sees the sea.", "", "", "nobody", ""]
-    found = server.translate(newline.join(lines)).json["translatedText"]
-    assert found == newline.join(translate(lines))
-
-
-def test_every_sentence_of_a_line_is_translated(server: Served, translate: Callable) -> None:
+def test_lines_and_sentences_are_translated_and_the_rest_stays(
+    server: Served, translate: Callable
+) -> None:
     sentences = ["A man sees the sea.", "Nobody paints.", "Two dogs!"]
-    found = server.translate(" ".join(sentences)).json["translatedText"]
-    assert found == " ".join(line.strip() for line in translate(sentences))
+    first, *others = translate(sentences)
+    found = server.translate("\n" + " ".join(sentences) + "\r\n\n" + sentences[0] + "\n")
+    joined = " ".join(text.strip() for text in (first, *others))
+    assert found.json["translatedText"] == f"\n{joined}\r\n\n{first}\n"
 
 
 def test_alternatives_are_those_of_the_command(server: Served, translate: Callable) -> None:
@@ -134,21 +109,6 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert details["truncated"] == ("output_truncated" in details["suspect"])
     assert [other["text"] for other in details["alternatives"]] != []
     assert details["alternatives"][0]["score"] <= details["score"]
-
-
-def test_details_are_those_of_each_sentence(server: Served) -> None:
-    sentences = ["A man sees the sea.", "Nobody paints.", "Two dogs!"]
-    text = f"{sentences[0]} {sentences[1]}\n\n{sentences[2]}"
-    details = server.translate(text, details=True, alternatives=2).json["details"]
-    alone = [
-        server.translate(sentence, details=True, alternatives=2).json["details"][0]
-        for sentence in sentences
-    ]
-    for found, expected in zip(details, alone, strict=True):
-        assert found.pop("score") == pytest.approx(expected.pop("score"), rel=1e-5)
-        for one, other in zip(found["alternatives"], expected["alternatives"], strict=True):
-            assert one.pop("score") == pytest.approx(other.pop("score"), rel=1e-5)
-    assert details == alone
 
 
 def test_fifty_clients_get_what_the_command_writes(
@@ -312,39 +272,27 @@ def test_the_answer_to_a_bad_request_says_what_is_wrong(
     assert message in answer.json["error"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b"{", b"[]", b'"q"', b"null", b"\xff\xfe", b'{"q": NaN}', b'{"q": 1e999}',
-        b'{"q": "a", "q": "b"}', b"[" * 100_000, b'{"q":' * 50_000, b'{"q": "\xff"}',
-        b'{"q": ' + b"9" * 10_000 + b"}", b'{"q": "a"} x',
-    ],
-    ids=lambda body: repr(body[:12]),
-)  # fmt: skip
-def test_hostile_json_is_refused(server: Served, body: bytes) -> None:
-    answer = server.ask("POST", "/translate", body, {"content-type": "application/json"})
-    assert answer.status == 400
-    assert answer.json["error"].startswith("Invalid request: ")
+HOSTILE_JSON = [
+    b"", b"{", b"[]", b"\xff\xfe", b'{"q": NaN}', b'{"q": 1e999}', b'{"q": "a", "q": "b"}',
+    b'{"q":' * 50_000, b'{"q": "\xff"}', b'{"q": ' + b"9" * 10_000 + b"}",
+]  # fmt: skip
+HOSTILE_FORMS = [
+    (FORM, b"q=%ff&source=en&target=de"),
+    (FORM, b"q=\xff"),
+    (FORM, b"&".join(b"q%d=" % i for i in range(1002))),
+    ("multipart/form-data; boundary=", b"x"),
+    ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
+    ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
+    (FORM, b' {"q": "a", "source": "en", "target": "de"}'),
+    ("text/plain", b'{"q": "a", "source": "en", "target": "de"}'),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        (FORM, b"q=%ff&source=en&target=de"),
-        (FORM, b"q=\xff"),
-        (FORM, b"&".join(b"q%d=" % i for i in range(1002))),
-        ("multipart/form-data", b"x"),
-        ("multipart/form-data; boundary=", b"x"),
-        ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
-        ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
-        (FORM, b' {"q": "a", "source": "en", "target": "de"}'),
-        ("text/plain", b'{"q": "a", "source": "en", "target": "de"}'),
-    ],
-)
-def test_hostile_forms_are_refused(server: Served, kind: str, body: bytes) -> None:
-    answer = server.ask("POST", "/translate", body, {"content-type": kind})
-    assert answer.status == 400
-    assert answer.json["error"]
+def test_hostile_bodies_are_refused(server: Served) -> None:
+    bodies = [("application/json", body) for body in HOSTILE_JSON]
+    for kind, body in [*bodies, *HOSTILE_FORMS]:
+        answer = server.ask("POST", "/translate", body, {"content-type": kind})
+        assert (answer.status, list(answer.json)) == (400, ["error"]), body[:40]
 
 
 def test_compressed_requests_are_refused(server: Served) -> None:
@@ -353,26 +301,14 @@ def test_compressed_requests_are_refused(server: Served) -> None:
     assert answer.status == 415
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/translate", 405),
-        ("DELETE", "/translate", 405),
-        ("GET", "/nothing", 404),
-        ("GET", "/translate/", 404),
-        ("GET", "/page/..%2f..%2fapp.py", 404),
-        ("GET", "/page/../app.py", 404),
-        ("GET", "/page/", 404),
-        ("GET", "/download_file/..%2fapp.py", 404),
-        ("GET", "/%00", 404),
-    ],
-)
-def test_other_paths_and_methods_are_refused_as_json(
-    server: Served, method: str, path: str, status: int
-) -> None:
-    answer = server.ask(method, path)
-    assert answer.status == status
-    assert answer.json["error"]
+def test_other_paths_and_methods_are_refused_as_json(server: Served) -> None:
+    assert server.ask("GET", "/translate").status == 405
+    for path in (
+        "/nothing", "/translate/", "/page/..%2f..%2fapp.py", "/page/../app.py", "/page/",
+        "/download_file/..%2fapp.py", "/download_file/x.txt", "/%00",
+    ):  # fmt: skip
+        answer = server.ask("GET", path)
+        assert (answer.status, list(answer.json)) == (404, ["error"]), path
 
 
 @pytest.mark.parametrize(
@@ -467,12 +403,3 @@ def test_translations_are_kept_up_to_the_limit() -> None:
         for q in ("a", "b", "a", "c", "b", "a"):
             served.translate(q)
     assert translator.calls == [["a"], ["b"], ["c"], ["b"], ["a"]]
-
-
-def test_threads_do_not_grow_with_clients(fake: tuple[Served, Any]) -> None:
-    served, _ = fake
-    served.translate("x")
-    before = threading.active_count()
-    for i in range(50):
-        served.translate(f"x {i}")
-    assert threading.active_count() == before

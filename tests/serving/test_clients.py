@@ -61,42 +61,11 @@ form.append("q", TEXT); form.append("source", "en"); form.append("target", "de")
 const answer = await fetch(URL + "/translate", { method: "POST", body: form });
 console.log((await answer.json()).translatedText);
 """
-NPM_TRANSLATE = """
-import translate from "translate";
-translate.engine = "libre"; translate.url = URL + "/translate"; translate.key = "any";
-console.log(await translate(TEXT, { from: "en", to: "de" }));
-"""
-NPM_LIBRETRANSLATE = """
-import { translate } from "libretranslate";
-console.log(await translate({ query: TEXT, source: "en", target: "de", apiurl: URL }));
-console.log(await translate({ query: TEXT, target: "de", apiurl: URL }));
-"""
-
-
-def run_node(code: str, server: Served, folder: Path) -> list[str]:
-    names = f"const URL = {json.dumps(server.url)}, TEXT = {json.dumps(TEXT)};\n"
-    (folder / "client.mjs").write_text(names + code)
-    command = ["node", "client.mjs"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
 def test_form_data_as_browsers_send_it(server: Served, expected: str, tmp_path: Path) -> None:
-    assert run_node(NODE, server, tmp_path) == [expected]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
-@pytest.mark.parametrize(
-    ("package", "code", "lines"),
-    [("translate@3.1.0", NPM_TRANSLATE, 1), ("libretranslate@1.0.1", NPM_LIBRETRANSLATE, 2)],
-)
-def test_clients_of_npm(
-    server: Served, expected: str, tmp_path: Path, package: str, code: str, lines: int
-) -> None:
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", package]
-    installed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    if installed.returncode:
-        pytest.skip("the npm registry can't be reached")
-    assert run_node(code, server, tmp_path) == [expected] * lines
+    names = f"const URL = {json.dumps(server.url)}, TEXT = {json.dumps(TEXT)};\n"
+    (tmp_path / "client.mjs").write_text(names + NODE)
+    done = subprocess.run(["node", tmp_path / "client.mjs"], check=True, capture_output=True)
+    assert done.stdout.decode() == expected + "\n"

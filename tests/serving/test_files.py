@@ -1,4 +1,4 @@
-"""Files of text and subtitles, and their downloads."""
+"""Texts of several lines, files of text and subtitles, and their downloads."""
 
 from typing import Any
 
@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from seq2seq.serving.texts import Downloads, Subtitles, break_lines, decode_file
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.serving.texts import (
+    Downloads,
+    Lines,
+    Subtitles,
+    TranslatedText,
+    break_lines,
+    decode_file,
+)
 from tests.serving.live import Served, serve_fake
 from tests.serving.test_app import multipart
 
@@ -55,10 +63,7 @@ def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
     assert len(lines) <= count
 
 
-def test_other_files_are_refused() -> None:
-    for name, content in (("a.pdf", b"x"), ("txt", b"x"), ("", b"x"), ("a.txt", b"\xff")):
-        with pytest.raises(HTTPException):
-            decode_file(name, content)
+def test_the_suffix_and_a_byte_order_mark_are_read() -> None:
     assert decode_file("A.TXT", b"\xef\xbb\xbfx") == (".txt", "x")
 
 
@@ -123,3 +128,24 @@ def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
     with pytest.raises(HTTPException):
         kept.find(large[0])
     assert len(kept.find(large[2])) == 2**24
+
+
+def translation(*texts: str) -> Translation:
+    return Translation([Candidate(text, -1.0, [text], False) for text in texts])
+
+
+def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_out() -> None:
+    source = Lines.of("a\n\nb")
+    found = TranslatedText.of(
+        source, [translation("A", "A", "AA"), Translation([]), translation("B", "B")]
+    )
+    assert found.text == "A\n\nB"
+    assert found.alternatives == ["AA\n\nB"]
+
+
+def test_a_text_without_lines_or_words_stays() -> None:
+    for text in ("", "\n", "\r\n\r\n"):
+        source = Lines.of(text)
+        assert source.join(source.lines) == text
+        found = TranslatedText.of(source, [Translation([]) for _ in source.lines])
+        assert (found.text, found.alternatives, found.details) == (text, [], [])
