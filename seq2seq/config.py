@@ -49,7 +49,8 @@ class Config:
     """Use only those kernels of a GPU whose sums are the same in every run, which are slower; a
     CPU's always are."""
     compile: bool = False
-    """Compile parts of a step for a GPU: the first start takes a minute more, each step less."""
+    """Compile each layer for a GPU: the first steps take longer. Micro-batches then run one by one,
+    so make them large."""
     license: str | None = None
     """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
     bleu_tokenizer: str | None = None

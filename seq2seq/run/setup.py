@@ -94,7 +94,7 @@ def _prepare_compiler(device: torch.device) -> bool:
         logger.warning(f"compile=true: PyTorch has no compiler for {device} here")
         return False
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
-    logger.info("compiling, which takes about a minute at the first start")
+    logger.info("compiling, so the first steps take longer")
     return True
 
 
