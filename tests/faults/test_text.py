@@ -16,6 +16,7 @@ import torch
 from torch.nn import LayerNorm
 
 from seq2seq.cli.main import main
+from seq2seq.cli.text import read_leniently
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import (
@@ -28,6 +29,7 @@ from seq2seq.data.tokenizer import (
 )
 from seq2seq.errors import UserError
 from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.trained_model import TrainedModel
 from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).parents[2]
@@ -99,61 +101,82 @@ def configure(folder: Path, source: Path, target: Path, valid: list[str]) -> Dat
     )
 
 
-def overrides(config: DataConfig, folder: Path) -> list[str]:
-    places = {"train": config.train, "valid": config.valid}
-    return [
-        "data=files",
-        *(f"data.{split}.source={place.source}" for split, place in places.items()),
-        *(f"data.{split}.target={place.target}" for split, place in places.items()),
-        f"data.tokenizer.vocab_size={config.tokenizer.vocab_size}",
-        f"cache={folder / 'cache'}",
-        f"run_dir={folder / 'run'}",
-        "model=tiny",
-        "schedule=demo",
-        "device=cpu",
-    ]
+def count_pairs(config: DataConfig, folder: Path) -> int:
+    return prepare(config, folder / "cache", lambda message: None).counts["train"].read
 
 
-def test_invalid_bytes_are_the_same_lines_to_every_command(
-    tmp_path: Path, model: Path, sentences: list[str], run: Run, trial, trials
+def test_odd_bytes_are_the_same_lines_to_every_reader(
+    tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch, trial, trials
 ) -> None:
+    """Leniently to `translate` and `score`; `train` names the first line that is not text."""
+    base = "".join(f"{line}\n" for line in sentences).encode()
+    plain, packed, target = (tmp_path / name for name in ("text", "text.gz", "text.target"))
     for seed in range(trials(20, 200)):
-        chance = random.Random(seed)
-        sound = seed % 2 == 0
-        raw = odd_bytes(chance, sound=sound)
+        raw = odd_bytes(random.Random(seed), sound=seed % 2 == 0)
         lines = lines_of(raw)
         bad = [number for number, line in enumerate(lines, start=1) if not is_text(line)]
-        plain, packed = tmp_path / "text", tmp_path / "text.gz"
-        plain.write_bytes(raw)
-        packed.write_bytes(gzip.compress(raw))
-        inputs = {plain: b"", packed: b"", "-": raw}
+        target.write_bytes(b"a man\n" * len(lines) + base)
         with trial("odd bytes"):
-            translations = set()
-            for path, stdin in inputs.items():
-                code, out, err = run(
-                    "translate", "--model", model, "--beam", "1", "-i", path, stdin=stdin
-                )
-                assert code == 0
-                assert out.count(b"\n") == len(lines)
-                assert (f"not valid UTF-8, or had NUL: {len(bad)};" in err) == bool(bad), err
-                translations.add(out)
-            assert len(translations) == 1
+            for path, pack in {plain: bytes, packed: gzip.compress}.items():
+                path.write_bytes(pack(raw + base))
+                config = configure(tmp_path, path, target, sentences[:3])
+                if bad:
+                    with pytest.raises(UserError, match=re.escape(f"{path}:{bad[0]}: ")):
+                        count_pairs(config, tmp_path)
+                else:
+                    assert count_pairs(config, tmp_path) == len(lines) + len(sentences)
+            stdin = SimpleNamespace(buffer=io.BytesIO(raw + base))
+            monkeypatch.setattr(sys, "stdin", stdin)
+            readings = [read_leniently(str(path)) for path in (plain, packed, "-")]
+            assert readings[0] == readings[1] == readings[2]
+            assert len(readings[0]) == len(lines) + len(sentences)
 
-            reference = tmp_path / "reference"
-            reference.write_text("a man\n" * len(lines))
-            scores = set()
-            for path, stdin in inputs.items():
-                code, out, err = run("score", "-i", path, "-r", reference, stdin=stdin)
-                assert code == 0, err
-                assert (f"not valid UTF-8, or had NUL: {len(bad)};" in err) == bool(bad), err
-                scores.add(out)
-            assert len(scores) == 1
-            reference.write_text("a man\n" * (len(lines) + 1))
-            code, _, err = run("score", "-i", "-", "-r", reference, stdin=raw)
-            assert code == 1
-            assert f" {len(lines)} " in err.replace(";", " ").replace(",", " "), err
 
-            train_on_odd_bytes(tmp_path, raw, bad, sentences, run)
+def test_odd_bytes_in_the_commands(
+    tmp_path: Path, model: Path, sentences: list[str], run: Run
+) -> None:
+    raw = odd_bytes(random.Random(1), sound=True) + b"\xff\n\0\na man"
+    lines = lines_of(raw)
+    bad = [len(lines) - 2, len(lines) - 1]
+    warning = f"not valid UTF-8, or had NUL: {len(bad)};"
+    packed, reference, target = (tmp_path / name for name in ("text.gz", "reference", "target"))
+    packed.write_bytes(gzip.compress(raw))
+    outputs = set()
+    for path, stdin in ((packed, b""), ("-", raw)):
+        code, out, err = run("translate", "--model", model, "--beam", "1", "-i", path, stdin=stdin)
+        assert (code, out.count(b"\n")) == (0, len(lines)), err
+        assert warning in err
+        outputs.add(out)
+    assert len(outputs) == 1
+
+    reference.write_text("a man\n" * len(lines))
+    code, _, err = run("score", "-i", packed, "-r", reference)
+    assert code == 0, err
+    assert warning in err
+    reference.write_text("a man\n" * (len(lines) + 1))
+    code, _, err = run("score", "-i", "-", "-r", reference, stdin=raw)
+    assert code == 1
+    assert f" {len(lines)} " in err.replace(";", " ").replace(",", " "), err
+
+    target.write_bytes(b"a man\n" * len(lines))
+    configure(tmp_path, packed, target, sentences[:3])
+    words = [f"data.train.source={packed}", f"data.train.target={target}"]
+    words += [f"data.valid.{side}={tmp_path / 'valid'}.{side}" for side in ("source", "target")]
+    words += [f"cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}", "model=tiny"]
+    code, _, err = run("train", "data=files", *words)
+    assert code == 1
+    assert f"{packed}:{bad[0]}: " in err
+    assert len(err.splitlines()) <= 2, err
+    assert not (tmp_path / "run").exists()
+
+
+def always_saying(token_id: int, trained: TrainedModel) -> TrainedModel:
+    """Change a model so that each token of its outputs is the same."""
+    with torch.no_grad():
+        norm = [module for module in trained.model.modules() if isinstance(module, LayerNorm)][-1]
+        norm.weight.zero_()
+        norm.bias.copy_(1000 * trained.model.embedding.weight[token_id])
+    return trained
 
 
 def test_a_model_that_outputs_line_ends_does_not_break_the_lines(
@@ -162,40 +185,14 @@ def test_a_model_that_outputs_line_ends_does_not_break_the_lines(
     trained = load_model(model)
     newline = trained.tokenizer.encode(["\n"])[0][-1]
     assert trained.tokenizer.pieces([newline]) == ["<0x0A>"]
-    with torch.no_grad():
-        norm = [module for module in trained.model.modules() if isinstance(module, LayerNorm)][-1]
-        norm.weight.zero_()
-        norm.bias.copy_(1000 * trained.model.embedding.weight[newline])
-    save_model(tmp_path / "model", trained)
+    save_model(tmp_path / "model", always_saying(newline, trained))
     with trial("a model that outputs line ends"):
         code, out, err = run("translate", "--model", tmp_path / "model", stdin=b"a man\n\nthe sea")
         assert (code, out.count(b"\n")) == (0, 3), err
 
 
-def train_on_odd_bytes(
-    folder: Path, raw: bytes, bad: list[int], sentences: list[str], run: Run
-) -> None:
-    """The first bad line is named; without one, each line is a side of a pair."""
-    count = len(lines_of(raw)) + len(sentences)
-    base = "".join(f"{line}\n" for line in sentences).encode()
-    for name, pack in {"train.source": bytes, "train.source.gz": gzip.compress}.items():
-        source, target = folder / name, folder / "train.target"
-        source.write_bytes(pack(raw + base))
-        target.write_bytes(b"a man\n" * (count - len(sentences)) + base)
-        config = configure(folder, source, target, sentences[:3])
-        if bad:
-            code, _, err = run("train", *overrides(config, folder))
-            assert code == 1
-            assert f"{source}:{bad[0]}: " in err
-            assert len(err.splitlines()) <= 2, err
-            assert not (folder / "run").exists()
-        else:
-            prepared = prepare(config, folder / "cache", lambda message: None)
-            assert prepared.counts["train"].read == count
-
-
 def test_unequal_files_are_refused_or_counted(
-    tmp_path: Path, model: Path, run: Run, sentences: list[str], trial, trials
+    tmp_path: Path, sentences: list[str], trial, trials
 ) -> None:
     for seed in range(trials(30, 500)):
         chance = random.Random(seed)
@@ -211,15 +208,16 @@ def test_unequal_files_are_refused_or_counted(
         with trial("unequal, blank and one-line files"):
             expected = refusal(source, target, *texts)
             if expected is None:
-                with_enough_text(config, counts[0], tmp_path)
+                config.tokenizer.vocab_size = 6
+                with pytest.raises(UserError, match="of the training text alone need") as refused:
+                    count_pairs(config, tmp_path)
+                enough = re.findall(r"need (\d+) pieces", str(refused.value))[0]
+                config.tokenizer.vocab_size = int(enough)
+                assert count_pairs(config, tmp_path) == counts[0]
             else:
-                code, _, err = run("train", *overrides(config, tmp_path))
-                assert code == 1
-                assert all(part in err for part in expected), err
-                assert "Traceback" not in err
-                assert not (tmp_path / "run").exists()
-            code, out, err = run("translate", "--model", model, "--beam", "1", "-i", source)
-            assert (code, out.count(b"\n")) == (0, counts[0]), err
+                with pytest.raises(UserError) as refused:
+                    count_pairs(config, tmp_path)
+                assert all(part in str(refused.value) for part in expected)
 
 
 def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str] | None:
@@ -239,47 +237,35 @@ def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) 
     return None
 
 
-def with_enough_text(config: DataConfig, count: int, folder: Path) -> None:
-    """Each line is counted, if the text is enough for a vocabulary."""
-    config.tokenizer.vocab_size = 6
-    with pytest.raises(UserError, match="of the training text alone need") as refused:
-        prepare(config, folder / "cache", lambda message: None)
-    config.tokenizer.vocab_size = int(re.findall(r"need (\d+) pieces", str(refused.value))[0])
-    prepared = prepare(config, folder / "cache", lambda message: None)
-    assert prepared.counts["train"].read == count
-
-
-PEAK_AFTER = """
+# Prints the peak of the memory after each step, in KiB.
+PEAKS = """
 import resource, sys
-sys.argv = ["seq2seq", *sys.argv[1:]]
-{work}
-print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
-"""
-TRANSLATE = "from seq2seq.cli.main import main; assert main() == 0"
-PREPARE = """
 from pathlib import Path
+from seq2seq.cli.main import main
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
-place = SplitConfig(source=sys.argv[1], target=sys.argv[2])
-config = DataConfig(train=place, valid=place, tokenizer=TokenizerConfig(vocab_size=90))
-print(prepare(config, Path(sys.argv[3]), lambda message: None).counts["train"])
+
+folder, model = map(Path, sys.argv[1:])
+
+def print_peak():
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+for name in ("ordinary", "long"):
+    text = str(folder / name)
+    place = SplitConfig(source=text, target=text + ".target")
+    config = DataConfig(train=place, valid=place, tokenizer=TokenizerConfig(vocab_size=90))
+    counts = prepare(config, folder / "cache", lambda message: None).counts["train"]
+    print_peak()
+print(counts)
+for name in ("ordinary", "long"):
+    words = ["translate", "--model", str(model), "--beam", "1", "-i", str(folder / name)]
+    assert main([*words, "-o", str(folder / f"{name}.out")]) == 0
+    print_peak()
 """
 
 
-def peak(work: str, *words: object) -> tuple[float, str]:
-    """Peak memory in MiB, and the output, of work in a process of its own."""
-    result = subprocess.run(
-        [sys.executable, "-c", PEAK_AFTER.format(work=work), *map(str, words)],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return int(result.stderr.split("peak KiB")[1]) / 1024, result.stdout
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "unit",
     [
@@ -292,28 +278,27 @@ def peak(work: str, *words: object) -> tuple[float, str]:
 def test_a_line_of_100_000_characters(
     tmp_path: Path, model: Path, sentences: list[str], unit: str, trial
 ) -> None:
-    ordinary = [sentences[i % len(sentences)] for i in range(1000)]
-    long = [*ordinary]
-    long[500] = (unit * 100_000)[:100_000]
-    paths = []
-    for name, text in (("ordinary", ordinary), ("long", long)):
-        for side in ("source", "target"):
-            path = tmp_path / f"{name}.{side}"
-            path.write_text("".join(f"{line}\n" for line in text))
-        paths.append(tmp_path / name)
+    lines = [sentences[i % len(sentences)] for i in range(100)]
+    for name, middle in {"ordinary": "a man", "long": (unit * 100_000)[:100_000]}.items():
+        lines[50] = middle
+        for side in ("", ".target"):
+            (tmp_path / f"{name}{side}").write_text("".join(f"{line}\n" for line in lines))
+    save_model(tmp_path / "model", always_saying(END_ID, load_model(model)))  # which is fast
     with trial("a line of 100,000 characters"):
-        (without, _), (peak_with, output) = (
-            peak(PREPARE, f"{path}.source", f"{path}.target", f"{path}.cache") for path in paths
+        result = subprocess.run(
+            [sys.executable, "-c", PEAKS, tmp_path, tmp_path / "model"],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
         )
-        assert "1,000 pairs read" in output
-        assert ("999 kept; left out: 1 too long" in output) == (len(unit) > 1)
-        assert peak_with < without + 100
-        (without, _), (peak_with, output) = (
-            peak(TRANSLATE, "translate", "--model", model, "--beam", "1", "-i", f"{path}.source")
-            for path in paths
-        )
-        assert output.count("\n") == 1000
-        assert peak_with < without + 300
+        prepared, long_prepared, counts, translated, long_translated = result.stdout.splitlines()
+        assert "100 pairs read" in counts
+        assert ("99 kept; skipped: 1 too long" in counts) == (len(unit) > 1)
+        assert int(long_prepared) - int(prepared) < 100 * 1024
+        assert int(long_translated) - int(translated) < 300 * 1024
+        assert (tmp_path / "long.out").read_bytes().count(b"\n") == 100
 
 
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
