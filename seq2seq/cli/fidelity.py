@@ -109,5 +109,5 @@ def _trained(run: Path) -> "Subject":
 
     if find_model(run) != run or (run / "config.yaml").exists():
         return trained_subject(run, read_config(run))
-    # A model folder by itself, such as an imported one, has no configuration of a training.
+    # A model folder by itself, such as an imported one, has no training configuration.
     return replace(trained_subject(run, Config()), run=None)

@@ -26,7 +26,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq report`."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("run_dir", metavar="RUN", help="run folder of a training")
+    parser.add_argument("run_dir", metavar="RUN", help="run folder")
     parser.add_argument(
         "--test",
         nargs=2,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _EXAMPLE = """\
 Each run is matched with a row by the settings in which it differs from the base run, which is the
 run with the fewest differences from the others. Runs that agree in all settings of the table are
-the seeds of one row, which shows their mean. Scores are those of the last validation.
+the seeds of one row, which shows their mean. Scores are from the last validation.
 
 example:
   seq2seq train --multirun '+experiment/table3=glob(*)' data=wmt14_en_de

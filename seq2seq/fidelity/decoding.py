@@ -134,7 +134,7 @@ def longest_output(subject: Subject) -> Finding:
 
 
 def _endless_model(vocab_size: int) -> Transformer:
-    """Make a model that ends a sentence only where it must: all logits but that of `</s>` are 0."""
+    """Make a model that ends only where it must: the logit of `</s>` is low, all others are 0."""
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

@@ -45,7 +45,7 @@ def _position_vectors(model: Transformer) -> Tensor:
 
 
 def _scale(model: Transformer, stack: int = 0) -> float:
-    """Measure the factor from differences of embedding rows to those of the embedded tokens."""
+    """Measure the factor from differences of embedding rows to differences of embedded tokens."""
     seen = trace(model, training=False)[stack]
     embedding = (model.embedding, model.target_embedding)[stack]
     with torch.no_grad():

@@ -57,7 +57,7 @@ def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
         if isinstance(event.module, nn.LayerNorm):
             if sublayer is None:
                 raise StructureError(
-                    "a norm stands before its sublayer: x + Sublayer(LayerNorm(x)), Pre-LN"
+                    "a norm comes before its sublayer: x + Sublayer(LayerNorm(x)), Pre-LN"
                 )
             _check_normalized(event.module, event.output)
             sums.append((event.inputs[0] - x, sublayer))
@@ -102,7 +102,7 @@ def _dropout_rate(dropped: Tensor, whole: Tensor) -> float:
 
 @detail("norm after the last layer (3.1)", paper="none", tensor2tensor="none")
 def norm_after_the_last_layer(subject: Subject) -> Finding:
-    """Compare the outputs of encoder and decoder with those of their last layers."""
+    """Compare the outputs of encoder and decoder with the outputs of their last layers."""
     stacks = zip(("encoder", "decoder"), trace(subject.model, training=False), strict=True)
     for name, stack in stacks:
         after = stack.events[stack.layers_end + 1 :]

@@ -66,7 +66,7 @@ def batch(subject: Subject) -> Finding:
 
 
 def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
-    """Batch synthetic pairs as long as those of news text.
+    """Batch synthetic pairs with the lengths of news text.
 
     Returns:
         The means over the micro-batches of an epoch, and the largest number of tokens, padding
@@ -163,10 +163,10 @@ def averaging(subject: Subject) -> Finding:
 def _average_is_mean() -> bool:
     config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
     tokenizer = synthetic_tokenizer()
-    with tempfile.TemporaryDirectory() as place, torch.random.fork_rng(devices=[]):
+    with tempfile.TemporaryDirectory() as parent, torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         models = [new_transformer(config, tokenizer.vocab_size) for _ in range(2)]
-        folders = [Path(place) / str(i) for i in range(2)]
+        folders = [Path(parent) / str(i) for i in range(2)]
         for folder, model in zip(folders, models, strict=True):
             save_model(folder, TrainedModel(model, tokenizer, "a", "b"))
         mean = average(folders).model.state_dict()

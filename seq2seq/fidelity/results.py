@@ -1,4 +1,4 @@
-"""Sections 5.1 and 6: vocabulary, test sets, BLEU, and the cost of a training."""
+"""Sections 5.1 and 6: vocabulary, test sets, BLEU, and the cost of training."""
 
 import hashlib
 import io
@@ -46,18 +46,12 @@ def step_flops(
     source_length: float,
     target_length: float,
 ) -> float:
-    """Count the floating-point operations of one update: three times the forward matrix products.
+    """Count the floating-point operations of one update: three times the forward matmuls.
 
-    The backward pass has two products for each of the forward pass. A product of (m, k) and (k, n)
+    The backward pass has two matmuls for each of the forward pass. A matmul of (m, k) and (k, n)
     has 2mkn operations. Masked positions of attention are counted too.
 
-    Args:
-        config: the hyperparameters of the model.
-        vocab_size: rows of the shared matrix.
-        source_tokens: source tokens per update.
-        target_tokens: target tokens per update.
-        source_length: mean source tokens per sentence.
-        target_length: mean target tokens per sentence.
+    Tokens are counted per update, and lengths are means per sentence.
     """
     d_model, heads = config.d_model, config.num_heads
     # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^K and W^V

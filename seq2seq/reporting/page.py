@@ -129,7 +129,7 @@ def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
 
 
 def format_cell(value: Any) -> tuple[str, bool]:
-    """Return a cell as text, and whether it stands on the right: a number or an interval.
+    """Return a cell as text, and whether it is aligned to the right, as numbers and intervals.
 
     An interval without width, such as a single line's, is empty.
     """
@@ -158,7 +158,7 @@ def _facts(report: RunReport) -> str:
         facts.append(f"Best validation while training{by}: {_best(report)}.")
     if report.means:
         bleus = ", ".join(f"{bleu:.2f} of the last {n}" for n, bleu in report.means.items())
-        kept = f"that of {report.averaged} was" if report.averaged else "none was"
+        kept = f"the mean of {report.averaged} was" if report.averaged else "none was"
         facts.append(f"Validation BLEU of the mean of checkpoints: {bleus}; {kept} kept.")
     if report.changes:
         facts.append(f"Resumed with other settings: {'; '.join(report.changes)}.")

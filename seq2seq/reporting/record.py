@@ -1,4 +1,4 @@
-"""What a training records of its data and its machine, for the report."""
+"""What training records of its data and its machine, for the report."""
 
 import json
 import os
@@ -41,12 +41,12 @@ _SHAPE: dict[str, Any] = {
 
 
 def data_record(data: PreparedData) -> bytes:
-    """Return the counts, the warnings, the lengths and the sums of a training's data, as JSON.
+    """Return the counts, the warnings, the lengths and the sums of the training data, as JSON.
 
-    `warnings` name overlaps of the splits and signs of misaligned text. `lengths` has, for each
-    side, the tokens of a training sentence at each of the `percentiles`; `histogram` has, for each
-    side, the sentences from each of the `bounds` to the next, and `ratios` has the same for the
-    target tokens per source token of a pair.
+    `warnings` name overlaps of the splits and signs of misaligned text. For each side, `lengths`
+    has the tokens of a training sentence at each of the `percentiles`, and `histogram` the number
+    of sentences from each of the `bounds` to the next. `ratios` has the same for the target tokens
+    per source token of a pair.
     """
     sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
     ratios = sides["target"] / sides["source"]
@@ -81,7 +81,7 @@ def data_record(data: PreparedData) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object that a training wrote; empty if there is none, or it is damaged."""
+    """Read a JSON object of a run; empty if there is none, or it is corrupt."""
     with suppress(UserError):
         content = parse_json(path, read_regular_file(path, MAX_BYTES))
         if isinstance(content, dict):
@@ -97,7 +97,7 @@ def record_average(run: Path, checkpoints: int) -> None:
 
 
 def read_data_record(run: Path) -> dict[str, Any]:
-    """Read what a training recorded of its data; empty if there is no record, or it is damaged."""
+    """Read the record of the training data; empty if there is none, or it is corrupt."""
     record = read_object(run / DATA_FILE)
     known = record.keys() <= _SHAPE.keys()
     if not known or not all(_fits(value, _SHAPE[key]) for key, value in record.items()):
@@ -111,8 +111,8 @@ def read_data_record(run: Path) -> dict[str, Any]:
 def validation_sums(record: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the sums of each validation set of a record, by the name of the set."""
     sums: dict[str, list[str]] = {}
-    for place, digest in record.get("sha256", {}).items():
-        split, *rest = place.partition(": ")[0].split(".")
+    for file, digest in record.get("sha256", {}).items():
+        split, *rest = file.partition(": ")[0].split(".")
         if split == "valid":
             sums.setdefault("valid", []).append(digest)
         elif split == "valid_sets":
@@ -152,7 +152,7 @@ def machine() -> str:
     return platform.machine()
 
 
-PLACES = ("run_dir", "cache", "resume")
+LOCATION = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
 # What `data=files` sets to other values than the package's defaults.
 _OF_FILES = (
@@ -161,7 +161,7 @@ _OF_FILES = (
     "data.target_language",
     "data.tokenizer.vocab_size",
 )
-# What a training with init_from takes from its parent, or has to be told if it differs.
+# What a run with init_from takes from its initial model, or has to be told if it differs.
 _VOCABULARY = "data.tokenizer."
 _SAMPLING = "data.tokenizer.sampling"
 _DROPOUTS = {f"model.{name}" for name in DROPOUTS}
@@ -170,17 +170,17 @@ _DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 def train_command(config: Config) -> str:
     """Write a configuration as a command: every value that is not the default of its key.
 
-    The command makes a new run: `PLACES` are left out.
+    The command makes a new run, without `LOCATION`.
     """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
-    left_out, always = {*PLACES}, {*_OF_FILES}
+    skipped, always = {*LOCATION}, {*_OF_FILES}
     if config.init_from is not None:
         always |= _DROPOUTS
-        left_out |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}
+        skipped |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}
     words = [
         f"{key}={_value(value)}"
         for key, value in values.items()
-        if key not in left_out and (key in always or value != defaults.get(key))
+        if key not in skipped and (key in always or value != defaults.get(key))
     ]
     return shlex.join(["seq2seq", "train", "data=files", *words])
 

@@ -15,10 +15,10 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject
-from seq2seq.fidelity.report import Row, examine
+from seq2seq.fidelity.report import Row, as_records, examine
 from seq2seq.reporting.record import (
     FINISHED_FILE,
-    PLACES,
+    LOCATION,
     flat,
     known_settings,
     read_data_record,
@@ -33,7 +33,7 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"
-_LARGEST = 1e100  # of the figures of a training; above it, differences could be infinite
+_LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
 
 
@@ -95,18 +95,7 @@ class RunReport(RunFacts):
 
     def record(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
-        record = asdict(self)
-        record["fidelity"] = [
-            {
-                "number": row.number,
-                "detail": row.detail.name,
-                "paper": row.detail.paper,
-                "here": row.finding.here,
-                "verdict": row.finding.verdict,
-            }
-            for row in self.fidelity
-        ]
-        return record
+        return asdict(self) | {"fidelity": as_records(self.fidelity)}
 
 
 def make_report(
@@ -134,7 +123,7 @@ def make_report(
     translator, subject = load_translator(run, device), trained_subject(run, config)
     languages = target_languages(translator.tokenizer.controls)
     for text in tests:
-        # load_translator chose the validation set's language, which need not be that of a test.
+        # load_translator chose the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     texts = tests or _validation_sets(config)
     if not tests and other is not None and other.run is None:
@@ -161,7 +150,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
         names = [str(Path(*path.parts[-count:])) for path in paths]
         if len(set(names)) == len(set(paths)):
             break
-    before = [names[:place].count(name) for place, name in enumerate(names)]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
     return [f"{n} ({same + 1})" if same else n for n, same in zip(names, before, strict=True)]
 
 
@@ -224,7 +213,7 @@ def _validation_sets(config: Config) -> list[TextSet]:
 
 
 def validation_sets(config: Config) -> list[TextSet]:
-    """Read the validation sets of a training: `valid`, and those in `data.valid_sets`."""
+    """Read the validation sets of a run: `valid` and `data.valid_sets`."""
     sets = []
     for name in config.data.validation_splits():
         split = Split(config.data, name)
@@ -247,13 +236,13 @@ def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun
         key = f"data.{side}_language"
         if mine[key] != theirs[key] and not {mine[key], theirs[key]} & {"source", "target"}:
             raise UserError(
-                f"--compare {other}: its {key} is {theirs[key]}, and that of {run} is {mine[key]}:"
+                f"--compare {other}: its {key} is {theirs[key]}, and {run} has {mine[key]}:"
                 " compare runs of the same languages"
             )
     settings = {
         key: (mine.get(key), theirs.get(key))
         for key in {**mine, **theirs}
-        if key not in PLACES and mine.get(key) != theirs.get(key)
+        if key not in LOCATION and mine.get(key) != theirs.get(key)
     }
     sums, other_sums = (validation_sums(read_data_record(folder)) for folder in (run, other))
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
@@ -307,7 +296,7 @@ def _part(state: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _records(path: Path) -> list[dict[str, float]]:
-    """Read the figures of a training that can be drawn and that JSON can hold."""
+    """Read the figures of a run that can be drawn and that JSON can hold."""
     return [
         {name: value for name, value in record.items() if abs(value) <= _LARGEST}
         for record in read_metrics(path)

@@ -1,4 +1,4 @@
-"""What a model does on test sets: translations, their scores, and those of parts of a set."""
+"""What a model does on test sets: translations, and scores of the sets and of their parts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set

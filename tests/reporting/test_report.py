@@ -383,7 +383,7 @@ def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> 
         config = OmegaConf.load(copy / "config.yaml")
         OmegaConf.update(config, "data.target_language", name)
         OmegaConf.save(config, copy / "config.yaml")
-    with pytest.raises(UserError, match=r"its data\.target_language is fr, and that of .* is de"):
+    with pytest.raises(UserError, match=r"its data\.target_language is fr, and .* has de"):
         make_report(tmp_path / "de", [], system(tmp_path / "fr"))
     assert make_report(tmp_path / "de", [], system(tmp_path / "target")).other_run is not None
 
@@ -409,13 +409,13 @@ def test_the_means_of_checkpoints_are_shown_with_what_became_of_them(
     copy = shutil.copytree(run, tmp_path / "run")
     finished = json.loads((copy / "finished.json").read_text())
     assert list(finished["means"]) == ["2"]
-    kept = "that of 2 was kept" if "averaged" in finished else "none was kept"
+    kept = "the mean of 2 was kept" if "averaged" in finished else "none was kept"
     bleu = f"{finished['means']['2']:.2f} of the last 2; {kept}."
     assert f"BLEU of the mean of checkpoints: {bleu}" in draw_page(make_report(copy, []))
     finished |= {"means": {"3": 1.0, "2": 0.5}, "averaged": 3}
     (copy / "finished.json").write_text(json.dumps(finished))
     content = draw_page(make_report(copy, []))
-    assert "1.00 of the last 3, 0.50 of the last 2; that of 3 was kept." in content
+    assert "1.00 of the last 3, 0.50 of the last 2; the mean of 3 was kept." in content
 
 
 def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
