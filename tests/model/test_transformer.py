@@ -260,37 +260,6 @@ def test_the_counts_of_base_and_big() -> None:
     assert big == formula(d=1024, f=4096, h=16) == 218_300_416
 
 
-# The changes of Table 3 that change the model's size, and the millions that it prints.
-TABLE_3 = [
-    ({}, {}, 65),
-    ({"num_heads": 1}, {"h": 1, "k": 512, "v": 512}, 65),
-    ({"num_heads": 4}, {"h": 4, "k": 128, "v": 128}, 65),
-    ({"num_heads": 16}, {"h": 16, "k": 32, "v": 32}, 65),
-    ({"num_heads": 32}, {"h": 32, "k": 16, "v": 16}, 65),
-    ({"d_k": 16}, {"k": 16}, 58),
-    ({"d_k": 32}, {"k": 32}, 60),
-    ({"num_layers": 2}, {"n": 2}, 36),
-    ({"num_layers": 4}, {"n": 4}, 50),
-    ({"num_layers": 8}, {"n": 8}, 80),
-    ({"d_model": 256, "d_k": 32, "d_v": 32}, {"d": 256, "k": 32, "v": 32}, 28),
-    ({"d_model": 1024, "d_k": 128, "d_v": 128}, {"d": 1024, "k": 128, "v": 128}, 168),
-    ({"d_ff": 1024}, {"f": 1024}, 53),
-    ({"d_ff": 4096}, {"f": 4096}, 90),
-]
-
-
-@pytest.mark.parametrize(("choices", "sizes", "printed"), TABLE_3, ids=str)
-def test_the_counts_of_table_3(
-    choices: dict[str, int], sizes: dict[str, int], printed: int
-) -> None:
-    assert count(**choices) == formula(**sizes)
-    assert round(formula(**sizes) / 1e6) == printed
-
-
-def test_learned_positions_add_their_vectors() -> None:
-    assert count(positions=Positions.learned) == formula() + 512 * 512
-
-
 @pytest.mark.parametrize(
     ("choices", "complaint"),
     [

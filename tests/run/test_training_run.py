@@ -73,16 +73,6 @@ def test_weights_batches_and_dropout_follow_the_seed(config: Config, tmp_path: P
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_init_std_is_the_deviation_of_a_new_model_s_matrices(
-    config: Config, tmp_path: Path
-) -> None:
-    training = replace(config.training, init_std=0.3)
-    model = opened(config, tmp_path, training=training).trainer.model
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() == 2]
-    spread = torch.cat([matrix.detach().flatten() for matrix in matrices]).std().item()
-    assert spread == pytest.approx(0.3, rel=0.05)
-
-
 def test_kernels_are_deterministic_if_wanted(config: Config, tmp_path: Path) -> None:
     try:
         opened(config, tmp_path, deterministic=True)
