@@ -1,6 +1,5 @@
 """Batches keep the token budget, each epoch has every pair once, and targets are shifted."""
 
-import gzip
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data.batching import Batching, pad
+from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 
-REAL_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "multi30k"
 Lengths = list[tuple[int, int]]
 
 
@@ -103,14 +101,6 @@ def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
     assert as_lists(batching(lengths, 300, 300, seed=2).epoch(3)) != first
 
 
-def test_epochs_differ_in_order_and_in_which_pairs_share_a_batch() -> None:
-    made = batching(random_lengths(500), 300, 300)
-    one, other = as_lists(made.epoch(0)), as_lists(made.epoch(1))
-    assert one != other
-    batches = [{frozenset(batch) for batch in epoch if len(batch) > 1} for epoch in (one, other)]
-    assert len(batches[0] & batches[1]) < len(batches[0]) / 10
-
-
 def test_long_and_short_batches_are_mixed_in_time() -> None:
     lengths = random_lengths(2000)
     means = [
@@ -153,24 +143,6 @@ def test_the_target_input_is_the_output_shifted_by_one(tmp_path: Path) -> None:
     assert batch.target_output.tolist() == [[13, e, p, p], [10, 11, 12, e], [e, p, p, p]]
     assert batch.target_input.tolist() == [[s, 13, p, p], [s, 10, 11, 12], [s, p, p, p]]
     assert {t.dtype for t in vars(batch).values()} == {torch.int64}
-
-
-def test_padding_is_on_the_right() -> None:
-    rows = [np.array([5, 6, 7], dtype=np.uint16), np.array([8], dtype=np.uint16)]
-    assert pad(rows).tolist() == [[5, 6, 7], [8, PADDING_ID, PADDING_ID]]
-
-
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="needs the folder shared/data")
-def test_little_of_a_real_corpus_is_padding() -> None:
-    sides = []
-    for language in ("en", "de"):
-        with gzip.open(REAL_DATA / f"train.lc.norm.tok.{language}.gz", "rb") as file:
-            sides.append([len(line.split()) + 1 for line in file])
-    made = batching(list(zip(*sides, strict=True)), 4096, 4096)
-    for epoch in (0, 1):
-        statistics = made.statistics(made.epoch(epoch))
-        assert statistics.padding < 0.08
-        assert statistics.source_tokens + statistics.target_tokens > 0.95 * 2 * 4096
 
 
 @pytest.mark.parametrize(

@@ -121,15 +121,6 @@ def test_a_changed_folder_is_never_served_from_a_copy(tmp_path: Path) -> None:
     assert len(prints) == 2
 
 
-def test_many_rows_and_missing_cells(tmp_path: Path) -> None:
-    rows = [{"en": f"a {number}", "de": None if number == 7 else "b"} for number in range(2500)]
-    folder = tmp_path / "data"
-    folder.mkdir()
-    datasets.Dataset.from_list(rows).to_parquet(folder / "train.parquet")
-    pairs = list(Split(of_folder(folder), "train").pairs())
-    assert pairs == [(row["en"], row["de"] or "") for row in rows]
-
-
 def test_a_folder_inside_the_dataset(tmp_path: Path) -> None:
     for name, rows in (("de-en", flat()), ("fr-en", flat().select([0]))):
         inner = tmp_path / "data" / name / "train"

@@ -71,16 +71,6 @@ def test_an_id_outside_the_vocabulary_is_never_wrapped(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_reading_copies_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.arrow"
-    write(path, [([1, 2], [3])] * 10)
-    corpus = EncodedCorpus(path)
-    view = corpus.source(7)
-    assert not view.flags.owndata
-    assert not view.flags.writeable
-    assert np.shares_memory(view, corpus.source(7))
-
-
 def test_a_worker_process_opens_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "corpus.arrow"
     write(path, [([1, 2], [3])] * 10)
@@ -107,14 +97,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path, keep: float) -> None:
     path.write_bytes(whole[: int(len(whole) * keep) if keep == 0.5 else int(keep)])
     with pytest.raises(UserError, match=str(path)):
         EncodedCorpus(path)
-
-
-def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="absent"):
-        EncodedCorpus(tmp_path / "absent")
-    (tmp_path / "text").write_text("no arrow")
-    with pytest.raises(UserError, match="text"):
-        EncodedCorpus(tmp_path / "text")
 
 
 def test_a_full_temporary_folder_is_named() -> None:

@@ -50,12 +50,6 @@ def test_all_pairs_of_a_corpus_are_taken_equally_often(mixture: Mixture) -> None
             assert sum(often) == floor(exact)
 
 
-def test_an_epoch_does_not_depend_on_those_before(mixture: Mixture) -> None:
-    in_order = [mixture.epoch(3, epoch) for epoch in range(5)]
-    for epoch in (4, 0, 2):
-        assert np.array_equal(mixture.epoch(3, epoch), in_order[epoch])
-
-
 def test_the_choice_follows_the_seed_the_epoch_and_the_name() -> None:
     names = ("ab", "ba")
     mixture = Mixture(dict.fromkeys(names, 50), dict.fromkeys(names, 0.5))
@@ -66,11 +60,6 @@ def test_the_choice_follows_the_seed_the_epoch_and_the_name() -> None:
     # What one corpus gives does not depend on the others.
     alone = Mixture({"ab": 50}, {"ab": 0.5})
     assert np.array_equal(first, alone.epoch(1, 0))
-
-
-def test_decimal_weights_are_exact() -> None:
-    mixture = Mixture({"a": 1000}, {"a": 0.1})
-    assert {mixture.counts(epoch)["a"] for epoch in range(1000)} == {100}
 
 
 def test_an_epoch_without_pairs_is_refused() -> None:

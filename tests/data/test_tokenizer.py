@@ -88,14 +88,6 @@ def test_typed_symbols_are_ordinary_text(tokenizer: Tokenizer, typed: str) -> No
             assert tokenizer.decode([ids]) == [spaced]
 
 
-def test_a_corpus_full_of_control_symbols_trains_ordinary_pieces() -> None:
-    tokenizer = Tokenizer.train(
-        ["a<s>b </s> <pad> c", *corpus()] * 50, TokenizerConfig(vocab_size=60)
-    )
-    (ids,) = tokenizer.encode(["a<s>b </s> <pad> c"])
-    assert not CONTROL_IDS & set(ids)
-
-
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
 def test_any_text_encodes(texts: list[str]) -> None:
     for tokenizer in (TOKENIZER, BYTE_TOKENIZER):
@@ -118,11 +110,6 @@ def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:
     assert BYTE_TOKENIZER.decode([[*house, line_feed, *house]]) == ["house  house"]
 
 
-def test_without_byte_fallback_a_strange_character_is_unknown() -> None:
-    assert UNKNOWN_ID in TOKENIZER.encode(["漢"])[0]
-    assert UNKNOWN_ID not in BYTE_TOKENIZER.encode(["漢"])[0]
-
-
 def test_lone_surrogates_read_as_replacement_characters() -> None:
     texts = ["the \ud800 house", "small \udfff", "\ud83d\ude00"]
     assert IDENTITY_BYTE_TOKENIZER.decode(IDENTITY_BYTE_TOKENIZER.encode(texts)) == [
@@ -134,11 +121,6 @@ def test_lone_surrogates_read_as_replacement_characters() -> None:
 
 def test_training_is_deterministic() -> None:
     assert train().model_bytes == TOKENIZER.model_bytes
-
-
-def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    train()
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
