@@ -48,8 +48,8 @@ make_environment() {
 prepare_environment() {
     local extra=${1:-} sum installed
     .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
-    # What was installed last and from where, so that a second run starts at once, and that of a
-    # checkout that was moved or copied does not.
+    # What was installed last and from where: a second run starts at once, unless the checkout was moved
+    # or copied.
     sum="$(cat pyproject.toml constraints.txt | cksum) $PWD"
     installed=$(cat .venv/installed 2>/dev/null || true)
     # With an extra, all that the package needs without one is there.

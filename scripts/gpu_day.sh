@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can tell, in at most 25 minutes and without downloads: its tests, the speed
-# of training steps and of translation beside their peers, and the time that kernels take.
+# of training steps and of translation compared with peers, and the time that kernels take.
 # bash scripts/gpu_day.sh [--small] [--seconds N] [FOLDER]: FOLDER/table.md, by default in runs/gpu_day,
 # has a line for each part, also for one that fails or runs out of time, and below it what each printed.
 # --small runs the same at tiny sizes on the CPU, to see that all is there.
@@ -91,7 +91,7 @@ fi
 
 measure "The tests that need a GPU" 90 "$python" -m pytest -q "$tests"
 step=(scripts/benchmarks/training.py --device $device --rounds 1 "${batch[@]}")
-measure "A step of the model, beside its peers" 210 "$python" \
+measure "A step of the model and of its peers" 210 "$python" \
     "${step[@]}" "${parts[@]}" "${peers[@]}"
 measure "A step without each fast form" 190 "$python" "${step[@]}" "${parts[@]}" --kernels
 measure "A step of one micro-batch" 60 "$python" "${step[@]}" --only ours
@@ -105,7 +105,7 @@ measure "A training, compiled" 60 \
     "$python" "${train[@]}" run_dir="$model-compiled" compile=true training.max_steps=20
 decode=(scripts/benchmarks/decoding.py --device $device --model "$model" --beam 4 --rounds 1
         --source data/everyday/test.en --reference data/everyday/test.de "${text[@]}")
-measure "Translation, beside its peers" 260 "$python" "${decode[@]}" "${searched[@]}"
+measure "Translation, ours and by peers" 260 "$python" "${decode[@]}" "${searched[@]}"
 measure "Translation without each fast form" 150 "$python" "${decode[@]}" --kernels
 echo "all of it: $SECONDS s; $folder/table.md"
 exit $failed

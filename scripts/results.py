@@ -2,8 +2,9 @@
 
 python scripts/results.py NAME FOLDER [KEY=VALUE...]: FOLDER has the corpora, and further words go
 to `seq2seq train`. Each seed is trained, tuned on its validation set and scored; what is done
-already is kept, so that the same command goes on where it stopped. With the name `table3`, the rows
-of Table 3 are trained with two seeds, at a quarter of their widths, and compared with the paper's.
+already is kept, so that the same command continues where it stopped. With the name `table3`, the
+rows of Table 3 are trained with two seeds, at a quarter of their widths, and compared with the
+paper's.
 """
 
 import argparse
@@ -63,7 +64,7 @@ RESULTS = {
 
 
 _TABLE_3 = "table3"
-# At which a training saves and ends.
+# Training saves and ends at these.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -1,4 +1,4 @@
-"""Import a random model of an OPUS-MT model's size, and translate with it beside other programs.
+"""Import a random model of an OPUS-MT model's size, and compare its speed with other programs.
 
     python scripts/benchmarks/importing.py opus-mt/en-mg
 

@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/quality.py RUN --bleu 34
 
-Data, vocabulary, sizes, batches and learning rates are those of RUN, a run of `seq2seq train`. The
+RUN, a run of `seq2seq train`, gives data, vocabulary, sizes, batches and learning rates. The
 loop computes under bf16 autocast with PyTorch's own label smoothing and Adam, and freed memory is
 retained, as this project always does. The model is validated by greedy search. The clock stands
 still meanwhile, and while a batch is made.
@@ -87,13 +87,7 @@ def batches(batching: Batching) -> Iterator[Batch]:
 
 
 class Loop:
-    """A plain training loop.
-
-    Args:
-        marian: on its device.
-        config: the configuration whose schedule and smoothing it follows.
-        compute: the model's device, and the precision of the matmuls.
-    """
+    """A plain training loop, by the schedule and the smoothing of a configuration."""
 
     def __init__(self, marian: Marian, config: Config, compute: Compute) -> None:
         self.marian, self.config, self.compute = marian, config, compute
@@ -133,8 +127,8 @@ class Loop:
         order = np.argsort(data.valid.source_lengths)
         texts = [""] * len(order)
         for start in range(0, len(order), _SENTENCES):
-            places = order[start : start + _SENTENCES]
-            source = torch.from_numpy(data.valid.padded_sources(places)).to(self.compute.device)
+            indices = order[start : start + _SENTENCES]
+            source = torch.from_numpy(data.valid.padded_sources(indices)).to(self.compute.device)
             with self.compute.autocast():
                 found: Tensor = self.marian.model.generate(
                     input_ids=source,
@@ -144,8 +138,8 @@ class Loop:
                     max_new_tokens=source.size(1) + 50,
                     eos_token_id=END_ID,
                 )
-            for place, text in zip(places, data.tokenizer.decode(found.tolist()), strict=True):
-                texts[place] = text
+            for index, text in zip(indices, data.tokenizer.decode(found.tolist()), strict=True):
+                texts[index] = text
         references = [pair.target for pair in data.valid_pairs]
         return bleu(texts, [references], ScoreConfig(tokenize=self.config.bleu_tokenizer)).value
 

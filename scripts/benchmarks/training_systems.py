@@ -1,4 +1,4 @@
-"""The steps that `training.py` compares: ours, those of peers, and the matmuls alone."""
+"""The steps that `training.py` compares: ours, a peer's in a plain loop, and the matmuls alone."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -59,14 +59,9 @@ def select(
 def measure_in_turn(
     script: str, work: Any, systems: Sequence[S], rounds: int, show: Callable[[Results[S]], None]
 ) -> None:
-    """Measure each system in each round, and show the results; at SIGTERM, those that are there.
+    """Measure each system in each round, and show the results; after SIGTERM, what there is.
 
-    Args:
-        script: the file of the benchmark.
-        work: a dataclass, the same for all systems.
-        systems: those to measure.
-        rounds: how often each one is measured.
-        show: prints the table.
+    `script` is the file of the benchmark, and `work` a dataclass that is the same for all systems.
     """
     signal.signal(signal.SIGTERM, _stop_early)
     results: Results[S] = {}
@@ -101,14 +96,7 @@ def _measure_apart(script: str, work: Any, system: System) -> dict[str, Any] | N
 def measure_given(
     given: str, work: type[W], system: type[S], measure: Callable[[W, S], dict[str, Any]]
 ) -> None:
-    """Measure what `--measure` names, and print the result for the process that started this one.
-
-    Args:
-        given: the value of `--measure`.
-        work: the type of the work.
-        system: the type of the systems.
-        measure: measures a system.
-    """
+    """Measure what `--measure` names, and print the result for the process that asked."""
     words = json.loads(given)
     choices = {k: tuple(v) if isinstance(v, list) else v for k, v in words["system"].items()}
     print(json.dumps(measure(work(**words["work"]), system(**choices))))
