@@ -1,11 +1,9 @@
 """`seq2seq`: runs the command, and turns errors into one line and an exit code."""
 
 import argparse
-import codecs
 import difflib
 import importlib
 import io
-import json
 import logging
 import os
 import re
@@ -78,11 +76,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Returns:
-        0, or 1 for bad data or a bad run, 2 for bad usage, 128 + N after signal N.
-    """
+    """Run a command; return 0, 1 for bad data, 2 for bad usage, or 128 + N after signal N."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # PyTorch's optimizers import its compiler, which is not used here. Its cache would be a folder
     # in /tmp, where another user may have taken the name.
@@ -97,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
         if isinstance(sys.stdout, io.TextIOWrapper):
-            codecs.register_error("seq2seq.any", _encode_any)
-            sys.stdout.reconfigure(errors="seq2seq.any")
-        _check_current_folder()
+            # The bytes of file names stay as they are; what can't be shown is escaped.
+            is_utf8 = sys.stdout.encoding.lower() == "utf-8"
+            sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
         code = _run(words)
         sys.stdout.flush()
         return code
@@ -117,24 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-
-
-def _encode_any(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Encode the bytes of file names as they are, and escape, as JSON does, what can't be shown."""
-    assert isinstance(error, UnicodeEncodeError)
-    error.end = error.start + 1  # bytes and others may stand next to one another
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeError:
-        return json.dumps(error.object[error.start])[1:-1], error.end
-
-
-def _check_current_folder() -> None:
-    """Refuse to start in a folder that was removed, where Intel's MKL ends the process."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UserError("the current folder no longer exists; cd to another one") from None
 
 
 def _explain(error: BaseException) -> str:
