@@ -109,8 +109,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
         # summing over all rows at once takes half the time. The newest position needs no mask.
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
         heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
-        output: Tensor = module.w_o(heads.view(n, 1, -1))
-        return output
+        return module.w_o(heads.view(n, 1, -1))
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
@@ -125,8 +124,7 @@ class FastIncrementalDecoder(IncrementalDecoder):
         if cache.padded:
             scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
         heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
-        output: Tensor = module.w_o(module.concatenate_heads(heads))
-        return output.view_as(x)
+        return module.w_o(module.concatenate_heads(heads)).view_as(x)
 
 
 MULTIPLE = 16
@@ -306,8 +304,7 @@ class StaticDecoder(FastIncrementalDecoder):
         heads = F.scaled_dot_product_attention(
             query.unsqueeze(2), keys, values, cache.table.visible.view(1, 1, 1, -1)
         )  # (N, H, 1, d_v)
-        output: Tensor = module.w_o(module.concatenate_heads(heads))
-        return output
+        return module.w_o(module.concatenate_heads(heads))
 
     def cross_attention(
         self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
@@ -319,5 +316,4 @@ class StaticDecoder(FastIncrementalDecoder):
         heads = F.scaled_dot_product_attention(
             query, cache.memory_keys, cache.memory_values, source_mask
         )  # (B, H, beams, d_v)
-        output: Tensor = module.w_o(module.concatenate_heads(heads))
-        return output.view_as(x)
+        return module.w_o(module.concatenate_heads(heads)).view_as(x)

@@ -147,8 +147,7 @@ def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
     memory = model.encoder(x, encoder)  # (1, M, D)
     embedding, positions = model.target_embedding, batch.target_positions
     x = _embed(model, embedding, batch.target_input, positions, batch.targets)
-    states: Tensor = model.decoder(x, memory, causal, cross)  # (1, N, D)
-    return states
+    return model.decoder(x, memory, causal, cross)  # (1, N, D)
 
 
 def _embed(
@@ -161,5 +160,4 @@ def _embed(
     """Compute `Transformer.embed` of tokens (N,) at any positions (N,): (1, N, D)."""
     x = embedding(token_ids).unsqueeze(0)
     vectors = model.positions(x[:, : max(length for _, length in shapes)])  # (longest, D)
-    embedded: Tensor = model.dropout(x + vectors.index_select(0, positions))
-    return embedded
+    return model.dropout(x + vectors.index_select(0, positions))

@@ -75,8 +75,7 @@ def packed_matmul(matrix: Tensor, bias: Tensor | None) -> Matmul:
     packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
 
     def matmul(x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return y
+        return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
     return fill_up_rows(matmul)
 
@@ -163,8 +162,7 @@ class PackedAttention(MultiHeadAttention):
             query = self.split_heads(self.q(x))
             key, value = map(self.split_heads, self.project_memory(memory))
         heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        output: Tensor = self.w_o(self.concatenate_heads(heads))
-        return output
+        return self.w_o(self.concatenate_heads(heads))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map x (B, T, D) to queries and keys (B, T, H * K), and values (B, T, H * d_v)."""

@@ -1,4 +1,8 @@
-"""Freed memory retained by the process, and less of it broken up by compiled matmuls."""
+"""Memory and threads of the process, set other than PyTorch and the C library do by default.
+
+Freed memory is kept for reuse, oneDNN keeps little compiled code, and batches run in parallel with
+one thread each, rather than one batch with all threads.
+"""
 
 import ctypes
 import os
@@ -36,8 +40,8 @@ def retain_freed_memory() -> None:
 def keep_few_compiled_matmuls() -> None:
     """Make oneDNN keep its code for the last 64 shapes of matmuls in place of 1,024.
 
-    Batches of a run differ in shape, so that code of earlier steps is seldom used again. It
-    lies among the activations, so that the memory they leave is too broken up for the next ones.
+    Batches of a run differ in shape, so that code of earlier steps is seldom used again. It lies
+    among the activations, and breaks up the memory that they leave.
     Has no effect after the first matmul, nor where the environment sets the variables.
     """
     # The second is of PyTorch's own cache in front of oneDNN's; each alone keeps the code.

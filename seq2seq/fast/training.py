@@ -40,17 +40,14 @@ class FusedAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | AttentionLayout) -> Tensor:
         """See `MultiHeadAttention.forward`; an `AttentionLayout` is that of joined batches."""
-        output: Tensor
         query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)  # (B, T or S, H * K)
         if isinstance(mask, AttentionLayout):
             assert isinstance(self.dropout, nn.Dropout)
             rate = self.dropout.p if self.dropout.training else 0.0
-            output = self.w_o(mask.attend(query, key, value, self.num_heads, rate))
-            return output
+            return self.w_o(mask.attend(query, key, value, self.num_heads, rate))
         query, key, value = map(self.split_heads, (query, key, value))  # (B, H, T or S, K)
         heads = fused_attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        output = self.w_o(self.concatenate_heads(heads))  # (B, T, D)
-        return output
+        return self.w_o(self.concatenate_heads(heads))  # (B, T, D)
 
 
 _RANDOM_BITS = 16

@@ -63,7 +63,6 @@ class Recorder:
 
     graph: CUDAGraph | None = None
     replays = 0
-    recorded = 0
 
     def do(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Do an operation, and note it in the graph that is being recorded, if any."""
@@ -101,5 +100,4 @@ class Recording:
         traceback: TracebackType | None,
     ) -> None:
         recorder.graph = None
-        recorder.recorded += 1
         self.graph.end()
