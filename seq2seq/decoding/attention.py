@@ -44,7 +44,7 @@ class AttentionMaps:
     """(L, H, T, S): the weight that each target position gives to each source position."""
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the pieces that attend, then those attended to, of `encoder`, `decoder` or `cross`."""
+        """Return the pieces that attend, then those attended to, of a kind of attention."""
         rows = self.source if kind == "encoder" else self.target_input
         columns = self.target_input if kind == "decoder" else self.source
         return rows, columns
