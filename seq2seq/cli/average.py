@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_model_path(output)
     of_its_run = output.absolute() == of_the_run.absolute()
     tuned = False
-    with suppress(UserError):  # there is none, or it is damaged
-        # The mean takes the place of what the run's model was.
+    with suppress(UserError):  # there is none, or it is corrupt
+        # The mean replaces the run's model.
         tuned = read_search(find_model(run_folder) if of_its_run else output) is not None
     mean = average(found[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(output)
     if of_its_run and is_locked(run_folder):
         print(
-            f"seq2seq: {run_folder}: still in training, which replaces or removes this mean when it"
-            " ends; -o keeps one elsewhere",
+            f"seq2seq: {run_folder}: still in training: the run replaces or removes this mean when"
+            " it ends; -o keeps one elsewhere",
             file=sys.stderr,
         )
     if tuned:

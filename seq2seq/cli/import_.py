@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import a model with its card, or a short one in its place, and say what it is."""
+    """Import a model with its card, or else a short one, and say what it is."""
     from seq2seq.data.pair_tokenizer import Punctuation
     from seq2seq.errors import UserError
     from seq2seq.files.atomic import add_file

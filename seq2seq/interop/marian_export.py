@@ -27,7 +27,7 @@ from seq2seq.interop.names import (
     OUTPUT_BIAS,
     check_expressible,
     features_of_marian,
-    layer_places,
+    layer_names,
     permute,
 )
 from seq2seq.model import Transformer
@@ -99,12 +99,12 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
     config = model.config
     order = features_of_marian(config.d_model)
     weights = _vocabulary_weights(model, order)
-    for place in layer_places(config):
-        module = model.get_submodule(place.name)
+    for layer in layer_names(config):
+        module = model.get_submodule(layer.name)
         assert isinstance(module, nn.Linear | nn.LayerNorm)
         bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
-        weights[f"{place.marian}.weight"] = permute(module.weight, place, order)
-        weights[f"{place.marian}.bias"] = permute(bias, place, order)
+        weights[f"{layer.marian}.weight"] = permute(module.weight, layer, order)
+        weights[f"{layer.marian}.bias"] = permute(bias, layer, order)
     return {name: value.detach().clone().contiguous() for name, value in weights.items()}
 
 

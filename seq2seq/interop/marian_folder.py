@@ -7,6 +7,7 @@ Its matrices have other names than Hugging Face's and are transposed. The names 
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import yaml
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.interop.names import layer_places
+from seq2seq.interop.names import layer_names
 from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
     MAX_VOCABULARY_BYTES,
@@ -33,7 +34,15 @@ _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentence
 _MAX_BYTES = 8 * 2**30
 _MAX_DEPTH = 10
 # What zipfile and NumPy raise; MemoryError, for a size that only the file claims.
-_DAMAGE = (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, MemoryError)
+_CORRUPT = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
 _LAYER_NORM_EPSILON = 1e-9
 _ACTIVATIONS = {
     "relu": Activation.relu,
@@ -113,16 +122,16 @@ class _Archive:
             if total > len(content):  # compressed, which Marian does not write
                 raise UserError(f"{path}: corrupt, {total:,} bytes in {len(content):,}")
             self.arrays = np.load(io.BytesIO(content), allow_pickle=False)
-        except _DAMAGE:
+        except _CORRUPT:
             raise UserError(f"{path}: not an archive of NumPy's") from None
 
     def read(self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Tensor:
         """Read an array, of a known shape if one is given."""
         try:
-            found = self.arrays[name]
+            found = np.asarray(self.arrays[name])  # bytes, if it is no array
         except KeyError:
             raise UserError(f"{self.path}: has no {name[:100]}") from None
-        except _DAMAGE as error:
+        except _CORRUPT as error:
             raise UserError(f"{self.path}: {name[:100]} is corrupt: {str(error)[:100]}") from None
         if found.dtype.str not in dtypes or shape not in (None, found.shape):
             expected = "a list of bytes" if shape is None else f"{list(shape)} of {dtypes[0]}"
@@ -187,17 +196,17 @@ def _layers(archive: _Archive, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters of all layers under Hugging Face's names."""
     d_model, d_ff = config.d_model, config.d_ff
     weights = {}
-    for place in layer_places(config):
-        side, index, rest = place.marian.removeprefix("model.").replace(".layers", "").split(".", 2)
+    for layer in layer_names(config):
+        side, index, rest = layer.marian.removeprefix("model.").replace(".layers", "").split(".", 2)
         for pattern, weight, bias in _NAMES:
             if matched := re.fullmatch(pattern, rest):
-                layer = f"{side}_l{int(index) + 1}"
-                names = [layer + matched.expand(name) for name in (weight, bias)]
+                prefix = f"{side}_l{int(index) + 1}"
+                names = [prefix + matched.expand(name) for name in (weight, bias)]
         inner = {"fc1": (d_model, d_ff), "fc2": (d_ff, d_model)}.get(rest, (d_model, d_model))
         shape = (1, d_model) if "norm" in rest else inner
         found = archive.floats(names[0], shape)
-        weights[f"{place.marian}.weight"] = found[0] if "norm" in rest else found.t()
-        weights[f"{place.marian}.bias"] = archive.floats(names[1], (1, shape[1]))[0]
+        weights[f"{layer.marian}.weight"] = found[0] if "norm" in rest else found.t()
+        weights[f"{layer.marian}.bias"] = archive.floats(names[1], (1, shape[1]))[0]
     return weights
 
 
@@ -253,6 +262,6 @@ def _yaml_items(path: Path, text: str) -> Iterator[tuple[str, str | None]]:
                 raise UserError(f"{path}: corrupt, nested too deeply")
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
-    for key, value in zip(nodes[::2], nodes[1::2], strict=True):
+    for key, value in zip(nodes[::2], nodes[1::2], strict=False):
         if key is not None:
             yield key, value

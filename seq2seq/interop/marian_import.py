@@ -22,7 +22,7 @@ from seq2seq.data.pair_tokenizer import (
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_folder import read_marian_folder
-from seq2seq.interop.names import NEVER, features_of_marian, layer_places, permute
+from seq2seq.interop.names import NEVER, features_of_marian, layer_names, permute
 from seq2seq.interop.raw_model import MAX_VOCABULARY_BYTES, NO_ROW, RawModel, Table, read_file
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model.config import Positions, Start
@@ -60,10 +60,10 @@ def _make_model(
         order = features_of_marian(found.config.d_model).argsort()
     parameters, choices = _arrange(found.matrices, found.bias, found.tables, order)
     config = replace(found.config, positions=positions, **choices)
-    for place in layer_places(config):
+    for layer in layer_names(config):
         for kind in ("weight", "bias"):
-            value = found.weights.pop(f"{place.marian}.{kind}").float()
-            parameters[f"{place.name}.{kind}"] = permute(value, place, order).contiguous()
+            value = found.weights.pop(f"{layer.marian}.{kind}").float()
+            parameters[f"{layer.name}.{kind}"] = permute(value, layer, order).contiguous()
     model = meta_transformer(
         config,
         vocab_size=tokenizer.vocab_size,

@@ -22,7 +22,7 @@ NEVER = -100.0
 smoothed loss, to which every logit contributes, stays small."""
 
 
-class Place(NamedTuple):
+class LayerNames(NamedTuple):
     """A linear layer or a norm, whose parameters are `weight` and `bias`."""
 
     name: str
@@ -35,8 +35,8 @@ class Place(NamedTuple):
     """Whether its outputs are."""
 
 
-def layer_places(config: TransformerConfig) -> Iterator[Place]:
-    """Yield the places of all layers."""
+def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:
+    """Yield the names of all linear layers and norms."""
     for side, depth in (("encoder", config.num_layers), ("decoder", config.decoder_depth)):
         attentions = {"self_attention": "self_attn"}
         if side == "decoder":
@@ -45,23 +45,23 @@ def layer_places(config: TransformerConfig) -> Iterator[Place]:
             ours, theirs = f"{side}.layers.{index}", f"model.{side}.layers.{index}"
             for name, marian in attentions.items():
                 for letter in "qkv":
-                    place = f"{ours}.{name}.w_{letter}", f"{theirs}.{marian}.{letter}_proj"
-                    yield Place(*place, reads_state=True, writes_state=False)
-                yield Place(
+                    names = f"{ours}.{name}.w_{letter}", f"{theirs}.{marian}.{letter}_proj"
+                    yield LayerNames(*names, reads_state=True, writes_state=False)
+                yield LayerNames(
                     f"{ours}.{name}.w_o",
                     f"{theirs}.{marian}.out_proj",
                     reads_state=False,
                     writes_state=True,
                 )
                 norm = f"{ours}.{name}_norm", f"{theirs}.{marian}_layer_norm"
-                yield Place(*norm, reads_state=False, writes_state=True)
+                yield LayerNames(*norm, reads_state=False, writes_state=True)
             for name, marian, reads in (
                 ("feed_forward.inner", "fc1", True),
                 ("feed_forward.outer", "fc2", False),
                 ("feed_forward_norm", "final_layer_norm", False),
             ):
-                place = f"{ours}.{name}", f"{theirs}.{marian}"
-                yield Place(*place, reads_state=reads, writes_state=not reads)
+                names = f"{ours}.{name}", f"{theirs}.{marian}"
+                yield LayerNames(*names, reads_state=reads, writes_state=not reads)
 
 
 def features_of_marian(d_model: int) -> Tensor:
@@ -73,11 +73,11 @@ def features_of_marian(d_model: int) -> Tensor:
     return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
 
 
-def permute(value: Tensor, place: Place, order: Tensor) -> Tensor:
+def permute(value: Tensor, layer: LayerNames, order: Tensor) -> Tensor:
     """Put the features of the states that a parameter reads or writes into another order."""
-    if place.reads_state and value.dim() == 2:
+    if layer.reads_state and value.dim() == 2:
         return value[:, order]
-    return value[order] if place.writes_state else value
+    return value[order] if layer.writes_state else value
 
 
 MAX_POSITIONS = 1088

@@ -10,7 +10,7 @@ from torch import Tensor
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
 from seq2seq.files.tensors import Descriptions, read_tensors
-from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_places
+from seq2seq.interop.names import EMBEDDINGS, OUTPUT_BIAS, layer_names
 from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
     RawModel,
@@ -172,13 +172,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def expected_shapes(config: MarianConfig) -> tuple[dict[str, tuple[int, ...]], Shapes]:
-    """Return names and shapes of the layers' parameters, and of what may be there beside them."""
+    """Return names and shapes of the layers' parameters, and of what may be there in addition."""
     transformer = config.transformer()
     model = meta_transformer(transformer, vocab_size=config.target_vocab_size)
     parameters = model.state_dict()
     layers = {
-        f"{place.marian}.{kind}": tuple(parameters[f"{place.name}.{kind}"].shape)
-        for place in layer_places(transformer)
+        f"{layer.marian}.{kind}": tuple(parameters[f"{layer.name}.{kind}"].shape)
+        for layer in layer_names(transformer)
         for kind in ("weight", "bias")
     }
     rows = dict.fromkeys(EMBEDDINGS, config.target_vocab_size)
@@ -195,8 +195,8 @@ def find_weights(folder: Path) -> Path:
         if (folder / name).exists() or (folder / name).is_symlink():
             return folder / name
     found = [name for name in _OTHERS if (folder / name).exists()]
-    beside = f", only {found[0]}, which can't be read" if found else ""
-    raise UserError(f"{folder}: no {SAFETENSORS} and no {TORCH_FILE} in it{beside}")
+    other = f", only {found[0]}, which can't be read" if found else ""
+    raise UserError(f"{folder}: no {SAFETENSORS} and no {TORCH_FILE} in it{other}")
 
 
 def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Checkpoints of a training: save, restore, find the newest good one, average (6.1).
 
-A checkpoint is a model folder with Adam's moments and the training's progress beside the model.
+A checkpoint is a model folder with Adam's moments and the progress of the run in addition.
 """
 
 import json

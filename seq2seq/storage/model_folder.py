@@ -162,10 +162,10 @@ def holds_model(folder: Path) -> bool:
 def load_model(folder: Path) -> TrainedModel:
     """Read a model folder on the CPU, ready to translate, even while it is being replaced."""
     for _ in range(_MAX_READS):
-        place = present_name(folder)
-        before = _identity(place)
+        path = present_name(folder)
+        before = _identity(path)
         try:
-            found: TrainedModel | UserError = _load(place)
+            found: TrainedModel | UserError = _load(path)
         except UserError as error:
             found = error
         # Otherwise another process has replaced it, and it may be of two models.
@@ -173,7 +173,7 @@ def load_model(folder: Path) -> TrainedModel:
             if isinstance(found, UserError):
                 raise found
             return found
-    raise UserError(f"{folder}: replaced again and again while it was read; try again")
+    raise UserError(f"{folder}: replaced repeatedly while it was read; try again")
 
 
 def _load(folder: Path) -> TrainedModel:

@@ -28,14 +28,12 @@ OUT_OF_MEMORY, TOO_LARGE = "out of memory: ", "a number is too large to compute 
     ("options", "says"),
     [
         ("--beam 1000000", OUT_OF_MEMORY),
-        ("--beam 1000000000000", (OUT_OF_MEMORY, TOO_LARGE)),
         ("--beam 100000000000000000000", TOO_LARGE),
         ("--sample --nbest 100000000", OUT_OF_MEMORY),
-        ("--sample --nbest 100000000000000000000", (OUT_OF_MEMORY, TOO_LARGE)),
     ],
 )
 def test_a_search_that_is_too_large_is_one_line(
-    model: Path, options: str, says: str | tuple[str, ...], trial: Callable
+    model: Path, options: str, says: str, trial: Callable
 ) -> None:
     command = [sys.executable, "-m", "seq2seq", "translate", "--model", model, *options.split()]
     limit = 4 * 2**30
@@ -53,9 +51,7 @@ def test_a_search_that_is_too_large_is_one_line(
         assert result.stderr.removeprefix("seq2seq: ").startswith(says), result.stderr
 
 
-@pytest.mark.parametrize(
-    "size", ["model.d_ff=1000000000", "model.d_ff=100000000000000000000000", "model.d_model=1e400"]
-)
+@pytest.mark.parametrize("size", ["model.d_ff=1000000000", "model.d_model=1e400"])
 def test_a_model_that_is_too_large_is_one_line(
     model: Path, size: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

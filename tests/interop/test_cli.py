@@ -44,7 +44,7 @@ def test_an_imported_model_has_its_own_card_or_else_a_short_one(
     assert code == 0
     assert f"next: seq2seq translate --model {tmp_path / 'a_model'} --to por < input" in out
     card = (tmp_path / "a_model" / "README.md").read_text()
-    assert '\nlanguage: ["en", "por", "pob"]\n' in card
+    assert "\nlanguage:\n- en\n- por\n- pob\n" in card
     assert "# a\\_model\n" in card
     assert f"imported from {made.path.name}" in card.replace("\\", "")
     assert "license" not in card

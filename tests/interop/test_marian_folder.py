@@ -220,6 +220,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "an alias": (write("opus.vocab.yml", b"a: &x 1\nb: *x\n"), "'b' has no id"),
     "deep nesting": (write("opus.vocab.yml", b"a: " + b"[" * 10**6), "nested too deeply"),
+    "a list": (write("opus.vocab.yml", b"- a\n- b\n- c\n"), "'a' has no id"),
     "half a line": (write("opus.vocab.yml", b'"a: 1\n'), "not valid YAML"),
     "a piece twice": (write("opus.vocab.yml", b"a: 1\n'a': 2\n"), "'a' occurs twice"),
     "no </s>": (write("opus.vocab.yml", b"<unk>: 0\na: 1\n"), "has no </s>"),

@@ -86,13 +86,13 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "heads that don't divide": (
         config(encoder_attention_heads=5, decoder_attention_heads=5), "into 5 heads"
     ),
-    "a text for a number": (config(d_model="16"), "d_model: .* integer, not '16'"),
+    "a text for a number": (config(d_model="16"), "Expected `int`, got `str` - at `.*d_model"),
     "a billion layers": (config(encoder_layers=10**9), "too many layers"),
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
     "fewer layers": (config(decoder_layers=1), "is not a parameter of such a model"),
     "a model of petabytes": (config(d_model=2**40), "shape|can be this large|memory"),
     "no JSON": (write("config.json", b"{"), "not valid JSON"),
-    "a list for the configuration": (write("config.json", b"[]"), "should be an object"),
+    "a list for the configuration": (write("config.json", b"[]"), "Expected `object`, got `array`"),
     "a configuration of megabytes": (write("config.json", b" " * 2**21), "can't hold more than"),
     "padding beyond all pieces": (config(pad_token_id=10**6), "not the id of a piece"),
     "another padding": (config(pad_token_id=3), "<pad> has the id .* in config.json is 3"),
@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "two pieces have the id"),
     "a hole in the ids": (vocabulary(lambda v: v.update({"▁th": 10**4})), "has the id 10000"),
-    "a text for an id": (vocabulary(lambda v: v.update({"▁th": "4"})), "integer, not '4'"),
+    "a text for an id": (vocabulary(lambda v: v.update({"▁th": "4"})), "Expected `int`, got `str`"),
     "a piece without end": (
         vocabulary(lambda v: v.update({"x" * 2000: v.pop("▁th")})), "more than 1,000 characters"
     ),

@@ -259,7 +259,7 @@ BAD = [
     ({"alternatives": -1}, "alternatives: Input should be greater"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
     ({"details": "perhaps"}, "details: Input should be a valid boolean"),
-    ({"q": "\ud800"}, "half a surrogate pair"),
+    ({"q": "\ud800"}, "surrogates not allowed"),
 ]
 
 

@@ -162,19 +162,14 @@ def rewrite(folder: Path, name: str, content: bytes) -> None:
         {"d_model": 8.0},
         {"dropout": False},
         {"d_model": -8},
-        {"d_model": 2**62},
         {"d_model": 10**30},
-        {"d_k": 2**61, "d_v": 1},
         {"d_ff": 2**62},
-        {"num_layers": 10**12},
         {"num_layers": 3},
         {"num_heads": 3},
-        {"dropout": "0.1"},
         {"dropout": float("nan")},
         {"layer_norm_epsilon": float("inf")},
         {"positions": "elsewhere"},
         {"positions": "learned"},
-        {"positions": "learned", "max_learned_positions": 2**62},
         {"attention_bias": True},
     ],
     ids=str,
@@ -223,15 +218,11 @@ def change_weights(weights: dict[str, torch.Tensor], how: str) -> None:
         weights["encoder.layers.0.feed_forward.inner.gewicht"] = weights.pop(name)
     elif how == "transposed":
         weights[name] = weights[name].t().contiguous()
-    elif how == "of another type":
-        weights[name] = weights[name].double()
     elif how == "of integers":
         weights[name] = weights[name].int()
 
 
-@pytest.mark.parametrize(
-    "how", ["missing", "additional", "renamed", "transposed", "of another type", "of integers"]
-)
+@pytest.mark.parametrize("how", ["missing", "additional", "renamed", "transposed", "of integers"])
 def test_weights_of_another_model_are_refused_in_one_line(
     tmp_path: Path, make_trained: MakeTrained, how: str
 ) -> None:
@@ -385,15 +376,6 @@ def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
     assert replaced == [CONFIG]
     assert found.model.config == after.model.config
     assert equal(found.model, after.model)
-
-
-def test_a_model_between_its_two_names_is_found(run: Path, make_trained: MakeTrained) -> None:
-    save_model(run / "best", make_trained())
-    (run / "best").rename(
-        run / ".best.0123456789abcdef.old"
-    )  # as for a moment while it is replaced
-    assert find_model(run) == run / "best"
-    assert equal(load_model(run / "best").model, make_trained().model)
 
 
 def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
