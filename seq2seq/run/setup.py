@@ -200,7 +200,7 @@ def load_initial_model(config: Config, run: Path) -> TrainedModel:
             shown, known = (getattr(v, "value", v) for v in (value, sizes[name]))
             raise UserError(
                 f"init_from={config.init_from}: model.{name}={shown} is not the model's {known}:"
-                " leave model.* out"
+                " remove model.*"
             )
     return initial
 

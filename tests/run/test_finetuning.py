@@ -142,7 +142,7 @@ def test_text_in_characters_that_the_initial_model_does_not_know_is_refused(
     config = replace(own, data=replace(own.data, train=foreign))
     share = 2 * 11 * 40 / sum(2 * len(line) for line in lines(foreign.source))
     message = rf"{share:.2%} of the training text are characters that the model of init_from does"
-    with pytest.raises(UserError, match=rf"{message} not know \(собака, .*\): leave out the lines"):
+    with pytest.raises(UserError, match=rf"{message} not know \(собака, .*\): remove the lines"):
         TrainingRun(config, tmp_path, World())
     rare = reversing(tmp_path, "rare", ["café " + sentences[20], *sentences[21:]])
     config = replace(own, data=replace(own.data, train=rare))
@@ -199,21 +199,21 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model.d_ff=128"], "model.d_ff=128 is not the model's 16: leave model.* out"),
+        (["model.d_ff=128"], "model.d_ff=128 is not the model's 16: remove model.*"),
         (["model=base"], "model.num_layers=6 is not the model's 1"),
-        (["data.tokenizer.vocab_size=80"], "the vocabulary is that of init_from="),
-        (["data.tokenizer.byte_fallback=true"], "(60 pieces): leave data.tokenizer.* out"),
+        (["data.tokenizer.vocab_size=80"], "the vocabulary is taken from init_from="),
+        (["data.tokenizer.byte_fallback=true"], "(60 pieces): remove data.tokenizer.*"),
         (["init_sha256=12"], "not init_sha256=12: give the model that is meant"),
         (["init_from=nowhere"], "nowhere: no such folder; give the run_dir of a training"),
         (["init_from=/"], "/: no model in it"),
-        (["init_from=null", "experiment=finetune"], "goes on from a model: give init_from=MODEL"),
+        (["init_from=null", "experiment=finetune"], "needs a model: add init_from=MODEL"),
         (["init_from="], "init_from=: give the folder of a model"),
     ],
 )  # fmt: skip
 def test_what_contradicts_the_initial_model_is_refused_in_one_line(
     command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    usage = ("the vocabulary", "goes on", "(60 pieces)", "give init_from", "init_from=:")
+    usage = ("the vocabulary", "needs a model", "(60 pieces)", "give init_from", "init_from=:")
     code = 2 if message.startswith(usage) else 1
     last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last
