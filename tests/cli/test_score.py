@@ -147,15 +147,6 @@ def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str
     assert f"p = {comparisons[0]['p_value']:.4f}" in printed
 
 
-def test_json_names_files_whose_names_are_not_utf_8(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = os.fsdecode(b"other\xff.de")
-    (files / "other.de").rename(files / other)
-    words = ["-i", "out.de", "-r", "test.de", "--compare", other, "--samples", "20"]
-    assert run_json(capsys, *words)["comparisons"][0]["system"] == other
-
-
 def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:
     """Replace the translator by one that knows the hypotheses; returns what it is loaded with."""
     loaded: list[tuple[str, TranslationOptions]] = []
@@ -261,24 +252,6 @@ def test_a_named_test_set_brings_source_references_and_language(
         assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]
         assert "|test:wmt14|case:mixed|" in paper["signature"]
         assert "|lang:fr|" in paper["signature"]
-
-
-def test_unequal_counts_name_files_and_counts(files: Path) -> None:
-    write(files / "short.de", HYPOTHESES[:2])
-    with pytest.raises(UserError, match=r"short\.de has 2 lines, test\.de has 3"):
-        run("-i", "short.de", "-r", "test.de")
-    with pytest.raises(UserError, match=r"out\.de has 3 lines, short\.de has 2"):
-        run("-i", "out.de", "-r", "test.de", "--compare", "short.de")
-
-
-def test_missing_or_empty_files_are_named(files: Path) -> None:
-    with pytest.raises(UserError, match=r"missing\.de: no such file"):
-        run("-i", "out.de", "-r", "missing.de")
-    with pytest.raises(UserError, match=r"missing\.de: no such file"):
-        run("-i", "missing.de", "-r", "test.de")
-    write(files / "empty.de", [])
-    with pytest.raises(UserError, match=r"empty\.de: no lines"):
-        run("-i", "empty.de", "-r", "empty.de")
 
 
 def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(

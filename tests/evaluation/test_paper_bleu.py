@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError
 from seq2seq.evaluation.paper_bleu import (
     NAME,
     WHY_IT_DIFFERS,
@@ -80,17 +80,6 @@ def test_a_letter_between_two_hyphens_belongs_to_the_first() -> None:
     assert split_compounds("A-B-Waffen") == "A ##AT##-##AT## B-Waffen"
 
 
-def test_only_german_is_split() -> None:
-    assert prepare("Nord-Süd", "de") == "Nord ##AT##-##AT## Süd"
-    assert prepare("nord-sud", "fr") == "nord-sud"
-
-
-@given(st.text(max_size=40))
-def test_prepared_text_is_tokens_between_single_spaces(line: str) -> None:
-    prepared = prepare(line)
-    assert prepared == " ".join(re.split(r"\s+", prepared.strip()))
-
-
 # The counting
 
 
@@ -150,12 +139,6 @@ def test_realistic_sentences() -> None:
     assert abs(score.value - bleu(HYPOTHESES, [REFERENCES]).value) > 1
 
 
-def test_typographic_and_ascii_quotes_are_equal() -> None:
-    ascii_quotes = [re.sub("[„“]", '"', line) for line in REFERENCES]
-    assert ascii_quotes != REFERENCES
-    assert paper_bleu(ascii_quotes, [REFERENCES]).value == pytest.approx(100.0)
-
-
 def test_case_counts() -> None:
     assert paper_bleu([line.lower() for line in REFERENCES], [REFERENCES]).value < 90
 
@@ -171,8 +154,3 @@ def test_the_name_the_signature_and_the_explanation() -> None:
     assert "hyphens:kept" in paper_bleu(["a"], [["a"]], "fr").signature
     assert all(number in WHY_IT_DIFFERS for number in ("29.02", "27.52", "27.3"))
     assert "\n" not in WHY_IT_DIFFERS
-
-
-def test_texts_that_are_not_parallel_are_refused() -> None:
-    with pytest.raises(UserError, match="hypotheses has 2 lines, references 1 has 3"):
-        paper_bleu(HYPOTHESES[:2], [REFERENCES])

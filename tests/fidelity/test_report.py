@@ -127,48 +127,9 @@ def test_pre_ln_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Pre-LN" in layers.residual_norm_dropout(subject()).here
 
 
-def feed_forward_before_attention(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
-    attended = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
-    return layer.feed_forward_norm(attended + layer.dropout(layer.feed_forward(x)))
-
-
-def doubled_output(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
-    x = layer.self_attention_norm(x + layer.dropout(layer.self_attention(x, x, mask)))
-    return 2 * layer.feed_forward_norm(x + layer.dropout(layer.feed_forward(x)))
-
-
-def no_residual(layer: EncoderLayer, x: Tensor, mask: Tensor) -> Tensor:
-    x = layer.self_attention_norm(layer.dropout(layer.self_attention(x, x, mask)))
-    return layer.feed_forward_norm(layer.dropout(layer.feed_forward(x)))
-
-
-@pytest.mark.parametrize(
-    ("forward", "here"),
-    [
-        (
-            feed_forward_before_attention,
-            "a sublayer does not read the output of the norm before it",
-        ),
-        (doubled_output, "a layer does not end with a norm"),
-        (no_residual, "a norm's input is not x + Dropout(Sublayer(x))"),
-    ],
-)
-def test_another_layer_differs(
-    monkeypatch: pytest.MonkeyPatch, forward: Callable[..., Tensor], here: str
-) -> None:
-    monkeypatch.setattr(EncoderLayer, "forward", forward)
-    assert differing(subject()) == [layers.residual_norm_dropout]
-    assert layers.residual_norm_dropout(subject()).here == here
-
-
 class RootMeanSquare(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
-
-
-class OutsideTheRoot(nn.LayerNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + self.eps)
 
 
 class Unbiased(nn.LayerNorm):
@@ -180,7 +141,6 @@ class Unbiased(nn.LayerNorm):
     ("kind", "detail", "remark"),
     [
         (RootMeanSquare, layers.residual_norm_dropout, "does not have mean 0"),
-        (OutsideTheRoot, layers.norm_epsilon, "not inside the root"),
         (Unbiased, layers.norm_epsilon, "unbiased variance"),
     ],
 )
@@ -233,12 +193,9 @@ def test_unmasked_padding_differs() -> None:
     assert "padding reaches other tokens" in embedding.embedding_scale(with_model(Unmasked)).here
 
 
-@pytest.mark.parametrize("diagonal", [1, SMALL.d_model])
-def test_targets_that_attend_to_those_after_them_differ(
-    monkeypatch: pytest.MonkeyPatch, diagonal: int
-) -> None:
+def test_targets_that_attend_to_the_next_one_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def mask(length: int, device: torch.device) -> Tensor:
-        return torch.ones(length, length, dtype=torch.bool, device=device).tril(diagonal)
+        return torch.ones(length, length, dtype=torch.bool, device=device).tril(1)
 
     monkeypatch.setattr("seq2seq.model.transformer.causal_mask", mask)
     assert differing(subject()) == [layers.attention_formula]
@@ -292,20 +249,6 @@ def test_the_rate_of_dropout_is_measured(rate: float) -> None:
     assert recipe.dropout_rate(examined).differs
 
 
-class Unscaled(nn.Dropout):
-    """The zeros, without the factor."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * (1.0 - self.p) if self.training else x
-
-
-class OnlyScaled(nn.Dropout):
-    """The factor, without the zeros."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x / (1.0 - self.p) if self.training else x
-
-
 class TooManyZeros(nn.Dropout):
     """The factor of p, the zeros of 2p."""
 
@@ -314,13 +257,10 @@ class TooManyZeros(nn.Dropout):
         return x * keep / (1.0 - self.p) if self.training else x
 
 
-@pytest.mark.parametrize(
-    ("kind", "module"),
-    [(Unscaled, ""), (OnlyScaled, "encoder.layers.1"), (TooManyZeros, "decoder.layers.0")],
-)
-def test_another_dropout_differs(kind: type[nn.Dropout], module: str) -> None:
+@pytest.mark.parametrize("module", ["", "encoder.layers.1", "decoder.layers.0"])
+def test_another_dropout_differs(module: str) -> None:
     examined = subject()
-    examined.model.get_submodule(module).dropout = kind(0.1)
+    examined.model.get_submodule(module).dropout = TooManyZeros(0.1)
     assert differing(examined) == [layers.residual_norm_dropout]
     assert recipe.dropout_rate(examined).differs
 
@@ -360,19 +300,6 @@ def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("seq2seq.model.transformer.attention", unscaled)
     assert differing(subject()) == [layers.attention_formula]
     assert "softmax(QK^T) V" in layers.attention_formula(subject()).here
-
-
-def test_masked_keys_with_a_weight_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lenient(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
-    ) -> Tensor:
-        scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
-        attended: Tensor = dropout(scores.masked_fill(~mask, -5.0).softmax(dim=-1)) @ value
-        return attended
-
-    monkeypatch.setattr("seq2seq.model.transformer.attention", lenient)
-    assert differing(subject()) == [layers.attention_formula, embedding.embedding_scale]
-    assert "another, mask" in layers.attention_formula(subject()).here
 
 
 def test_a_bias_in_one_attention_differs() -> None:
@@ -455,18 +382,6 @@ def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPat
     assert optimization.loss_normalization(subject()).differs
 
 
-def test_another_record_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = batch_loss.projected_loss
-
-    def shown_half(*arguments: Any, **rest: Any) -> Any:
-        smoothed, cross_entropy = projected_loss(*arguments, **rest)
-        return smoothed - smoothed.detach() / 2, cross_entropy
-
-    monkeypatch.setattr(batch_loss, "projected_loss", shown_half)
-    assert not optimization.label_smoothing(subject()).differs
-    assert optimization.loss_normalization(subject()).differs
-
-
 def clip(optimizer: Adam, *_: object) -> None:
     for group in optimizer.param_groups:
         nn.utils.clip_grad_norm_(group["params"], 1.0)
@@ -517,14 +432,6 @@ def test_a_trainer_that_does_not_end_differs(monkeypatch: pytest.MonkeyPatch) ->
     assert recipe.steps(subject()).differs
 
 
-def test_the_last_checkpoint_in_place_of_the_mean_differs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    average = recipe.average
-    monkeypatch.setattr(recipe, "average", lambda folders: average(folders[-1:]))
-    assert recipe.averaging(subject()).differs
-
-
 @pytest.mark.parametrize(
     ("detail", "setting"),
     [
@@ -555,18 +462,6 @@ def test_fewer_candidates_than_twice_the_beam_are_not_as_tensor2tensor(
     found = decoding.beam(subject())
     assert (found.paper, found.tensor2tensor) == (True, False)
     assert "fewer than 2 x beam" in found.here
-
-
-def test_a_search_that_does_not_stop_early_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    beam_search = decoding.beam_search
-
-    def to_the_end(step: Any, state: Any, max_lengths: Tensor, *rest: Any, **facts: Any) -> Any:
-        found = beam_search(step, state, max_lengths, *rest, **facts)
-        state.step = int(max_lengths.max())
-        return found
-
-    monkeypatch.setattr(decoding, "beam_search", to_the_end)
-    assert decoding.longest_output(subject()).differs
 
 
 def test_the_cost_of_base_is_the_papers_and_that_of_half_as_many_steps_is_not() -> None:

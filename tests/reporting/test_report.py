@@ -257,29 +257,22 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     assert list(scored.sets) == ["valid"]
 
 
-def test_settings_that_changed_while_training_are_named(run: Path, tmp_path: Path) -> None:
+def test_settings_that_changed_and_means_of_checkpoints_are_named(
+    run: Path, tmp_path: Path
+) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     path = progress_file(checkpoints(copy)[-1])
     state = json.loads(path.read_bytes())
     state["progress"]["changes"] = ["warmup_steps: 4 before, 7 now, from step 4", "b <i>"]
     path.write_text(json.dumps(state))
-    report = make_report(copy, [])
-    assert report.changes == state["progress"]["changes"]
-    expected = (
-        "Resumed with other settings: warmup_steps: 4 before, 7 now, from step 4; b &lt;i&gt;."
-    )
-    assert expected in draw_page(report)
-
-
-def test_a_run_without_checkpoints_has_its_machine(
-    run: Path, report: RunReport, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
-    shutil.rmtree(copy / "checkpoints")
-    after = make_report(copy, [])
-    assert after.minutes is None
-    assert after.machine
-    assert report.machine.startswith(f"{after.machine}, ")
+    finished = json.loads((copy / "finished.json").read_text())
+    assert list(finished["means"]) == ["2"]
+    finished |= {"means": {"3": 1.0, "2": 0.5}, "averaged": 3}
+    (copy / "finished.json").write_text(json.dumps(finished))
+    page = draw_page(make_report(copy, []))
+    changes = "warmup_steps: 4 before, 7 now, from step 4; b &lt;i&gt;."
+    assert f"Resumed with other settings: {changes}" in page
+    assert "1.00 of the last 3, 0.50 of the last 2; the mean of 3 was kept." in page
 
 
 def test_a_page_that_would_be_too_large_is_drawn_without_attention(report: RunReport) -> None:
@@ -401,21 +394,6 @@ def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
         "Also among the 91 training pairs: 3 of the sources, 3 of the references and 1 of the pairs"
         in draw_page(report)
     )
-
-
-def test_the_means_of_checkpoints_are_shown_with_what_became_of_them(
-    run: Path, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
-    finished = json.loads((copy / "finished.json").read_text())
-    assert list(finished["means"]) == ["2"]
-    kept = "the mean of 2 was kept" if "averaged" in finished else "none was kept"
-    bleu = f"{finished['means']['2']:.2f} of the last 2; {kept}."
-    assert f"BLEU of the mean of checkpoints: {bleu}" in draw_page(make_report(copy, []))
-    finished |= {"means": {"3": 1.0, "2": 0.5}, "averaged": 3}
-    (copy / "finished.json").write_text(json.dumps(finished))
-    content = draw_page(make_report(copy, []))
-    assert "1.00 of the last 3, 0.50 of the last 2; the mean of 3 was kept." in content
 
 
 def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
