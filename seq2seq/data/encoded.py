@@ -248,7 +248,7 @@ class SampledCorpus(EncodedCorpus):
                 # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
                 seeds = np.random.SeedSequence([self.seed, epoch, first]).generate_state(2)
                 sides = [
-                    self.tokenizer.encode_sampled(list(side), self.rate, int(seed) % (2**32 - 1))
+                    self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
                     for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
                 ]
                 # Put the control symbols before the sources, which sampling doesn't know.

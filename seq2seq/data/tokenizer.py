@@ -11,14 +11,13 @@ import io
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from sentencepiece import SentencePieceTrainer, set_random_generator_seed
+from sentencepiece import SentencePieceTrainer
 
+from seq2seq.data.bpe_dropout import BpeDropout
 from seq2seq.data.processor import (
     FEW_TEXTS,
     MAX_PIECES,
@@ -42,7 +41,6 @@ TOKENIZER_FILE = "tokenizer.model"
 CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
-_sampling = Lock()  # the seed of SentencePiece's generators is that of the whole process
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -120,6 +118,7 @@ class Tokenizer:
         """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
         self.model_bytes = model_bytes
         self._processor = processor = read_processor(model_bytes)
+        self._dropout: BpeDropout | None = None
         for token_id, piece in CONTROL_PIECES.items():
             # An ordinary piece of that name would match typed text.
             special = processor.is_unknown if token_id == UNKNOWN_ID else processor.is_control
@@ -219,21 +218,17 @@ class Tokenizer:
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.
 
-        In contrast to the paper's algorithm, SentencePiece doesn't try a merge that was skipped
-        again, so that the same rate makes more pieces.
+        In contrast to the paper's algorithm, a merge that was skipped is not tried again, so that
+        the same rate makes more pieces.
 
         Args:
             texts: at least one.
             rate: the probability with which each merge is skipped.
-            seed: from 0 to 2^32 - 2.
+            seed: any whole number.
         """
-        options = {"enable_sampling": True, "nbest_size": -1, "alpha": rate, "num_threads": 1}
-        with _sampling, ThreadPoolExecutor(1) as new_thread:
-            # Each thread has a generator, which takes the seed when it is first used.
-            set_random_generator_seed(seed)
-            encoding = new_thread.submit(encode_with, self._processor, texts, int, **options)
-            ids: list[list[int]] = encoding.result()
-        return ids
+        self._dropout = self._dropout or BpeDropout(self._processor)
+        normalized = self._processor.normalize([without_lone_surrogates(text) for text in texts])
+        return self._dropout.encode(normalized, rate, seed)
 
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text as a translation, without start and end symbols."""

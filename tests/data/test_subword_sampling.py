@@ -1,11 +1,16 @@
-"""BPE-dropout: what it draws, what determines it, and a training that takes it up again."""
+"""BPE-dropout: what it draws, what determines it, and the epochs that it makes."""
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, SampledCorpus
@@ -13,6 +18,12 @@ from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
 RATE = 0.3
+CHECKOUT = Path(__file__).parents[2]
+LINES = [f"a man sees {n} houses and {n * n} old friends" for n in range(100)]
+PLAIN = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60))
+BYTES = Tokenizer.train(
+    LINES, TokenizerConfig(vocab_size=320, byte_fallback=True, normalization="identity")
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +65,8 @@ def ids_of(corpus: SampledCorpus, epoch: int) -> list[tuple[list[int], list[int]
 # The tokenizer
 
 
-def test_a_text_stays_whole_if_no_merge_is_left_out() -> None:
-    """Of the two merges of "ab", SentencePiece leaves out each with the given probability."""
+def test_a_text_stays_whole_if_no_merge_is_skipped() -> None:
+    """Of the two merges of "ab", each is skipped with the given probability."""
     tokenizer = Tokenizer.train(["ab"] * 50, TokenizerConfig(vocab_size=9))
     assert tokenizer.pieces(tokenizer.encode(["ab"])[0]) == ["▁ab"]
     draws = 4000
@@ -78,6 +89,49 @@ def test_texts_rate_and_seed_determine_a_sample(tokenizer: Tokenizer, texts: lis
     assert first != tokenizer.encode_sampled(texts, 0.1, seed=1)
     assert first == tokenizer.encode_sampled(texts, RATE, seed=1)
     assert first[:1] == tokenizer.encode_sampled(texts[:1], RATE, seed=1)
+
+
+# What a run promises to be a function of seeds, written by a process.
+SAMPLES = """
+import hashlib
+from seq2seq.data.batching import Mixture
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+
+texts = [f"the {n} of {n * n} houses is small" for n in range(200)]
+tokenizer = Tokenizer.train(texts, TokenizerConfig(vocab_size=60))
+samples = [tokenizer.encode_sampled(texts, 0.2, seed) for seed in (1, 2)]
+pairs = Mixture({"a": 50, "b": 70}, {"a": 0.5, "b": 1.5}).epoch(1, 3)
+for value in (tokenizer.model_bytes, repr(samples).encode(), pairs.tobytes()):
+    print(hashlib.sha256(value).hexdigest())
+"""
+
+
+@pytest.mark.integration
+def test_each_process_draws_the_same() -> None:
+    """Two processes, whose generators of SentencePiece and hashes of texts differ."""
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", SAMPLES],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+
+
+@given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
+@example(["▁▁ a  ▁b", "☃☃ ☃", "<s></s>", "a man\u3000sees", ""])
+def test_without_a_skipped_merge_it_is_the_usual_encoding(texts: list[str]) -> None:
+    for tokenizer in (PLAIN, BYTES):
+        assert tokenizer.encode_sampled(texts, 0.0, seed=1) == tokenizer.encode(texts)
+
+
+def test_a_long_text_without_spaces_is_sampled_in_little_time(tokenizer: Tokenizer) -> None:
+    text = "amansees" * 2000
+    assert tokenizer.decode(tokenizer.encode_sampled([text], RATE, seed=1)) == [text]
 
 
 def test_no_sample_is_a_control_symbol_and_odd_text_is_sampled(tokenizer: Tokenizer) -> None:
