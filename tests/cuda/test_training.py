@@ -231,19 +231,6 @@ def test_a_training_goes_on_from_its_checkpoint(
         assert torch.equal(inside(ours), inside(theirs))
 
 
-def test_an_update_that_is_not_finite_is_not_done(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(corpus, CUDA)
-    batches = trainer.batching.epoch(0)
-    trainer.update(batches[:2])
-    with torch.no_grad():
-        trainer.model.output_matrix[5, 0] = torch.inf
-    before = [inside(p).clone() for p in trainer.model.parameters()]
-    with pytest.raises(DivergenceError, match="step 2: the loss"):
-        trainer.update(batches[2:4])
-    for weights, parameter in zip(before, trainer.model.parameters(), strict=True):
-        assert torch.equal(weights, inside(parameter))
-
-
 def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -> None:
     """The next one is started before the host can know of it."""
     trainer = make_trainer(corpus, CUDA)
@@ -263,15 +250,6 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
         weights[2 * trainer.micro_batches], trainer.model.parameters(), strict=True
     ):
         assert torch.equal(before, inside(parameter))
-
-
-def test_weights_of_a_joined_step_are_those_of_single_micro_batches(corpus: EncodedCorpus) -> None:
-    joined, single = (make_trainer(corpus, CUDA) for _ in "12")
-    joined.updater.joined = 2
-    for trainer in (joined, single):
-        trainer.update(trainer.batching.epoch(0)[:2])
-    for ours, theirs in zip(joined.model.parameters(), single.model.parameters(), strict=True):
-        torch.testing.assert_close(inside(ours), inside(theirs), rtol=1e-4, atol=1e-6)
 
 
 def out_of_memory(*_: object) -> Tensor:
