@@ -25,9 +25,7 @@ examples:
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
 """
 _DEFAULT_HOST = "127.0.0.1"
-_PACKAGES = (
-    "prometheus-client py3langid pydantic python-multipart starlette uvicorn"  # the extra `serve`
-)
+_PACKAGES = "prometheus-client py3langid python-multipart starlette uvicorn"  # the extra `serve`
 _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 
@@ -176,14 +174,14 @@ def _check_access(arguments: argparse.Namespace) -> None:
 
 
 def _limits(arguments: argparse.Namespace) -> "Limits":
-    from pydantic import ValidationError
+    from msgspec import ValidationError, convert
 
     from seq2seq.errors import UsageError
     from seq2seq.serving.requests import Limits, describe
 
-    given = {name: getattr(arguments, name, None) for name in Limits.model_fields}
+    given = {name: getattr(arguments, name, None) for name in Limits.__struct_fields__}
     try:
-        return Limits(**{name: value for name, value in given.items() if value is not None})
+        return convert({name: n for name, n in given.items() if n is not None}, Limits)
     except ValidationError as error:
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 

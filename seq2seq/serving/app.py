@@ -7,6 +7,7 @@ from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.json import schema_components
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -197,19 +198,30 @@ class App:
 
     async def openapi(self, _: Request) -> Response:
         """Describe this interface."""
+        shapes, schemas = schema_components(
+            _FIELDS.values(), ref_template="#/components/schemas/{name}"
+        )
+        schemas["Upload"] = {"type": "string", "format": "binary"}
+        shape_of = dict(zip(_FIELDS, shapes, strict=True))
         paths: dict[str, Any] = {}
         for route in self.routes:
             operation: dict[str, Any] = {
                 "summary": route.endpoint.__doc__,
                 "responses": {"200": {"description": "the answer"}},
             }
-            if schema := _FIELDS.get(route.path):
-                shape = {"schema": schema.model_json_schema()}
-                operation["requestBody"] = {"content": dict.fromkeys(_ENCODINGS, shape)}
+            if shape := shape_of.get(route.path):
+                content = {encoding: {"schema": shape} for encoding in _ENCODINGS}
+                operation["requestBody"] = {"content": content}
             methods = (route.methods or set()) - {"HEAD"}
             paths[route.path] = {method.lower(): operation for method in sorted(methods)}
-        info = {"title": "seq2seq", "version": __version__}
-        return JSONResponse({"openapi": "3.1.0", "info": info, "paths": paths})
+        return JSONResponse(
+            {
+                "openapi": "3.1.0",
+                "info": {"title": "seq2seq", "version": __version__},
+                "paths": paths,
+                "components": {"schemas": schemas},
+            }
+        )
 
     async def _fields(self, request: Request, schema: type[F]) -> F:
         """Read the fields of a request for work, and check its key."""

@@ -9,16 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    NonNegativeInt,
-    PositiveInt,
-    ValidationError,
-    WithJsonSchema,
-)
+from msgspec import Meta, Struct, ValidationError, convert
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -29,11 +20,12 @@ from seq2seq.files.strict import parse_json
 
 _MAX_FIELDS = 1000
 
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
 
-class Limits(BaseModel):
+
+class Limits(Struct, kw_only=True, frozen=True):
     """The limits of a server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     char_limit: PositiveInt = 5000
     """Maximum characters of all texts of a request."""
@@ -67,7 +59,7 @@ class Upload(NamedTuple):
         return cls(file.filename or "", await file.read())
 
 
-class Fields(BaseModel):
+class Fields(Struct, kw_only=True):
     """The fields of every request for work; fields unknown to its route are ignored."""
 
     api_key: str = ""
@@ -76,9 +68,9 @@ class Fields(BaseModel):
 class TranslateFields(Fields):
     """The fields of `/translate`."""
 
-    q: str | list[str] = Field(description="a text, or an array of texts")
-    source: str = Field(description="a language's code, or auto")
-    target: str = Field(description="a language's code")
+    q: str | list[str]
+    source: str
+    target: str
     format: Literal["text", "html"] = "text"
     alternatives: NonNegativeInt = 0
     details: bool = False
@@ -87,7 +79,7 @@ class TranslateFields(Fields):
 class FileFields(Fields):
     """The fields of `/translate_file`."""
 
-    file: Annotated[InstanceOf[Upload], WithJsonSchema({"type": "string", "format": "binary"})]
+    file: Upload
     source: str
     target: str
 
@@ -101,10 +93,10 @@ class DetectFields(Fields):
 class AttentionFields(Fields):
     """The fields of `/attention`."""
 
-    source: str = Field(description="a text")
-    target: str = Field("", description="a text; by default the translation of the source")
+    source: str
+    target: str = ""
     kind: Literal["cross", "encoder", "decoder"] = "cross"
-    layer: PositiveInt | Literal["all"] | None = Field(None, description="by default the last")
+    layer: PositiveInt | Literal["all"] | None = None
     head: PositiveInt | Literal["all"] = "all"
     source_language: str | None = None
     target_language: str | None = None
@@ -119,10 +111,9 @@ def invalid(reason: str) -> HTTPException:
 
 
 def describe(error: ValidationError) -> str:
-    """Say in one line what is wrong with the first field that is."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    name = first["loc"][0]
-    return f"missing {name} parameter" if first["type"] == "missing" else f"{name}: {first['msg']}"
+    """Put the name of the wrong field before what is wrong with it."""
+    reason, _, field = str(error).partition(" - at `$.")
+    return f"{field.rstrip('`')}: {reason}" if field else reason
 
 
 async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
@@ -133,7 +124,8 @@ async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
     values = _parse_form(request.scope["query_string"]) | await _read_values(request, limits)
     given = {key: value for key, value in values.items() if key == "q" or value != ""}
     try:
-        return schema.model_validate({k: v for k, v in given.items() if v is not None})
+        # Not strict: numbers and truth values of a form are texts.
+        return convert({k: v for k, v in given.items() if v is not None}, schema, strict=False)
     except ValidationError as error:
         raise invalid(describe(error)) from None
 

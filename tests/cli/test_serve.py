@@ -45,8 +45,8 @@ def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory)
 CALLS = [
     ("--model {model} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
     ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
-    ("--model {model} --char-limit 0", 2, "--char-limit: Input should be greater than 0"),
-    ("--model {model} --cache -1", 2, "--cache: Input should be greater than or equal to 0"),
+    ("--model {model} --char-limit 0", 2, "--char-limit: Expected `int` >= 1"),
+    ("--model {model} --cache -1", 2, "--cache: Expected `int` >= 0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
     ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),

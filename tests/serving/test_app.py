@@ -200,9 +200,10 @@ def test_the_interface_is_described(server: Served) -> None:
     assert document["paths"].keys() >= {"/translate", "/attention", "/languages", "/health"}
     content = document["paths"]["/translate"]["post"]["requestBody"]["content"]
     assert len(content) == 3
-    schema = content["application/json"]["schema"]
+    schema = document["components"]["schemas"]["TranslateFields"]
+    assert content["application/json"]["schema"]["$ref"].endswith("/TranslateFields")
     assert set(schema["required"]) == {"q", "source", "target"}
-    assert schema["properties"]["format"]["enum"] == ["text", "html"]
+    assert schema["properties"]["format"]["enum"] == ["html", "text"]
 
 
 def test_metrics_are_what_prometheus_reads(server: Served) -> None:
@@ -243,22 +244,22 @@ def _metrics(server: Served) -> dict:
 # Errors and limits
 
 BAD = [
-    ({"q": None}, "Invalid request: missing q parameter"),
-    ({"source": None}, "Invalid request: missing source parameter"),
-    ({"target": ""}, "Invalid request: missing target parameter"),
-    ({"q": 5}, "q: Input should be a valid string"),
-    ({"q": ["a", 5]}, "q: Input should be a valid string"),
+    ({"q": None}, "Invalid request: Object missing required field `q`"),
+    ({"source": None}, "missing required field `source`"),
+    ({"target": ""}, "missing required field `target`"),
+    ({"q": 5}, "q: Expected `str | array`, got `int`"),
+    ({"q": ["a", 5]}, "q[1]: Expected `str`, got `int`"),
     ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
     ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
     ({"source": "zz"}, "zz is not supported"),
     ({"target": "zz"}, "zz is not supported"),
     ({"source": "de"}, "de is not supported"),
     ({"source": "en\r\nx: y"}, "is not supported"),
-    ({"format": "pdf"}, "format: Input should be 'text' or 'html'"),
+    ({"format": "pdf"}, "format: Invalid enum value 'pdf'"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
-    ({"alternatives": -1}, "alternatives: Input should be greater"),
+    ({"alternatives": -1}, "alternatives: Expected `int` >= 0"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
-    ({"details": "perhaps"}, "details: Input should be a valid boolean"),
+    ({"details": "perhaps"}, "details: Expected `bool`, got `str`"),
     ({"q": "\ud800"}, "surrogates not allowed"),
 ]
 
@@ -314,12 +315,12 @@ def test_other_paths_and_methods_are_refused_as_json(server: Served) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "missing source parameter"),
+        ({}, "missing required field `source`"),
         ({"source": " ", "target": "a"}, "the source is blank"),
         ({"source": "a", "target": " "}, "the target is blank"),
-        ({"source": "a", "kind": "all"}, "kind: Input should be"),
+        ({"source": "a", "kind": "all"}, "kind: Invalid enum value"),
         ({"source": "a", "layer": 3}, "layer must be from 1 to 2"),
-        ({"source": "a", "head": "two"}, "head: Input should be"),
+        ({"source": "a", "head": "two"}, "head: Invalid enum value"),
         ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
         ({"source": "a", "source_language": "zz"}, "zz is not supported"),
     ],

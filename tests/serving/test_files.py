@@ -93,11 +93,11 @@ def test_a_file_is_translated_and_fetched() -> None:
 @pytest.mark.parametrize(
     ("fields", "file", "message"),
     [
-        ([("source", "en"), ("target", "de")], None, "missing file parameter"),
-        ([("source", "en"), ("target", "de"), ("file", "x")], None, "file: Input should be"),
+        ([("source", "en"), ("target", "de")], None, "missing required field `file`"),
+        ([("source", "en"), ("target", "de"), ("file", "x")], None, "file: Expected"),
         ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
         ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
-        ([("source", "en")], ("a.txt", b"x"), "missing target parameter"),
+        ([("source", "en")], ("a.txt", b"x"), "missing required field `target`"),
     ],
 )
 def test_the_answer_to_a_bad_file_says_what_is_wrong(
