@@ -4,10 +4,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,35 +15,9 @@ from seq2seq.decoding.config import SamplingConfig, SearchConfig
 from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
+from tests.decoding.table import END, START, Ids, Prefixes, Table
 
-START, END = 0, 1
-Ids = tuple[int, ...]
-
-
-class Rows:
-    """The number of each row's sentence and what it has read, the start symbol included."""
-
-    def __init__(self, sentences: Sequence[int]) -> None:
-        self.rows: list[tuple[int, Ids]] = [(s, ()) for s in sentences]
-
-    def reorder(self, parents: Tensor) -> None:
-        self.rows = [self.rows[parent] for parent in parents.tolist()]
-
-    def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        present = list(dict.fromkeys(s for s, _ in self.rows))
-        self.reorder(rows)
-        kept = list(dict.fromkeys(s for s, _ in self.rows))
-        assert kept == [present[i] for i in sentences.tolist()]
-
-
-@cache
-def logits(sentence: int, ids: Ids, vocab_size: int = 4) -> list[float]:
-    return np.random.default_rng([sentence, *ids]).normal(size=vocab_size).tolist()
-
-
-def step(tokens: Tensor, state: Rows) -> Tensor:
-    state.rows = [(s, (*ids, t)) for (s, ids), t in zip(state.rows, tokens.tolist(), strict=True)]
-    return torch.tensor([logits(s, ids[1:]) for s, ids in state.rows], dtype=torch.float64)
+TABLE = Table(1, vocab_size=4, sharpness=1.0)
 
 
 def draw(
@@ -57,8 +29,8 @@ def draw(
 ) -> list[list[Hypothesis]]:
     config = SamplingConfig(**choices)
     return sample(
-        step,
-        Rows(sentences),
+        TABLE.step,
+        Prefixes(sentences),
         torch.tensor(max_lengths),
         config,
         keys=[[s] for s in sentences],
@@ -98,10 +70,11 @@ def probabilities(
             if ids[: len(prefix)] == prefix:
                 free = range(len(prefix), length)
                 p = math.prod(
-                    distribution(logits(0, ids[:i]), *cuts, suppressed).get(ids[i], 0) for i in free
+                    distribution(TABLE.logits(0, ids[:i]), *cuts, suppressed).get(ids[i], 0)
+                    for i in free
                 )
                 ends = (
-                    distribution(logits(0, ids), *cuts, suppressed).get(END, 0)
+                    distribution(TABLE.logits(0, ids), *cuts, suppressed).get(END, 0)
                     if length < max_length
                     else 1
                 )
@@ -146,7 +119,9 @@ def test_outputs_come_as_often_as_they_are_probable(
 def test_scores_are_the_model_s_own_whatever_is_drawn_from() -> None:
     for hypothesis in draw([0], [5], nbest=20, temperature=2.0, top_k=3, top_p=0.9, alpha=0.8)[0]:
         ids = (*hypothesis.token_ids, END)
-        rows = [torch.tensor(logits(0, ids[:i])).double().log_softmax(0) for i in range(len(ids))]
+        rows = [
+            torch.tensor(TABLE.logits(0, ids[:i])).double().log_softmax(0) for i in range(len(ids))
+        ]
         total = sum(float(row[token]) for row, token in zip(rows, ids, strict=True))
         assert hypothesis.score == pytest.approx(total / ((5 + len(ids)) / 6) ** 0.8, abs=1e-6)
         assert hypothesis.truncated == (len(ids) == 6)
@@ -156,8 +131,8 @@ def test_scores_are_the_model_s_own_whatever_is_drawn_from() -> None:
 def test_the_narrowest_sampling_is_greedy_search(choices: dict[str, Any]) -> None:
     sentences, max_lengths = range(6), [4, 1, 6, 9, 9, 2]
     greedy = beam_search(
-        step,
-        Rows(sentences),
+        TABLE.step,
+        Prefixes(sentences),
         torch.tensor(max_lengths),
         SearchConfig(beam_size=1),
         start_id=START,
@@ -212,7 +187,7 @@ def test_a_sample_depends_on_neither_batch_mates_nor_the_number_of_samples() -> 
     [(math.nan, "NaN"), (-math.inf, "no continuation has a probability above zero")],
 )
 def test_an_output_without_probability_is_an_error(logit: float, says: str) -> None:
-    def step(tokens: Tensor, state: Rows) -> Tensor:
+    def step(tokens: Tensor, state: Prefixes) -> Tensor:
         logits = torch.zeros(len(tokens), 5)
         logits[:, END] = logit
         return logits
@@ -220,7 +195,7 @@ def test_an_output_without_probability_is_an_error(logit: float, says: str) -> N
     with pytest.raises(UserError, match=says):
         sample(
             step,
-            Rows([0, 1]),
+            Prefixes([0, 1]),
             torch.tensor([3, 5]),
             SamplingConfig(top_k=2, top_p=0.5),
             keys=[[0], [1]],
