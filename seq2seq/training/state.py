@@ -148,15 +148,9 @@ class RunState:
         return {"format": FORMAT, **asdict(self)}
 
     def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
-        """Return the saved state, if a training in this state may resume from it.
+        """Return the state that was saved in a file, if a run in this state may resume from it.
 
-        Args:
-            path: the file's path, for messages.
-            saved: the file's content.
-
-        Raises:
-            UserError: if the content is not a run state.
-            ChangedSettingError: if a setting in `fixed` differs.
+        A ChangedSettingError tells that a setting in `fixed` differs.
         """
         if saved.get("format") != FORMAT:
             written = repr(saved.get("format"))[:100]
@@ -168,7 +162,7 @@ class RunState:
                 f"{path}: corrupt, unknown or missing keys in changeable: {odd[0][:100]}"
             )
         for name in {**self.fixed, **before.fixed}:
-            # Keys without a value are left out.
+            # A key without a value may be missing.
             then, now = before.fixed.get(name), self.fixed.get(name)
             if then != now:
                 raise ChangedSettingError(path, name, then, now)

@@ -34,15 +34,7 @@ from seq2seq.training.state import StepMetrics
 class Updater:
     """Updates a model; started updates are read later, so that a GPU always has work.
 
-    Args:
-        model: on its device; the fast forms are put into it.
-        batching: makes the batches.
-        config: the options.
-        compute: the model's device, and the precision of the matmuls.
-        seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
-        world: the processes that share the work.
-        kernels: the fast forms to use.
-        clock: returns seconds, from any start.
+    The arguments are those of `Trainer`. The fast forms are put into the model.
     """
 
     def __init__(
