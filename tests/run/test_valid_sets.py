@@ -164,9 +164,8 @@ def test_the_learning_curve_has_a_line_for_each_set(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("data.valid_sets.news.sorce=a", "did you mean data.valid_sets.news.source"),
-        ("data.valid_sets.news=a", "give data.valid_sets.NAME.KEY=VALUE"),
-        ("data.valid_sets.a/b.source=a", "give data.valid_sets.NAME.KEY=VALUE"),
-        ("data.valid_sets=3", "data.valid_sets is a section; set its keys"),
+        ("data.valid_sets.news=a", "str is not a subclass of SplitConfig"),
+        ("data.valid_sets=3", "data.valid_sets=3: Cannot assign int"),
         ("data.valid_sets.mean.source=a", "other than train, valid, mean"),
         ("training.select=news", "no such validation set; choose valid, or add"),
     ],
