@@ -124,12 +124,6 @@ class TransformerConfig:
         }
         return {name: getattr(value, "value", value) for name, value in saved.items()}
 
-    @classmethod
-    def unsaved(cls) -> dict[str, Any]:
-        """Return what `settings` skips where it is the paper's."""
-        fields = asdict(cls())
-        return {name: getattr(fields[name], "value", fields[name]) for name in _SAVED_IF_CHOSEN}
-
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""
         check_types(self)

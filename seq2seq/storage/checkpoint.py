@@ -1,4 +1,4 @@
-"""Checkpoints of a training: save, restore, find the newest good one, average (6.1).
+"""Checkpoints of a run: save, restore, find the newest good one, average (6.1).
 
 A checkpoint is a model folder with Adam's moments and the progress of the run in addition.
 """
@@ -75,16 +75,7 @@ def save_checkpoint(
     progress: Mapping[str, Any],
     mean: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Write `checkpoints/step_<step>`: the model and what a resumed training needs.
-
-    Args:
-        run: the run folder.
-        step: the number of updates.
-        trained: the model.
-        optimizer: Adam.
-        progress: of the training.
-        mean: the running mean of the weights, if there is one.
-    """
+    """Write `checkpoints/step_<step>`: the model, the running mean, and what resuming needs."""
     folder = run / "checkpoints" / f"step_{step:08d}"
     names = [name for name, _ in trained.model.named_parameters()]
     moments = {
@@ -107,7 +98,7 @@ def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
 
 
 def progress_file(folder: Path) -> Path:
-    """The file of a checkpoint that holds the training's progress: after the validation, if any."""
+    """The file of a checkpoint that holds the run's progress: after the validation, if any."""
     listed = set(read_manifest(folder))
     # A corrupt name must not pass for a checkpoint that is not validated yet.
     if unknown := listed - _KNOWN_FILES:
@@ -170,8 +161,8 @@ def _expected_moments(model: Transformer) -> dict[str, Tensor]:
     return moments
 
 
-def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
-    """Find the newest checkpoint whose files can all be read, intact; report newer ones."""
+def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
+    """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
     for parent in (run, run / "checkpoints", *checkpoints(run)):
         with suppress(PermissionError):  # found again below, where it is read
             remove_leftovers(parent)
@@ -184,14 +175,14 @@ def newest_good(run: Path, report: Callable[[str], None]) -> Path | None:
             for name in {_PROGRESS, progress_file(folder).name}:
                 check_listed_file(folder, name, MAX_BYTES)
         except UserError as error:
-            report(f"{error}; going back to the checkpoint before")
+            log(f"{error}; going back to the checkpoint before")
         else:
             return folder
     return None
 
 
-def rename_newer(run: Path, newest: Path, report: Callable[[str], None]) -> None:
-    """Rename and report the checkpoints after the newest good one.
+def rename_newer(run: Path, newest: Path, log: Callable[[str], None]) -> None:
+    """Rename the checkpoints after the newest good one.
 
     A resumed run writes these steps again, but they may be good ones that merely can't be
     read at the moment: because of its permissions, an error of the disk or a newer format.
@@ -202,7 +193,7 @@ def rename_newer(run: Path, newest: Path, report: Callable[[str], None]) -> None
         while aside.exists():
             aside = aside.with_name(f"{aside.name}_")
         folder.rename(aside)
-        report(f"{folder} is kept as {aside.name}; remove it if you don't need it")
+        log(f"{folder} is kept as {aside.name}; remove it if you don't need it")
 
 
 def remove_old(run: Path, keep: int) -> None:

@@ -40,7 +40,7 @@ MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 PAIR_FILES = PairConfig(separate_vocabularies=True).files
 """Those of a tokenizer with two sides, in place of `TOKENIZER_FILE`."""
 CARD_FILE = "README.md"
-"""Describes a model; it is in a model folder once its training has ended."""
+"""Describes a model; it is in a model folder once its run has ended."""
 _MAX_READS = 10  # of a folder that other processes replace
 _MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
@@ -104,13 +104,8 @@ def read_search(folder: Path) -> TunedSearch | None:
     return read_config(folder).search
 
 
-def move_user_files_aside(folder: Path, report: Callable[[str], None]) -> None:
-    """Rename a folder that a model must not replace: it holds a user's files, too.
-
-    Args:
-        folder: the name that a model is to have.
-        report: receives a line on what was renamed.
-    """
+def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
+    """Rename a folder that a model must not replace: it holds a user's files, too."""
     try:
         check_model_path(folder)
     except UserError:
@@ -118,7 +113,7 @@ def move_user_files_aside(folder: Path, report: Callable[[str], None]) -> None:
         while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}_")
         folder.rename(aside)
-        report(f"{folder}: contains other files; renamed to {aside.name}")
+        log(f"{folder}: contains other files; renamed to {aside.name}")
 
 
 def check_model_path(folder: Path) -> None:

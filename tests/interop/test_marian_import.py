@@ -130,7 +130,7 @@ def greedy(trained: TrainedModel, lines: list[str], to: str | None) -> list[list
     return [t.candidates[0].pieces for t in Translator(trained, options).translate(lines)]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=str)
 def test_greedy_outputs_are_those_of_transformers(
     make_folder: MakeFolder, kind: dict[str, Any], sentences: list[str]
 ) -> None:
