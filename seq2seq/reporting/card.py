@@ -11,7 +11,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
-from seq2seq.reporting.record import translate_command
+from seq2seq.reporting.record import DataRecord, translate_command
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.sets import TextSet, for_language
 
@@ -52,7 +52,7 @@ class ModelFacts:
     """Why its training ended."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its training, by their dotted names."""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: DataRecord | None = None
     """The record of its training data."""
     scored: CardScores | None = None
     license_name: str | None = None
@@ -128,7 +128,7 @@ def model_card(facts: ModelFacts) -> str:
         command=translate_command("FOLDER", facts.target_languages),
         plain=_plain,
         skipped=lambda counts: ", ".join(
-            f"{number:,} {_plain(why)}" for why, number in counts["left_out"].items() if number
+            f"{number:,} {_plain(why)}" for why, number in counts.left_out.items() if number
         ),
     )
 

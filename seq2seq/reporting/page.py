@@ -14,6 +14,7 @@ from markupsafe import Markup
 from seq2seq.reporting.buckets import Bucket
 from seq2seq.reporting.comparison import SetComparison, differing_parts
 from seq2seq.reporting.draw import Points, curves_svg, heat_map
+from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import OtherRun, RunFacts, RunReport
 from seq2seq.reporting.sets import WARNINGS, SetReport
 
@@ -103,7 +104,7 @@ def _render(report: RunReport, *, with_attention: bool) -> str:
         both=_both(report),
         charts=_charts(report),
         validations=_validations(report),
-        data=_data(report.data),
+        data=_data(report.data or DataRecord()),
         # Shown whole, to be copied.
         command=Markup.escape(escape_text(report.command, len(report.command))),
         WARNINGS=WARNINGS,
@@ -262,27 +263,27 @@ def _validations(report: RunReport) -> Table:
     return Table(titles, rows)
 
 
-def _data(record: Mapping[str, Any]) -> dict[str, Table]:
+def _data(record: DataRecord) -> dict[str, Table]:
     """Return the tables of the data's record, by their titles."""
-    rows = []
-    for split, counts in record.get("counts", {}).items():
-        reasons = ", ".join(f"{n:,} {why}" for why, n in counts["left_out"].items() if n)
-        rows.append([split, counts["read"], counts["kept"], reasons or "none"])
+    rows: list[list[str | int]] = []
+    for split, counts in record.counts.items():
+        reasons = ", ".join(f"{n:,} {why}" for why, n in counts.left_out.items() if n)
+        rows.append([split, counts.read, counts.kept, reasons or "none"])
     tables = {"": Table(["split", "pairs read", "kept", "skipped"], rows)}
-    if found := record.get("lengths"):
-        titles = ["tokens in training", *(f"{q} %" for q in found["percentiles"])]
-        rows = [[side, *found[side]] for side in ("source", "target")]
+    if lengths := record.lengths:
+        titles = ["tokens in training", *(f"{q} %" for q in lengths.percentiles)]
+        rows = [["source", *lengths.source], ["target", *lengths.target]]
         tables["Tokens of training sentences"] = Table(titles, rows)
-    if found := record.get("histogram"):
-        labels = [_range(*ends) for ends in _spans(found["bounds"])]
-        series = {side: found[side] for side in ("source", "target")}
+    if sizes := record.histogram:
+        labels = [_range(*ends) for ends in _spans(sizes.bounds)]
+        series = {"source": sizes.source, "target": sizes.target}
         tables["Training sentences by length"] = _histogram(labels, series, "tokens")
-    if found := record.get("ratios"):
+    if ratios := record.ratios:
         labels = [
             f"{start:g} or more" if end is None else f"{start:g} to {end:g}"
-            for start, end in _spans(found["bounds"])
+            for start, end in _spans(ratios.bounds)
         ]
-        table = _histogram(labels, {"pairs": found["pairs"]}, "target per source tokens")
+        table = _histogram(labels, {"pairs": ratios.pairs}, "target per source tokens")
         tables["Training pairs by length ratio"] = table
     return tables
 

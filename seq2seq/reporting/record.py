@@ -4,13 +4,14 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seq2seq.config import Config
 from seq2seq.data.corpus import Split
@@ -28,56 +29,122 @@ PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 """Lower bounds of the histogram of target tokens per source token."""
 
-_SIDES = {"source": [int], "target": [int]}
-# What a record holds: types of values, of the items of a list, of values below any key (str).
-_SHAPE: dict[str, Any] = {
-    "counts": {str: {"read": int, "kept": int, "left_out": {str: int}}},
-    "warnings": [str],
-    "sha256": {str: str},
-    "histogram": {"bounds": [int], **_SIDES},
-    "ratios": {"bounds": [float], "pairs": [int]},
-    "lengths": {"percentiles": [int], **_SIDES},
-}
+
+@dataclass(frozen=True)
+class SplitCounts:
+    """What became of the pairs of a split."""
+
+    read: int
+    kept: int
+    left_out: dict[str, int]
+    """Pairs that were skipped, by the reason."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Numbers of both sides of the training sentences."""
+
+    source: list[int]
+    target: list[int]
+
+
+@dataclass(frozen=True)
+class Histogram(Sides):
+    """Sentences from each of the bounds, in tokens, to the next."""
+
+    bounds: list[int]
+
+    def __post_init__(self) -> None:
+        if not len(self.bounds) == len(self.source) == len(self.target):
+            raise ValueError("a histogram has a number for each bound")
+
+
+@dataclass(frozen=True)
+class Lengths(Sides):
+    """Tokens of a sentence at each of the percentiles."""
+
+    percentiles: list[int]
+
+    def __post_init__(self) -> None:
+        if not len(self.percentiles) == len(self.source) == len(self.target):
+            raise ValueError("there is a length for each percentile")
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Pairs from each of the bounds, in target tokens per source token, to the next."""
+
+    bounds: list[float]
+    pairs: list[int]
+
+    def __post_init__(self) -> None:
+        if len(self.bounds) != len(self.pairs):
+            raise ValueError("a histogram has a number for each bound")
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """What training records of its data."""
+
+    counts: dict[str, SplitCounts] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """Overlaps of the splits, and signs of misaligned text."""
+    sha256: dict[str, str] = field(default_factory=dict)
+    histogram: Histogram | None = None
+    ratios: Ratios | None = None
+    lengths: Lengths | None = None
+
+    def validation_sums(self) -> dict[str, list[str]]:
+        """Return the sums of each validation set, by the name of the set."""
+        sums: dict[str, list[str]] = {}
+        for file, digest in self.sha256.items():
+            split, *rest = file.partition(": ")[0].split(".")
+            if split == "valid":
+                sums.setdefault("valid", []).append(digest)
+            elif split == "valid_sets":
+                sums.setdefault(rest[0], []).append(digest)
+        return sums
 
 
 def data_record(data: PreparedData) -> bytes:
-    """Return the counts, the warnings, the lengths and the sums of the training data, as JSON.
-
-    `warnings` name overlaps of the splits and signs of misaligned text. For each side, `lengths`
-    has the tokens of a training sentence at each of the `percentiles`, and `histogram` the number
-    of sentences from each of the `bounds` to the next. `ratios` has the same for the target tokens
-    per source token of a pair.
-    """
+    """Return the record of the training data as JSON."""
     sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
     ratios = sides["target"] / sides["source"]
-    record = {
-        "counts": {
-            split: {"read": counts.read, "kept": counts.kept, "left_out": counts.dropped}
+    lengths = {
+        side: np.percentile(found, PERCENTILES, method="nearest").astype(int).tolist()
+        for side, found in sides.items()
+    }
+    record = DataRecord(
+        counts={
+            split: SplitCounts(counts.read, counts.kept, counts.dropped)
             for split, counts in data.counts.items()
         },
-        "warnings": data.warnings,
-        "sha256": _sums(data.splits),
-        "histogram": {
-            "bounds": LENGTHS,
-            **{
-                side: np.histogram(lengths, [*LENGTHS, np.inf])[0].tolist()
-                for side, lengths in sides.items()
-            },
-        },
-        "ratios": {
-            "bounds": RATIOS,
-            "pairs": np.histogram(ratios, [*RATIOS, np.inf])[0].tolist(),
-        },
-        "lengths": {
-            "percentiles": PERCENTILES,
-            **{
-                side: [int(n) for n in np.percentile(lengths, PERCENTILES, method="nearest")]
-                for side, lengths in sides.items()
-            },
-        },
-    }
+        warnings=data.warnings,
+        sha256=_sums(data.splits),
+        histogram=Histogram(
+            bounds=list(LENGTHS),
+            **{side: _histogram(found, LENGTHS) for side, found in sides.items()},
+        ),
+        ratios=Ratios(list(RATIOS), _histogram(ratios, RATIOS)),
+        lengths=Lengths(percentiles=list(PERCENTILES), **lengths),
+    )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
-    return json.dumps(record, indent=2, ensure_ascii=False).encode(errors="backslashreplace")
+    text = json.dumps(asdict(record), indent=2, ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
+
+
+def _histogram(values: NDArray[Any], bounds: Sequence[float]) -> list[int]:
+    counts: list[int] = np.histogram(values, [*bounds, np.inf])[0].tolist()
+    return counts
+
+
+def read_data_record(run: Path) -> DataRecord | None:
+    """Read the record of the training data; None if there is none, or it is corrupt."""
+    path = run / DATA_FILE
+    with suppress(UserError):
+        record: DataRecord = parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
+        return record
+    return None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -94,41 +161,6 @@ def record_average(run: Path, checkpoints: int) -> None:
     if finished := read_object(run / FINISHED_FILE):
         finished["averaged"] = checkpoints
         write_file(run / FINISHED_FILE, json.dumps(finished).encode())
-
-
-def read_data_record(run: Path) -> dict[str, Any]:
-    """Read the record of the training data; empty if there is none, or it is corrupt."""
-    record = read_object(run / DATA_FILE)
-    known = record.keys() <= _SHAPE.keys()
-    if not known or not all(_fits(value, _SHAPE[key]) for key, value in record.items()):
-        return {}
-    for key, first in (("histogram", "bounds"), ("ratios", "bounds"), ("lengths", "percentiles")):
-        if len({len(values) for values in record.get(key, {first: []}).values()}) > 1:
-            return {}
-    return record
-
-
-def validation_sums(record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the sums of each validation set of a record, by the name of the set."""
-    sums: dict[str, list[str]] = {}
-    for file, digest in record.get("sha256", {}).items():
-        split, *rest = file.partition(": ")[0].split(".")
-        if split == "valid":
-            sums.setdefault("valid", []).append(digest)
-        elif split == "valid_sets":
-            sums.setdefault(rest[0], []).append(digest)
-    return sums
-
-
-def _fits(value: object, shape: Any) -> bool:
-    if isinstance(shape, list):
-        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return False
-        shapes = dict.fromkeys(value, shape[str]) if str in shape else shape
-        return value.keys() == shapes.keys() and all(_fits(value[k], shapes[k]) for k in shapes)
-    return type(value) in ((int, float) if shape is float else (shape,))
 
 
 def _sums(splits: Sequence[Split]) -> dict[str, str]:

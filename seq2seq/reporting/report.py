@@ -19,12 +19,12 @@ from seq2seq.fidelity.report import Row, as_records, examine
 from seq2seq.reporting.record import (
     FINISHED_FILE,
     LOCATION,
+    DataRecord,
     flat,
     known_settings,
     read_data_record,
     read_object,
     train_command,
-    validation_sums,
 )
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
@@ -80,8 +80,8 @@ class OtherRun(RunFacts):
 class RunReport(RunFacts):
     """Everything that the page shows."""
 
-    data: dict[str, Any]
-    """What training recorded of its data; empty if there is no record."""
+    data: DataRecord | None
+    """What training recorded of its data, if that is known."""
     target_languages: list[str]
     """Of the model."""
     sets: list[SetReport]
@@ -244,7 +244,8 @@ def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun
         for key in {**mine, **theirs}
         if key not in LOCATION and mine.get(key) != theirs.get(key)
     }
-    sums, other_sums = (validation_sums(read_data_record(folder)) for folder in (run, other))
+    records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
+    sums, other_sums = (record.validation_sums() for record in records)
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
     facts = _facts(other, other_config, name, load_model(find_model(other)).model)
     return OtherRun(**facts, same_sets=same_sets, settings=settings)
