@@ -167,13 +167,17 @@ def bleu_with_interval(
     check_lines(hypotheses, [references])
     with _sacrebleu_seed(SEED):
         result = _metric(tokenize).corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
-    return result.score, result._mean - result._ci, result._mean + result._ci
+    return result.score, *_bounds(result._mean, result._ci)
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the bounds of the 95 % interval of bootstrap samples, as sacreBLEU defines it."""
-    mean, half = estimate_ci(values)
-    return float(mean - half), float(mean + half)
+    return _bounds(*estimate_ci(values))
+
+
+def _bounds(mean: float, half: float) -> tuple[float, float]:
+    # Of few lines, the interval can reach beyond what a score can be.
+    return max(0.0, float(mean - half)), min(100.0, float(mean + half))
 
 
 def words(line: str, tokenize: str | None = None) -> list[str]:

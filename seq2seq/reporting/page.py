@@ -336,7 +336,6 @@ def bucket_table(
         theirs: its buckets, the same as the run's.
     """
     metric = buckets[0].metric
-    top = max(100.0, *(bucket.high for bucket in (*buckets, *theirs)))
     titles = [values, "words" if metric == "F1" else "lines"]
     titles += [f"{metric}, this run" if theirs else metric, "interval", "bar"]
     titles += [f"{metric}, {other}", f"interval, {other}", "bar"] if theirs else []
@@ -344,7 +343,7 @@ def bucket_table(
     for i, bucket in enumerate(buckets):
         rows.append([bucket.kind or _range(bucket.start, bucket.end), bucket.count])
         for one in (bucket, *theirs[i : i + 1]):
-            bar = Bar(one.value / top, max(one.low, 0.0) / top, one.high / top)
+            bar = Bar(one.value / 100, one.low / 100, one.high / 100)
             rows[-1] += [one.value, (one.low, one.high), bar]
     return Table(titles, rows)
 
