@@ -92,9 +92,9 @@ def read_config(run: Path) -> Config:
     """Read the configuration of a run; keys added since then have their defaults."""
     path = run / "config.yaml"
     if not run.is_dir():
-        raise UserError(f"{run}: no such folder; give the run_dir of a run")
+        raise UserError(f"{run}: no such folder; give the folder of a run")
     if not path.exists():
-        raise UserError(f"{path}: no such file; give the run_dir of a run")
+        raise UserError(f"{path}: no such file; give the folder of a run")
     try:
         text = read_regular_file(path, MAX_BYTES).decode()
         _check_syntax(text)

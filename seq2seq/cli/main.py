@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except SystemExit:
         raise
-    except BaseException as error:  # a panic of a library in Rust is no Exception
+    except BaseException as error:  # a panic of a library in Rust is not an Exception
         if "--debug" in words:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)

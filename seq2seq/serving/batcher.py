@@ -84,7 +84,7 @@ class Batcher(Generic[K, T, R]):
         """The sum of sizes of the items of the batches that run."""
 
     async def submit(self, key: K, items: Sequence[T], sizes: Sequence[int]) -> list[R]:
-        """Run items, in common batches with those of other callers.
+        """Run items, in common batches with other callers' items.
 
         If the caller is cancelled, its items that have not begun are dropped.
 

@@ -116,8 +116,8 @@ def test_what_torchrun_starts_again_goes_on_without_being_told(
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
-    for name, value in {**place, "RANK": "0", "WORLD_SIZE": "1"}.items():
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "LOCAL_RANK": "0"}
+    for name, value in {**address, "RANK": "0", "WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)
     words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.log_steps=1"]
     for restarts in (0, 1):

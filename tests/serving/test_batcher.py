@@ -24,7 +24,7 @@ class Item:
     """An item of client number `client`; `bad` ones make their batch fail."""
 
     client: int
-    place: int
+    index: int
     size: int
     bad: bool = False
 
@@ -36,7 +36,7 @@ class Client:
     at: float
     key: str
     sizes: list[int]
-    bad: int = -1  # the place of its bad item
+    bad: int = -1  # the index of its bad item
     leaves_after: float | None = None
 
 
