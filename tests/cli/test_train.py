@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -147,7 +146,7 @@ def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Calla
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("data.train.target={folder}/train.source", "; changed: data.train.target"),
+        ("data.train.target={folder}/other", "; changed: data.train.target"),
         ("training.source_tokens=300", "was trained with source_tokens=256, now 300"),
         ("model.num_heads=2", "was trained with num_heads=4, now 2"),
         ("model.d_model=32", "was trained with d_model=64, now 32"),
@@ -156,6 +155,8 @@ def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Calla
 def test_another_corpus_batch_or_model_is_not_resumed(
     corpus, trained: Path, seq2seq: Callable, word: str, message: str
 ) -> None:
+    lines = (corpus.folder / "train.target").read_text().splitlines(keepends=True)
+    (corpus.folder / "other").write_text("".join(reversed(lines)))
     before = (trained / "config.yaml").read_bytes()
     words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "model.d_model=64"]
     result = seq2seq("train", *words, word.format(folder=corpus.folder))
