@@ -39,7 +39,6 @@ class EncodedCorpus:
 
     def __init__(self, path: str | Path) -> None:
         """Open a file that ``EncodedCorpusWriter`` wrote."""
-        self.path = Path(path)
         try:
             file = pa.memory_map(str(path)).read_buffer()
             reader = pa.ipc.open_file(file)
@@ -75,10 +74,6 @@ class EncodedCorpus:
     def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of some targets, padded on the right: (B, T)."""
         return self._target.padded(indices)
-
-    def __reduce__(self) -> tuple[type["EncodedCorpus"], tuple[Path]]:
-        """Pickle as the path, so that a worker process maps the same file."""
-        return EncodedCorpus, (self.path,)
 
 
 class _Column:

@@ -9,9 +9,8 @@ import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import Split
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
@@ -139,11 +138,6 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: str, says: str) -> None:
     assert says in message
 
 
-def test_bad_text_is_named(tmp_path: Path) -> None:
-    config = of_files(tmp_path, b"fine\nfine\n", b"fine\nb\xe4d\n")
-    assert f"{config.train.target}:2: " in refusal(config)
-
-
 def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert "data.train.source=FILE data.train.target=FILE" in refusal(EN_DE)
     assert "data.train.split=NAME" in refusal(replace(EN_DE, dataset="name"))
@@ -199,17 +193,6 @@ def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
         for revision in ("0" * 40, "1" * 40)
     }
     assert len(prints) == 4
-
-
-def test_omegaconf_checks_the_configuration() -> None:
-    config = OmegaConf.structured(DataConfig)
-    merged = OmegaConf.merge(config, {"train": {"source": "a"}, "filter": {"max_tokens": 100}})
-    data = OmegaConf.to_object(merged)
-    assert isinstance(data, DataConfig)
-    assert data.train == SplitConfig(source="a")
-    assert data.filter == FilterConfig(max_tokens=100)
-    with pytest.raises(Exception, match="max_token"):
-        OmegaConf.merge(config, {"filter": {"max_token": 100}})
 
 
 @pytest.mark.parametrize("code", ["d\ne", "d\udc80e", "\0"])

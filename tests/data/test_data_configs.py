@@ -26,10 +26,6 @@ def load(path: Path) -> DataConfig:
     return data
 
 
-def test_there_are_configurations() -> None:
-    assert {"everyday", "files", "multi30k", "wmt14_en_de"} <= {path.stem for path in CONFIGS}
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_configuration_is_typed_and_pinned(path: Path) -> None:
     data = load(path)

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -69,14 +68,6 @@ def test_an_id_outside_the_vocabulary_is_never_wrapped(tmp_path: Path) -> None:
     with pytest.raises(OverflowError):
         write(tmp_path / "corpus.arrow", [([65_536], [0])])
     assert not list(tmp_path.iterdir())
-
-
-def test_a_worker_process_opens_the_same_file(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.arrow"
-    write(path, [([1, 2], [3])] * 10)
-    pickled = pickle.dumps(EncodedCorpus(path))
-    assert len(pickled) < 1000
-    assert pickle.loads(pickled).target(9).tolist() == [3, END_ID]
 
 
 def test_a_failed_writer_leaves_the_old_file(tmp_path: Path) -> None:

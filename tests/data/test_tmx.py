@@ -60,6 +60,11 @@ def test_a_code_may_be_written_with_an_underscore(tmp_path: Path, wanted: str) -
     assert list(read_tmx(str(path), (wanted, "pt-BR"))) == [("color", "cor")]
 
 
+def test_comments_are_skipped_and_quoted_text_is_read(tmp_path: Path) -> None:
+    text = "A <!-- no -->small<?no?> <![CDATA[<dog>]]>"
+    assert read(tmp_path, memory(unit(en=text, de="x"))) == [("A small <dog>", "x")]
+
+
 def test_formatting_codes_are_skipped_and_a_text_is_one_line(tmp_path: Path) -> None:
     text = (
         'A <bpt i="1">&lt;b&gt;<sub>x</sub></bpt>small<ept i="1">&lt;/b&gt;</ept>\n  <hi>dog</hi>'
@@ -106,6 +111,6 @@ def test_what_is_no_translation_memory_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_place_in_a_memory_is_a_unit() -> None:
+def test_a_pair_of_a_memory_is_named_by_its_unit() -> None:
     config = DataConfig(train=SplitConfig(pairs="memory.tmx.gz"))
     assert Split(config, "train").locate(1234) == "memory.tmx.gz, unit 1,234"
