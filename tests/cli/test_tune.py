@@ -204,10 +204,10 @@ def test_a_run_that_is_still_in_training_is_told_of(
     assert (result.code, result.err) == (0, "")
 
 
-def test_what_a_killed_process_left_beside_a_model_does_not_matter(
+def test_what_a_killed_process_left_in_a_model_folder_does_not_matter(
     run: Path, seq2seq: Callable
 ) -> None:
-    left = find_model(run) / ".README.md.0123456789abcdef.lock"
+    left = find_model(run) / ".README.md.0123456789abcdef.new"
     left.touch()
     assert seq2seq("tune", "--model", run, "--beams", "1", "--alphas", "1").code == 0
     assert not left.exists()

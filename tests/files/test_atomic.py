@@ -1,4 +1,4 @@
-"""Files and folders are written whole or not at all, and damage is detected."""
+"""Files and folders are written whole or not at all, and corruption is detected."""
 
 import errno
 import json

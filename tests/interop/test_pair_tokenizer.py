@@ -141,10 +141,10 @@ def test_moses_punctuation_is_known_to_a_model_without_typographic_characters(
         assert tokenizer.encode_target([typed]) == tokenizer.encode_target([plain])
 
 
-Damage = Callable[[dict[str, bytes]], dict[str, bytes]]
+Corruption = Callable[[dict[str, bytes]], dict[str, bytes]]
 
 
-def pieces_are(*pieces: object) -> Damage:
+def pieces_are(*pieces: object) -> Corruption:
     return lambda files: files | {"vocabulary.json": json.dumps(pieces).encode()}
 
 
@@ -165,8 +165,8 @@ CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
         (lambda files: files | {"target.model": b"model"}, "can't be parsed"),
     ],
 )
-def test_damaged_files_are_refused_in_one_line(
-    spm_models: tuple[bytes, bytes], damage: Damage, complaint: str, tmp_path: Path
+def test_corrupt_files_are_refused_in_one_line(
+    spm_models: tuple[bytes, bytes], damage: Corruption, complaint: str, tmp_path: Path
 ) -> None:
     files = {
         "source.model": spm_models[0],

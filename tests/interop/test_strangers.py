@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no vocabulary": (remove("vocab.json"), "vocab.json: No such file"),
     "a link": (link, "a link, not a regular file"),
     "a pipe": (pipe, "not a regular file"),
-    "a damaged tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
+    "a corrupt tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "two pieces have the id"),
     "a hole in the ids": (vocabulary(lambda v: v.update({"▁th": 10**4})), "has the id 10000"),
