@@ -135,4 +135,4 @@ def test_every_stop_splits_where_the_rules_do_not() -> None:
 def test_time_grows_with_the_length_alone(line: str) -> None:
     started = time.perf_counter()
     assert "".join(split_sentences(line)) == line
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20  # less than 1 s on a busy machine
