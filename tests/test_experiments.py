@@ -3,13 +3,11 @@
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import cycle, product
-from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from seq2seq.cli.hydra import GROUPS, choices, config_path, register
@@ -17,7 +15,6 @@ from seq2seq.config import Config
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
 from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 
@@ -91,12 +88,6 @@ def test_an_experiment_changes_what_the_table_says(name: str) -> None:
     assert composed(f"+experiment/table3={name}") == config
 
 
-def test_a_multirun_finds_all_rows() -> None:
-    with initialize_config_dir(str(config_path()), version_base="1.3"):
-        found = GlobalHydra.instance().config_loader().get_group_options("experiment/table3")
-    assert set(found) == set(TABLE_3)
-
-
 @pytest.mark.parametrize("row", ROWS[:-1], ids=lambda row: row.name)
 def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> None:
     config = composed("experiment=table3_quarter", *row.overrides(4))
@@ -124,57 +115,6 @@ def test_every_combination_of_groups_composes() -> None:
             assert (config.model, config.training) == (sizes[model], schedules[schedule])
 
 
-def test_only_the_demo_ends_by_the_clock() -> None:
-    minutes = {
-        name: composed(f"schedule={name}").training.max_minutes for name in choices("schedule")
-    }
-    assert minutes == {"paper": None, "small_data": None, "demo": 4.5}
-    # Besides the results that are results of a time.
-    for path in (config_path() / "experiment").rglob("*.yaml"):
-        minutes = OmegaConf.select(OmegaConf.load(path), "training.max_minutes")
-        assert path.parent.name == "results" or minutes is None, path
-    config = composed("data=wmt14_en_de", "model=small")
-    assert config.training == TrainingConfig()
-
-
-def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None:
-    """See `test_report.test_the_variant_tensor2tensor_is_as_tensor2tensor`."""
-    config = composed("variant=tensor2tensor")
-    assert config.model == replace(
-        TransformerConfig(),
-        positions=Positions.concatenated,
-        start=Start.zero,
-        attention_bias=True,
-    )
-    assert config.training == replace(
-        TrainingConfig(),
-        source_tokens=32768,
-        target_tokens=32768,
-        micro_batch_tokens=4096,
-        count_longer_side=True,
-        subtract_target_entropy=True,
-    )
-
-
-def test_a_schedule_for_little_data_is_small_and_patient() -> None:
-    config = composed("model=small", "schedule=small_data")
-    assert config.model.dropout == 0.15
-    assert config.training == replace(
-        TrainingConfig(),
-        source_tokens=1024,
-        target_tokens=1024,
-        init_std=0.03,
-        warmup_steps=300,
-        learning_rate_scale=0.5,
-        dropout_warmup_steps=5000,
-        max_steps=40_000,
-        checkpoint_minutes=2.5,
-        validate_mean=True,
-        patience=10,
-        average_alternatives=[2, 3],
-    )
-
-
 @pytest.mark.parametrize("name", ["A_h1", "B_dk16", "C_n2", "D_dropout0", "E_learned_positions"])
 def test_a_row_composes_with_data_and_scale(name: str) -> None:
     scale = ("data=multi30k", "model=small", "schedule=small_data")
@@ -185,11 +125,6 @@ def test_a_row_composes_with_data_and_scale(name: str) -> None:
     assert config.training == replace(
         base.training, average_checkpoints=1, average_alternatives=[], validate_mean=False
     )
-
-
-def test_the_command_line_overrides_an_experiment() -> None:
-    config = composed("experiment=table3/C_dff1024", "model=small", "model.d_ff=512")
-    assert config.model.d_ff == 512
 
 
 @pytest.mark.parametrize(
@@ -217,18 +152,3 @@ def test_the_papers_recipes(
     assert (training.checkpoint_minutes, training.checkpoint_steps) == (10.0, None)
     assert training.keep_checkpoints >= training.average_checkpoints == averaged
     assert (config.search.beam_size, config.search.alpha) == (4, 0.6)
-
-
-def test_the_files_are_all_in_known_groups() -> None:
-    groups = {path.parent.name for path in Path(config_path()).rglob("*.yaml")}
-    assert groups == {
-        "conf",
-        "data",
-        "model",
-        "schedule",
-        "variant",
-        "table3",
-        "paper",
-        "results",
-        "experiment",
-    }

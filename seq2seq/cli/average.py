@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--last {arguments.last}: must be at least 1")
     found = checkpoints(run_folder)
     if not found:
-        raise UserError(f"{run_folder}: no checkpoints in it; give the run_dir of a training")
+        raise UserError(f"{run_folder}: no checkpoints in it; give the run_dir of a run")
     if len(found) < arguments.last:
         raise UserError(
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"

@@ -111,7 +111,7 @@ def make_report(
     """
     path = run / METRICS
     if not path.is_file():
-        raise UserError(f"{run}: no {METRICS}; give the run_dir of a training")
+        raise UserError(f"{run}: no {METRICS}; give the run_dir of a run")
     config, name = read_config(run), run.absolute().name
     other_run = None
     if other is not None:

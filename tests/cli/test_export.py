@@ -1,4 +1,4 @@
-"""`seq2seq export`: other programs translate as `seq2seq translate` does."""
+"""`seq2seq export`: another program translates as `seq2seq translate` does."""
 
 import shutil
 from collections.abc import Callable
@@ -8,28 +8,12 @@ import pytest
 
 from seq2seq.data.tokenizer import END_ID
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
 
 LONGEST = 20  # tokens of an output; what would be longer is cut off elsewhere by each program
 
 
-@pytest.fixture
-def expected(corpus, trained: Path, seq2seq: Callable) -> list[str]:
-    result = seq2seq(
-        "translate", "--model", trained, "--beam", "1", "-i", corpus.folder / "test.source"
-    )
-    return result.out.splitlines()
-
-
-def assert_equal(found: list[str], expected: list[str], ended: list[bool]) -> None:
-    """Compare the outputs that have ended by themselves."""
-    assert any(ended)
-    for one, other, whole in zip(found, expected, ended, strict=True):
-        assert not whole or one == other
-
-
 def test_marian_translates_as_this_package_does(
-    corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
     folder = tmp_path / "marian"
@@ -39,46 +23,21 @@ def test_marian_translates_as_this_package_does(
     assert (folder / "README.md").read_bytes() == card
     tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder)
-    lines = (corpus.folder / "test.source").read_text().splitlines()
+    source = corpus.folder / "test.source"
+    expected = seq2seq("translate", "--model", trained, "--beam", "1", "-i", source).out
+    lines = source.read_text().splitlines()
     outputs = model.generate(
         **tokenizer(lines, return_tensors="pt", padding=True), num_beams=1, max_length=LONGEST
     )
     ended = [END_ID in ids[1:-1] for ids in outputs.tolist()]
-    assert_equal(tokenizer.batch_decode(outputs, skip_special_tokens=True), expected, ended)
+    assert any(ended)
+    found = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+    for one, other, whole in zip(found, expected.splitlines(), ended, strict=True):
+        assert not whole or one == other
 
 
-def test_ctranslate2_translates_as_this_package_does(
-    corpus, trained: Path, expected: list[str], seq2seq: Callable, tmp_path: Path
-) -> None:
-    import ctranslate2
-
-    folder = tmp_path / "ctranslate2"
-    assert seq2seq("export", "--model", trained, "--to", "ctranslate2", "-o", folder).code == 0
-    tokenizer = load_model(find_model(trained)).tokenizer
-    lines = (corpus.folder / "test.source").read_text().splitlines()
-    results = ctranslate2.Translator(str(folder)).translate_batch(
-        [tokenizer.pieces(ids) for ids in tokenizer.encode(lines)],
-        beam_size=1,
-        max_decoding_length=LONGEST,
-        suppress_sequences=[["<pad>"], ["<s>"]],
-    )
-    ids_of = {
-        piece: i for i, piece in enumerate(tokenizer.pieces(list(range(tokenizer.vocab_size))))
-    }
-    outputs = [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
-    assert_equal(tokenizer.decode(outputs), expected, [len(ids) < LONGEST for ids in outputs])
-
-
-@pytest.mark.parametrize("of_this_program", [False, True])
-def test_an_existing_folder_is_kept(
-    trained: Path, seq2seq: Callable, tmp_path: Path, of_this_program: bool
-) -> None:
-    folder = tmp_path / "folder"
-    if of_this_program:
-        shutil.copytree(find_model(trained), folder)
-    else:
-        folder.mkdir()
-        (folder / "mine").write_text("kept")
+def test_an_existing_folder_is_kept(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:
+    folder = shutil.copytree(find_model(trained), tmp_path / "folder")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = seq2seq("export", "--model", trained, "--to", "marian", "-o", folder)
     assert (result.code, {p.name: p.read_bytes() for p in folder.iterdir()}) == (1, before)

@@ -1,7 +1,6 @@
 """`seq2seq fidelity` and `seq2seq table3` on the command line."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,17 +56,9 @@ def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert here[16] == "25,000 + 25,000: 900 + 950 on average in the run"
     assert here[17].startswith("30 done, of 30 steps")
     assert [rows[i]["verdict"] for i in (16, 17)] == ["differs", "differs"]
-    assert main(["fidelity", "--model", str(run), "model=big"]) == 2
-    assert "remove the overrides" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fidelity", "model=bigg"]) == 2
-    assert "did you mean big?" in capsys.readouterr().err
-    assert main(["fidelity", "model.d_modell=4"]) == 2
-    assert "did you mean model.d_model?" in capsys.readouterr().err
-    assert main(["table3", str(tmp_path)]) == 1
-    assert "config.yaml" in capsys.readouterr().err
     run = write_run(tmp_path / "run")
     (run / "metrics.jsonl").write_text("")
     assert main(["table3", str(run)]) == 1
@@ -88,22 +79,12 @@ def test_absurd_sizes_are_refused_at_once(
     assert "search.max_extra_tokens is 1,000,000,000: too large" in capsys.readouterr().err
 
 
-@pytest.fixture
-def table_runs(tmp_path: Path) -> Callable[[], list[str]]:
-    def make() -> list[str]:
-        one_head = TransformerConfig(num_layers=1, d_model=32, d_ff=64, num_heads=1)
-        narrow = TransformerConfig(num_layers=1, d_model=32, d_ff=32, num_heads=4)
-        return [
-            str(write_run(tmp_path / "named_anyhow", model=one_head, bleu=19.0)),
-            str(write_run(tmp_path / "A_h1")),
-            str(write_run(tmp_path / "big", model=narrow, bleu=18.0)),
-        ]
-
-    return make
-
-
-def test_table_3(table_runs: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    runs = table_runs()
+def test_table_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        str(write_run(tmp_path / "named_anyhow", model=replace(MODEL, num_heads=1), bleu=19.0)),
+        str(write_run(tmp_path / "A_h1")),
+        str(write_run(tmp_path / "big", model=replace(MODEL, d_ff=32), bleu=18.0)),
+    ]
     assert main(["table3", "--json", *runs]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["row"]["name"] for row in rows] == ["base", "A_h1", "C_dff1024"]

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq import __version__
 from seq2seq.cli.main import main
-
-
-def test_help_names_every_command_and_shows_an_example(seq2seq: Callable) -> None:
-    result = seq2seq("--help")
-    assert result.code == 0
-    for name in ("train", "translate", "score", "rescore", "average", "examples:"):
-        assert name in result.out
 
 
 @pytest.mark.parametrize("command", ["translate", "score", "rescore", "attention"])
@@ -26,10 +18,6 @@ def test_help_needs_no_torch(command: str) -> None:
     code = f"import sys, seq2seq.cli.main as m\ntry: m.main(['{command}', '--help'])\n"
     code += "except SystemExit: pass\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_version(seq2seq: Callable) -> None:
-    assert seq2seq("--version").out == f"seq2seq {__version__}\n"
 
 
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
@@ -66,12 +54,6 @@ def test_standard_streams_that_can_t_be_used(
     assert result.returncode == 1
     assert message in result.stderr
     assert result.stderr.count(b"\n") == 1
-
-
-def test_without_standard_error_no_message_is_among_the_results(tmp_path: Path) -> None:
-    command = f"'{sys.executable}' -m seq2seq score -i missing -r missing 2>&-"
-    result = subprocess.run(command, shell=True, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
-    assert (result.returncode, result.stdout) == (1, b"")
 
 
 def test_an_internal_error_is_one_line(monkeypatch: pytest.MonkeyPatch, seq2seq: Callable) -> None:

@@ -75,10 +75,6 @@ def test_a_line_for_each_metric_with_value_and_signature(
         assert re.split(r" {2,}", line)[:3] == [s.name, f"{s.value:.2f}", s.signature]
     # Aligned: the signatures start in one column.
     assert len({line.index("nrefs:") for line in lines}) == 1
-    results = run_json(capsys, "-i", "out.de", "-r", "test.de")
-    found = [(s["name"], s["value"], s["signature"]) for s in results["scores"]]
-    assert found == [(s.name, s.value, s.signature) for s in wanted]
-    assert "comparisons" not in results
 
 
 def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
@@ -88,16 +84,6 @@ def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script, *words], env=environment, cwd=files)
     assert done.returncode == 0
-
-
-def test_files_may_be_compressed_and_come_from_windows(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw = (files / "out.de").read_bytes()
-    windows = b"\xef\xbb\xbf" + raw.replace(b"\n", b"\r\n")
-    (files / "out.de.gz").write_bytes(gzip.compress(windows))
-    results = run_json(capsys, "-i", "out.de.gz", "-r", "test.de.gz")
-    assert values(results) == expected([REFERENCES])
 
 
 def test_translations_may_come_from_standard_input(
@@ -128,17 +114,15 @@ def test_the_paper_s_bleu_has_its_own_line_reason_and_language(
     assert printed.err == f"seq2seq: {WHY_IT_DIFFERS}\n"
 
 
-@pytest.mark.parametrize("resampling", ["bootstrap", "randomization"])
-def test_systems_are_compared(resampling: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-i", "out.de", "-r", "test.de", "--compare", "other.de", "test.de.gz"]
-    words += ["--resampling", resampling, "--samples", "20", "--seed", "3"]
+    words += ["--resampling", "randomization", "--samples", "20", "--seed", "3"]
     comparisons = run_json(capsys, *words)["comparisons"]
     named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
     systems = ["other.de", "test.de.gz"]
     assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "TER")]
     assert comparisons[0]["difference"] < 0 < comparisons[3]["difference"]
-    trials = {"bootstrap": "bs", "randomization": "ar"}[resampling]
-    assert f"|{trials}:20|seed:3|" in comparisons[0]["signature"]
+    assert "|ar:20|seed:3|" in comparisons[0]["signature"]
 
     assert run(*words) == 0
     printed = capsys.readouterr().out
@@ -218,13 +202,7 @@ def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "--tokenize 13b",
-        "--paper --language german",
-        "--compare x --samples 0",
-        "--compare x --seed 0",
-    ],
+    "words", ["--tokenize 13b", "--paper --language german", "--compare x --samples 0"]
 )
 def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, monkeypatch: pytest.MonkeyPatch
@@ -267,19 +245,11 @@ def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-r test.de", "-i"),
         ("-i out.de --model runs/mine -s test.en -r test.de", "--model"),
-        ("-i out.de", "-r"),
         ("-i out.de -r test.de -t wmt14 -l en-de", "-t"),
-        ("-i out.de -t wmt14", "-t and -l"),
-        ("-i out.de -s test.en -r test.de", "-s"),
         ("--model runs/mine -r test.de", "give -s"),
-        ("--model runs/mine -t wmt14 -l en-de -s test.en", "remove -s"),
         ("-i out.de -r test.de --compare out.de", "named twice"),
         ("-i out.de -r test.de --paper --lowercase", "cased"),
-        ("-i out.de -r test.de --language de", "--paper"),
-        ("-i out.de -r test.de --tokenize 13b", "tokenizer 13b"),
-        ("-i out.de -r test.de --paper --language german", "--language german"),
         ("-i out.de -t wmt141 -l en-de", "no such test set"),
     ],
 )

@@ -46,17 +46,11 @@ CALLS = [
     ("--model {model} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
     ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
     ("--model {model} --char-limit 0", 2, "--char-limit: Expected `int` >= 1"),
-    ("--model {model} --cache -1", 2, "--cache: Expected `int` >= 0"),
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
-    ("--model {model} --languages en-de --languages de-en", 2, "2 --languages for 1 --model"),
     ("--model {model} --model {model}", 1, "both translate en -> de"),
     ("--model {model} --api-key-file {text}", 1, "no key in it"),
-    ("--model {model} --api-key-file {text}.none", 1, "no such file"),
-    ("--model {text}.none", 1, "none"),
-    ("--model {model} --engine theirs", 2, "engine 'theirs' is unknown"),
     ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
-    ("--model {model} --allow-host https://x", 2, "--allow-host https://x"),
 ]
 
 
@@ -131,17 +125,6 @@ def test_a_model_of_several_target_languages_is_served_for_each(
     ]
     assert found == [translation.text for (translation,) in expected]
     assert found[0] != found[1]
-
-
-def test_some_target_languages_of_a_model_are_chosen(
-    model_of_two: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serve_by_main(monkeypatch, model_of_two, "--languages", "xx-fr") as served:
-        assert [row["code"] for row in served.ask("GET", "/languages").json] == ["xx", "fr"]
-    words = ("serve", "--model", model_of_two, "--engine", "native", "--port", "0")
-    result = seq2seq(*words, "--languages", "en-fr,nl")
-    assert result.code == 1
-    assert result.err == "seq2seq: no target language 'nl': the model knows de, fr\n"
 
 
 def test_a_model_whose_languages_nobody_named_says_how_to_name_them(

@@ -1,10 +1,7 @@
 """`seq2seq tune`: its table against `score`, and what it leaves in the model folder."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file
+from seq2seq.files.lock import sole_writer
 from seq2seq.files.manifest import manifest_sum
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import checkpoints, find_model
@@ -138,28 +136,18 @@ def test_a_model_that_is_replaced_meanwhile_is_left_as_it_is(run: Path) -> None:
     assert load_model(folder).search is None
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
 def test_scores_are_shown_even_if_the_model_can_t_be_written(
-    run: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, form: list[str]
+    run: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise UserError("the disk is full")
 
     monkeypatch.setattr("seq2seq.cli.tune._write", fail)
-    words = ["tune", "--model", run, "--beams", "1", "--alphas", "0,1", *form]
-    result = seq2seq(*words)
+    result = seq2seq("tune", "--model", run, "--beams", "1", "--alphas", "1")
     assert result.code == 1
     assert "the disk is full" in result.err
-    if form:
-        assert len(json.loads(result.out)["trials"]) == 2
-        assert json.loads(result.out)["written"] is None
-    else:
-        assert "best: beam 1" in result.out
-        assert "nothing written" in result.out
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    result = seq2seq(*words)
-    assert (result.code, result.out) == (1, "")
-    assert "can't be written: change its mode, or add --dry-run" in result.err
+    assert "best: beam 1" in result.out
+    assert "nothing written" in result.out
 
 
 def test_other_text_is_scored_by_the_tokenizer_of_the_training(
@@ -173,65 +161,16 @@ def test_other_text_is_scored_by_the_tokenizer_of_the_training(
         assert f"tok:{used}|" in best["signature"]
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["tune", "--beams", "1", "--alphas", "1"], "tune again when it has ended"),
-        (["average", "--last", "1"], "-o keeps one elsewhere"),
-    ],
-)
 def test_a_run_that_is_still_in_training_is_told_of(
-    command: list[str], says: str, run: Path, seq2seq: Callable, tmp_path: Path
+    run: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
-    words = [command[0], "--model", run, *command[1:]]
-    script = "import sys; from pathlib import Path; from seq2seq.files.lock import sole_writer\n"
-    script += "with sole_writer(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
-    training = subprocess.Popen(
-        [sys.executable, "-c", script, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert training.stdout.readline() == b"\n"
+    words = ["average", "--model", run, "--last", "1"]
+    with sole_writer(run):
         result = seq2seq(*words)
         assert result.code == 0
         assert f"{run}: still in training" in result.err
-        assert says in result.err
-        if command[0] == "average":
-            elsewhere = seq2seq(*words, "-o", tmp_path / "elsewhere")
-            assert (elsewhere.code, elsewhere.err) == (0, "")
-    finally:
-        training.communicate()
+        assert "-o keeps one elsewhere" in result.err
+        elsewhere = seq2seq(*words, "-o", tmp_path / "elsewhere")
+        assert (elsewhere.code, elsewhere.err) == (0, "")
     result = seq2seq(*words)
     assert (result.code, result.err) == (0, "")
-
-
-def test_what_a_killed_process_left_in_a_model_folder_does_not_matter(
-    run: Path, seq2seq: Callable
-) -> None:
-    left = find_model(run) / ".README.md.0123456789abcdef.new"
-    left.touch()
-    assert seq2seq("tune", "--model", run, "--beams", "1", "--alphas", "1").code == 0
-    assert not left.exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["-s", "a"], "-s and -r go together"),
-        (["--beams", "2,x"], "2,x: write integers as 2,4,8"),
-        (["--alphas", "a"], "a: write numbers as 0.6,0.8,1"),
-        (["--beams", "0"], "beam_size=0"),
-        (["--alphas", "nan"], "alpha=nan"),
-    ],
-)
-def test_wrong_values_are_refused(
-    run: Path, words: list[str], says: str, seq2seq: Callable
-) -> None:
-    result = seq2seq("tune", "--model", run, *words)
-    assert result.code == 2
-    assert says in result.err
-
-
-def test_a_model_without_a_training_needs_text(run: Path, seq2seq: Callable) -> None:
-    result = seq2seq("tune", "--model", find_model(run))
-    assert result.code == 1
-    assert "or give text with -s SOURCE -r REFERENCE" in result.err

@@ -153,34 +153,6 @@ def test_greedy_outputs_are_those_of_transformers(
     assert len({tuple(pieces) for pieces in expected}) > 3
 
 
-def test_imported_models_of_one_vocabulary_are_an_ensemble(
-    make_folder: MakeFolder, tmp_path: Path
-) -> None:
-    trained = import_marian(make_folder().path)
-    save_model(tmp_path / "first", trained)
-    with torch.no_grad():
-        for parameter in trained.model.parameters():
-            parameter.mul_(1.1)
-    save_model(tmp_path / "second", trained)
-    lines = ["a man sees the sea", "nobody"]
-    options = TranslationOptions(device="cpu", to="por")
-    together, *alone = (
-        Translator.load(folders, options).log_probabilities(lines, lines[::-1])
-        for folders in (
-            [tmp_path / "first", tmp_path / "second"],
-            tmp_path / "first",
-            tmp_path / "second",
-        )
-    )
-    for both, first, second in zip(together, *alone, strict=True):
-        scores = (first.log_probability, second.log_probability)
-        assert scores[0] != scores[1]
-        assert both.log_probability > min(scores)
-    save_model(tmp_path / "elsewhere", import_marian(make_folder(name="other", seed=2).path))
-    with pytest.raises(UserError, match="another tokenizer"):
-        Translator.load([tmp_path / "first", tmp_path / "elsewhere"], options)
-
-
 def test_the_pieces_of_an_imported_model_are_not_sampled(make_folder: MakeFolder) -> None:
     tokenizer = import_marian(make_folder().path).tokenizer
     with pytest.raises(UserError, match="tokenizer of an imported model can't be sampled"):

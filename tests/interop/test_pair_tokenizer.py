@@ -154,14 +154,10 @@ CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (pieces_are(), "does not begin with <pad>"),
         (pieces_are("<unk>", "<pad>", "<s>", "</s>", "a"), "does not begin with <pad>"),
         (pieces_are(*CONTROLS, "a", "a"), "has a piece twice"),
         (pieces_are(*CONTROLS, 3), "not a list of pieces"),
         (pieces_are(*CONTROLS, "a" * 1001), "more than 1,000 characters"),
-        (lambda files: files | {"vocabulary.json": b"{}"}, "not a list of pieces"),
-        (lambda files: files | {"vocabulary.json": b"["}, "not valid JSON"),
-        (lambda files: files | {"source.model": b""}, "it is empty"),
         (lambda files: files | {"target.model": b"model"}, "can't be parsed"),
     ],
 )

@@ -1,51 +1,19 @@
 """Exported models that are imported again, and imported ones that are exported again."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
-from seq2seq.decoding.translator import Translator
+from seq2seq.data.tokenizer import END_ID, START_ID
 from seq2seq.interop.ctranslate2 import write_ctranslate2
 from seq2seq.interop.marian_export import write_marian
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.model import Transformer
-from seq2seq.storage.trained_model import TrainedModel
 from tests.interop.conftest import MakeFolder, transformers
 from tests.interop.test_marian_import import greedy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def test_an_exported_model_comes_back_with_its_translations(
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    sentences: list[str],
-    tmp_path: Path,
-) -> None:
-    model = make_model(vocab_size=tokenizer.vocab_size, layer_norm_epsilon=1e-5).float()
-    trained = TrainedModel(model, tokenizer, "en", "de")
-    write_marian(tmp_path / "marian", trained)
-    back = import_marian(tmp_path / "marian")
-    assert (back.source_language, back.target_language) == ("en", "de")
-    few = sentences[::9]
-    assert back.tokenizer.encode(few) == tokenizer.encode(few)
-    options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=10))
-    before, after = (
-        [(t.text, t.score) for t in Translator(one, options).translate(few)]
-        for one in (trained, back)
-    )
-    for (text, score), (expected, expected_score) in zip(after, before, strict=True):
-        assert text == expected
-        assert score == pytest.approx(expected_score, abs=1e-4)
-    state = model.state_dict()
-    for name, value in back.model.state_dict().items():
-        if name in state:  # the attention's biases are zeros now
-            torch.testing.assert_close(value, state[name], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", [{}, {"separate": True, "tie_word_embeddings": False}], ids=str)

@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import resource
-import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
@@ -158,30 +157,22 @@ class Unknown:
 GIGABYTES = 2**33
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "os.system": (lambda: called(os.system, "touch canary"), "names posix system"),
-    "eval": (lambda: called(eval, "1"), "names __builtin__ eval"),
     "a stacked name": (lambda: zipped(pickle.dumps(Calls(exec, "1"), 4)), "which no weights need"),
-    "subprocess": (lambda: called(subprocess.Popen, ("touch", "canary")), "Popen, which no"),
     "torch.load in itself": (lambda: called(torch.load, "other"), "names torch.serialization load"),
     "an object": (lambda: zipped(pickle.dumps({"a": Unknown()}, 2)), "which no weights need"),
     "the opcode INST": (lambda: zipped(b"ios\nsystem\n(S'touch canary'\ntR."), "names os system"),
-    "the opcode EXT1": (lambda: zipped(b"\x80\x02\x82\x01."), "corrupt"),
     "the opcode PERSID": (lambda: zipped(b"Pid\n."), "corrupt"),
     "a bytearray of gigabytes": (lambda: called(bytearray, GIGABYTES), "names __builtin__ bytear"),
     "a tensor without numbers": (
         lambda: zipped(b"\x80\x02ctorch\nFloatTensor\nJ\x00\x00\x00\x40\x85R."),
         "names torch FloatTensor",
     ),
-    "a list": (lambda: zipped(pickle.dumps([1, 2], 2)), "it holds a list"),
     "a number for a tensor": (lambda: zipped(pickle.dumps({"a": 3}, 2)), "'a' is not the name"),
-    "no end": (lambda: zipped(tensor()[:-1], NUMBERS), "corrupt"),
     "an empty description": (lambda: zipped(b""), "corrupt"),
-    "a stack without values": (lambda: zipped(b"\x80\x02\x86."), "corrupt"),
     "gigabytes": (lambda: zipped(tensor(elements=GIGABYTES), NUMBERS), "can't hold"),
     "gigabytes, legacy": (lambda: old(GIGABYTES), "can't hold"),
-    "more than there is, legacy": (lambda: old(700), "corrupt"),
     "an end behind the storage": (lambda: zipped(tensor(offset=1), NUMBERS), "corrupt"),
     "strides past the end": (lambda: zipped(tensor(stride=2), NUMBERS), "corrupt"),
-    "a negative offset": (lambda: zipped(tensor(offset=-1), NUMBERS), "corrupt"),
     "fewer numbers than described": (lambda: zipped(tensor(), NUMBERS[:8]), "corrupt"),
     "a storage outside the archive": (
         lambda: zipped(tensor(key="../../../../etc/passwd"), NUMBERS), "corrupt"
@@ -194,7 +185,6 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "half an archive": (lambda: zipped(tensor(), NUMBERS)[:150], "corrupt"),
     "NaN": (lambda: saved({"a": torch.tensor(torch.nan)}, legacy=False), "a holds values that are"),
     "a plain pickle": (lambda: pickle.dumps(Calls(os.system, "touch canary")), "torch.save wrote"),
-    "nothing": (lambda: b"", "not a file that torch.save wrote"),
 }  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def test_what_is_no_run_or_not_parallel_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(tmp_path)]) == 1
-    assert "no metrics.jsonl; give the run_dir of a training" in capsys.readouterr().err
+    assert "no metrics.jsonl; give the run_dir of a run" in capsys.readouterr().err
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "b").write_text("eins\n")
     assert main(["report", str(run), "--test", str(tmp_path / "a"), str(tmp_path / "b")]) == 1

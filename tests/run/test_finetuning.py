@@ -204,7 +204,7 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
         (["data.tokenizer.vocab_size=80"], "the vocabulary is taken from init_from="),
         (["data.tokenizer.byte_fallback=true"], "(60 pieces): remove data.tokenizer.*"),
         (["init_sha256=12"], "not init_sha256=12: give the model that is meant"),
-        (["init_from=nowhere"], "nowhere: no such folder; give the run_dir of a training"),
+        (["init_from=nowhere"], "nowhere: no such folder; give the run_dir of a run"),
         (["init_from=/"], "/: no model in it"),
         (["init_from=null", "experiment=finetune"], "needs a model: add init_from=MODEL"),
         (["init_from="], "init_from=: give the folder of a model"),

@@ -53,15 +53,6 @@ def test_an_environment_with_an_extra_serves_without_it(checkout: Path) -> None:
     assert "installing" in prepare(checkout).stderr
 
 
-def test_a_copy_of_a_checkout_is_installed_from_its_own_place(
-    checkout: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    assert prepare(checkout, "dev").returncode == 0
-    copy = shutil.copytree(checkout, tmp_path_factory.mktemp("a b") / "copy")
-    assert "installing" in prepare(copy).stderr
-    assert prepare(copy).stderr == ""
-
-
 @pytest.mark.parametrize("linked", [False, True])
 def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path, linked: bool) -> None:
     folder = checkout / ("elsewhere" if linked else ".venv")
@@ -74,19 +65,3 @@ def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path, linked: 
     assert done.stderr.startswith(".venv: pip can't be imported in it")
     assert done.stderr.count("\n") == 1
     assert (checkout / ".venv" / "precious").exists()
-
-
-def test_an_interrupted_installation_is_repaired(checkout: Path) -> None:
-    assert prepare(checkout).returncode == 0
-    (checkout / ".venv" / "bin" / "python").unlink()
-    assert prepare(checkout).returncode == 0
-    assert (checkout / ".venv" / "bin" / "python").exists()
-
-
-def test_relative_paths_begin_where_the_script_was_started(checkout: Path) -> None:
-    (checkout / "below").mkdir()
-    script = "source ../scripts/environment.sh; pwd; absolute 'a run'; absolute /run"
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=checkout / "below", capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{checkout}\n{checkout}/below/a run\n/run\n"

@@ -62,21 +62,3 @@ def test_a_part_that_fails_or_takes_too_long_is_a_line_of_the_table(checkout: Pa
     assert list(ends.values()) == ["done"] * 2 + ["not started, for want of time"] * 5
     for text in ("no way", "a first row", "rows of scripts/benchmarks/training.py"):
         assert text in table
-
-
-@pytest.mark.parametrize("words", [(), ("--small",)], ids=["on a GPU", "on a CPU"])
-def test_every_part_is_run_and_the_use_of_a_gpu_is_noted(
-    checkout: Path, words: tuple[str, ...]
-) -> None:
-    program = checkout / ".venv/bin/python"
-    fake = program.read_text().replace("sleep 60", "").replace("exit 3", "")
-    if not words:
-        watched = 'while [ ! -s day/use ]; do sleep 0.02; done; echo "rows'
-        fake = fake.replace('echo "rows', watched)
-    program.write_text(fake)
-    code, rows, _ = run(checkout, *words)
-    assert code == 0
-    assert len(rows) == 9
-    assert {cells[1] for cells in rows.values()} == {"done"}
-    use = [cells[2] for cells in rows.values() if len(cells) > 2]
-    assert ("busy 50 %, at most 3000 MiB" in use) == (not words)

@@ -2,12 +2,8 @@
 
 import gzip
 import json
-import os
 import runpy
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,33 +114,6 @@ def test_test_sets_are_those_of_the_languages_of_the_run(
     }
     line = f"test_2017_mscoco is skipped: no file {missing}"
     assert capsys.readouterr().err.splitlines() == [line]
-
-
-def test_a_training_that_fails_ends_the_script_with_its_line(
-    tmp_path: Path, run: Callable[..., Result]
-) -> None:
-    done = run("multi30k_raw", tmp_path / "nowhere")
-    assert done.code == 1
-    assert "nowhere/multi30k/train.en.gz" in done.err.splitlines()[-1]
-
-
-def test_a_signal_lets_the_training_save(corpora: Path, tmp_path: Path) -> None:
-    words = [NAME, corpora, "--runs", tmp_path / "runs", *SMALL, "training.max_steps=100000"]
-    words += [f"cache={tmp_path}", "training.max_minutes=null"]
-    with subprocess.Popen(
-        [sys.executable, SCRIPT, *map(str, words)],
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-        start_new_session=True,
-    ) as process:
-        for _ in range(600):
-            if (tmp_path / "runs" / NAME / f"{NAME}_1" / "best").exists():
-                break
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT
-    assert b"stopped and saved" in err.splitlines()[-1]
 
 
 def test_every_recipe_has_its_row(results: dict[str, Any]) -> None:

@@ -245,21 +245,14 @@ def _metrics(server: Served) -> dict:
 
 BAD = [
     ({"q": None}, "Invalid request: Object missing required field `q`"),
-    ({"source": None}, "missing required field `source`"),
-    ({"target": ""}, "missing required field `target`"),
-    ({"q": 5}, "q: Expected `str | array`, got `int`"),
     ({"q": ["a", 5]}, "q[1]: Expected `str`, got `int`"),
     ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
     ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
-    ({"source": "zz"}, "zz is not supported"),
     ({"target": "zz"}, "zz is not supported"),
-    ({"source": "de"}, "de is not supported"),
     ({"source": "en\r\nx: y"}, "is not supported"),
     ({"format": "pdf"}, "format: Invalid enum value 'pdf'"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
-    ({"alternatives": -1}, "alternatives: Expected `int` >= 0"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
-    ({"details": "perhaps"}, "details: Expected `bool`, got `str`"),
     ({"q": "\ud800"}, "surrogates not allowed"),
 ]
 
@@ -315,14 +308,9 @@ def test_other_paths_and_methods_are_refused_as_json(server: Served) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "missing required field `source`"),
         ({"source": " ", "target": "a"}, "the source is blank"),
-        ({"source": "a", "target": " "}, "the target is blank"),
-        ({"source": "a", "kind": "all"}, "kind: Invalid enum value"),
         ({"source": "a", "layer": 3}, "layer must be from 1 to 2"),
-        ({"source": "a", "head": "two"}, "head: Invalid enum value"),
         ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
-        ({"source": "a", "source_language": "zz"}, "zz is not supported"),
     ],
 )
 def test_the_answer_to_a_bad_request_for_attention_says_what_is_wrong(

@@ -143,13 +143,6 @@ def test_batches_are_bounded_and_of_one_key(some: list[Client], workers: int) ->
         assert {some[item.client].key for item in items} == {key}
 
 
-def test_what_waits_with_another_key_is_no_part_of_a_batch_of_one_key() -> None:
-    come = [Client(0, "a", [4]), *(Client(1, key, [1]) for key in "aba")]
-    record = run(play(come))
-    begun = [(key, [item.client for item in items]) for _, key, items in record.batches]
-    assert begun == [("a", [0]), ("a", [1, 3]), ("b", [2])]
-
-
 @few
 @given(clients, crews)
 def test_while_an_item_waits_every_worker_has_a_batch(some: list[Client], workers: int) -> None:
@@ -176,14 +169,6 @@ def test_what_waits_is_shared_among_the_idle_workers(workers: int) -> None:
     assert sum(sizes) == 6
     assert max(sizes) == math.ceil(6 / workers)
     assert {start for start, _, _ in record.batches} == {0}
-
-
-def test_a_worker_that_is_done_leaves_work_for_the_others() -> None:
-    """At 2 s one of two workers is done, and four items wait; it takes two of them."""
-    come = [Client(0, "a", [4]), Client(0, "a", [6]), Client(1, "a", [2] * 4)]
-    record = run(play(come, workers=2))
-    begun = [(start, [item.client for item in items]) for start, _, items in record.batches]
-    assert begun == [(0, [0]), (0, [1]), (2, [2, 2]), (3, [2]), (4, [2])]
 
 
 @few
@@ -214,18 +199,6 @@ def test_jobs_take_turns(some: list[Client], workers: int) -> None:
         for begin, end in combinations(range(len(waited) + 1), 2):
             window = sum(waited[begin:end], Counter())
             assert max(window.values()) <= window[number] + 1
-
-
-@few
-@given(clients)
-def test_the_other_key_has_no_more_batches_first_than_it_had_jobs(some: list[Client]) -> None:
-    record = run(play(some))
-    for number, client in enumerate(some):
-        first = [s for s, _, items in record.batches if any(i.client == number for i in items)]
-        if first:
-            before = [of for s, of, _ in record.batches if client.at < s < first[0]]
-            ahead = [c for c in some if c.at <= client.at and c.key != client.key]
-            assert sum(of != client.key for of in before) <= len(ahead)
 
 
 @few

@@ -53,19 +53,3 @@ def test_curl(server: Served, expected: str, option: str) -> None:
     command = ["curl", "-s", *words, f"{server.url}/translate"]
     found = subprocess.run(command, check=True, capture_output=True).stdout
     assert json.loads(found) == {"translatedText": expected}
-
-
-NODE = """
-const form = new FormData();
-form.append("q", TEXT); form.append("source", "en"); form.append("target", "de");
-const answer = await fetch(URL + "/translate", { method: "POST", body: form });
-console.log((await answer.json()).translatedText);
-"""
-
-
-@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
-def test_form_data_as_browsers_send_it(server: Served, expected: str, tmp_path: Path) -> None:
-    names = f"const URL = {json.dumps(server.url)}, TEXT = {json.dumps(TEXT)};\n"
-    (tmp_path / "client.mjs").write_text(names + NODE)
-    done = subprocess.run(["node", tmp_path / "client.mjs"], check=True, capture_output=True)
-    assert done.stdout.decode() == expected + "\n"

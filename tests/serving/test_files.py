@@ -14,7 +14,6 @@ from seq2seq.serving.texts import (
     Subtitles,
     TranslatedText,
     break_lines,
-    decode_file,
 )
 from tests.serving.live import Served, serve_fake
 from tests.serving.test_app import multipart
@@ -63,10 +62,6 @@ def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
     assert len(lines) <= count
 
 
-def test_the_suffix_and_a_byte_order_mark_are_read() -> None:
-    assert decode_file("A.TXT", b"\xef\xbb\xbfx") == (".txt", "x")
-
-
 def test_a_file_is_translated_and_fetched() -> None:
     pairs = [("source", "en"), ("target", "de")]
     with serve_fake() as (served, _):
@@ -94,10 +89,8 @@ def test_a_file_is_translated_and_fetched() -> None:
     ("fields", "file", "message"),
     [
         ([("source", "en"), ("target", "de")], None, "missing required field `file`"),
-        ([("source", "en"), ("target", "de"), ("file", "x")], None, "file: Expected"),
         ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
         ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
-        ([("source", "en")], ("a.txt", b"x"), "missing required field `target`"),
     ],
 )
 def test_the_answer_to_a_bad_file_says_what_is_wrong(

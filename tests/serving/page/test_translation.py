@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.serving.page.conftest import checked_page
 from tests.serving.page.driver import (
     expect,
     focused,
@@ -12,7 +11,7 @@ from tests.serving.page.driver import (
     stop_the_clock,
     translate,
 )
-from tests.serving.page.stub import ORIGIN, PAUSE, Stub
+from tests.serving.page.stub import PAUSE, Stub
 
 Show = Callable[..., Any]
 
@@ -68,12 +67,6 @@ def test_an_emptied_field_empties_the_page(show: Show, stub: Stub) -> None:
     assert focused(page) == "source"
 
 
-def test_line_ends_and_blank_lines_stay(show: Show) -> None:
-    page = show()
-    translate(page, "one. two.\n\n  three.\n")
-    assert page.locator("#output").evaluate("e => e.textContent") == "ONE. TWO.\n\n  THREE.\n"
-
-
 def test_markup_is_shown_as_text(show: Show) -> None:
     page = show()
     hostile = "<img src=x onerror=alert(1)>."
@@ -111,15 +104,6 @@ def test_the_sentence_at_the_caret_is_selected(show: Show) -> None:
         expect(page.locator("#choices .text").first).to_have_text(text)
 
 
-def test_without_clipboard_the_translation_is_selected(show: Show) -> None:
-    page = show()
-    translate(page, "a dog.")
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    page.locator("#copy").click()
-    expect(page.locator("#copied")).to_have_text("Selected: copy with Ctrl+C")
-    assert page.evaluate("getSelection().toString()") == "A DOG."
-
-
 # What looks wrong
 
 
@@ -129,10 +113,6 @@ def test_warnings_say_what_looks_wrong(show: Show, stub: Stub) -> None:
     expect(page.locator("#warnings")).to_be_hidden()
     for kind, unknown, warning in (
         ("output_truncated", 0, "cut off at the maximum length"),
-        ("source_truncated", 0, "its end was left out"),
-        ("repeating", 0, "repeats itself"),
-        ("copied", 0, "equal to the text"),
-        ("empty", 0, "is empty"),
         ("unknown", 1, "doesn't know 1 piece of"),
         ("unknown", 3, "doesn't know 3 pieces of"),
     ):
@@ -188,16 +168,6 @@ def test_a_busy_server_is_asked_again_when_it_says(show: Show, stub: Stub) -> No
     expect(page.locator("#error")).to_be_empty()
 
 
-def test_a_server_that_is_gone_from_the_start_is_reported(browser: Any, stub: Stub) -> None:
-    with checked_page(browser, ORIGIN) as page:
-        page.route("**/*", stub.handle)
-        page.route("**/languages", lambda route: route.abort())
-        page.goto(f"{ORIGIN}/")
-        expect(page.locator("#error")).to_contain_text("The server doesn't answer")
-        send(page, "a dog.")
-        assert stub.asked == []
-
-
 def test_a_server_that_has_gone_and_an_answer_that_is_no_json_are_reported(
     show: Show, stub: Stub
 ) -> None:
@@ -222,13 +192,6 @@ def test_a_key_is_asked_for_and_sent(show: Show, stub: Stub) -> None:
 
 
 # Languages
-
-
-def test_one_pair_of_languages_leaves_nothing_to_choose(show: Show) -> None:
-    page = show()
-    expect(page.get_by_label("Translate from")).to_be_disabled()
-    expect(page.get_by_label("Translate to")).to_be_disabled()
-    expect(page.locator("#swap")).to_be_hidden()
 
 
 def test_only_languages_that_a_model_has_can_be_chosen(show: Show, stub: Stub) -> None:

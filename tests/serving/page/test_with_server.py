@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seq2seq.cli.main import main
@@ -39,13 +40,16 @@ def test_the_cells_are_those_of_the_command(
 ) -> None:
     open_attention(page, TEXT)
     target = page.locator("#choices .text").first.text_content()
-    for kind, layer, head in (("cross", "2", "2"), ("decoder", "1", "1")):
+    for kind, layer, head in (("cross", "2", "2"), ("decoder", "1", "1"), ("encoder", "2", "0")):
         page.locator(f"[name=kind][value={kind}]").check()
         page.get_by_label("Layer").select_option(layer)
         page.get_by_label("Head").select_option(head)
         command = ["attention", "--model", str(folder), "--source", LAST, "--target", target]
-        assert main([*command, "--kind", kind, "--layer", layer, "--head", head, "--json"]) == 0
+        heads = "all" if head == "0" else head
+        assert main([*command, "--kind", kind, "--layer", layer, "--head", heads, "--json"]) == 0
         ours = json.loads(capsys.readouterr().out)
+        named = "mean of all heads" if head == "0" else f"head {head}"
+        expect(page.locator("#weights caption")).to_have_text(f"Layer {layer}, {named}")
         expect(page.locator("#weights tbody tr")).to_have_count(len(ours["rows"]))
-        expect(page.locator("#weights caption")).to_have_text(f"Layer {layer}, head {head}")
-        assert cells(page) == ours["weights"][0][0]
+        mean = np.mean(ours["weights"][0], axis=0)
+        np.testing.assert_allclose(cells(page), mean, rtol=1e-12)
