@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import cycle, product
 from typing import cast
 
 import pytest
@@ -15,6 +14,7 @@ from seq2seq.config import Config
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
 from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 
@@ -98,32 +98,22 @@ def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> Non
     assert table_settings(config.model, config.training.label_smoothing) == expected
 
 
-@pytest.mark.integration
-def test_every_combination_of_groups_composes() -> None:
-    """Each group holds its own keys: what one choice sets is the same with any other."""
-    sizes = {name: composed(f"model={name}").model for name in choices("model")}
-    schedules = {name: composed(f"schedule={name}").training for name in choices("schedule")}
-    corpora = {name: composed(f"data={name}").data for name in choices("data")}
-    combinations = list(product(sizes, schedules, choices("variant")))
-    for data, (model, schedule, variant) in zip(cycle(corpora), combinations, strict=False):
-        words = (f"data={data}", f"model={model}", f"schedule={schedule}", f"variant={variant}")
-        config = composed(*words)
-        assert config.data == corpora[data]
-        assert config.training.max_minutes == schedules[schedule].max_minutes
-        assert config.model.d_model == sizes[model].d_model
-        if variant == "paper":
-            assert (config.model, config.training) == (sizes[model], schedules[schedule])
-
-
-@pytest.mark.parametrize("name", ["A_h1", "B_dk16", "C_n2", "D_dropout0", "E_learned_positions"])
-def test_a_row_composes_with_data_and_scale(name: str) -> None:
-    scale = ("data=multi30k", "model=small", "schedule=small_data")
-    config, base = composed(f"experiment=table3/{name}", *scale), composed(*scale)
-    ours, plain = (table_settings(c.model, c.training.label_smoothing) for c in (config, base))
-    assert changed(ours, plain) == dict(TABLE_3[name].settings)
-    assert config.data == base.data
+def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None:
+    """See `test_report.test_the_variant_tensor2tensor_is_as_tensor2tensor`."""
+    config = composed("variant=tensor2tensor")
+    assert config.model == replace(
+        TransformerConfig(),
+        positions=Positions.concatenated,
+        start=Start.zero,
+        attention_bias=True,
+    )
     assert config.training == replace(
-        base.training, average_checkpoints=1, average_alternatives=[], validate_mean=False
+        TrainingConfig(),
+        source_tokens=32768,
+        target_tokens=32768,
+        micro_batch_tokens=4096,
+        count_longer_side=True,
+        subtract_target_entropy=True,
     )
 
 

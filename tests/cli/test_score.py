@@ -164,16 +164,8 @@ def test_a_model_is_scored(
     assert loaded == [(["runs/mine"], options)]
 
 
-@pytest.mark.parametrize(
-    ("models", "given", "used"),
-    [
-        (["tokenized"], [], "none"),
-        (["tokenized"], ["--tokenize", "intl"], "intl"),
-        (["tokenized", "model-alone"], [], "13a"),
-    ],
-)
+@pytest.mark.parametrize(("given", "used"), [([], "none"), (["--tokenize", "intl"], "intl")])
 def test_a_run_is_scored_by_the_tokenizer_of_its_validations(
-    models: list[str],
     given: list[str],
     used: str,
     files: Path,
@@ -182,12 +174,8 @@ def test_a_run_is_scored_by_the_tokenizer_of_its_validations(
 ) -> None:
     fake_translator(monkeypatch)
     monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: SearchConfig())
-    for name in ("tokenized", "model-alone"):
-        (files / name).mkdir()
-        if name != "model-alone":
-            (files / name / "config.yaml").write_text("bleu_tokenizer: none\n")
-    words = [word for model in models for word in ("--model", model)]
-    results = run_json(capsys, *words, "-s", "test.en", "-r", "test.de", *given)
+    (files / "config.yaml").write_text("bleu_tokenizer: none\n")
+    results = run_json(capsys, "--model", ".", "-s", "test.en", "-r", "test.de", *given)
     assert f"tok:{used}|" in results["scores"][0]["signature"]
 
 
@@ -230,16 +218,6 @@ def test_a_named_test_set_brings_source_references_and_language(
         assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]
         assert "|test:wmt14|case:mixed|" in paper["signature"]
         assert "|lang:fr|" in paper["signature"]
-
-
-def test_damaged_bytes_are_replaced_in_translations_and_refused_in_references(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (files / "damaged.de").write_bytes(b"a\n\xff\nc\n")
-    assert run("-i", "damaged.de", "-r", "test.de") == 0
-    assert "damaged.de: lines that were not valid UTF-8, or had NUL: 1;" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"damaged\.de:2: .*not UTF-8"):
-        run("-i", "out.de", "-r", "damaged.de")
 
 
 @pytest.mark.parametrize(

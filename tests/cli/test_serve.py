@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.models import perturb, save_untrained
 from tests.serving.live import serve_by_main
@@ -125,16 +124,3 @@ def test_a_model_of_several_target_languages_is_served_for_each(
     ]
     assert found == [translation.text for (translation,) in expected]
     assert found[0] != found[1]
-
-
-def test_a_model_whose_languages_nobody_named_says_how_to_name_them(
-    model: Path, tmp_path: Path, seq2seq: Callable
-) -> None:
-    unnamed = replace(load_model(model), source_language="source", target_language="target")
-    save_model(tmp_path / "unnamed", unnamed)
-    words = ("--model", tmp_path / "unnamed", "--model", model, "--port", "0", "--engine", "native")
-    languages = ("--languages", "en-de", "--languages", "en-de")  # the same, so that it ends
-    hint = "unnamed: the model does not name its languages"
-    assert hint not in seq2seq("serve", *words, *languages).err
-    twice = ("--model", tmp_path / "unnamed", *words)
-    assert seq2seq("serve", *twice).err.count(hint) == 2

@@ -14,7 +14,7 @@ from seq2seq.files.atomic import add_file
 from seq2seq.files.lock import sole_writer
 from seq2seq.files.manifest import manifest_sum
 from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model, read_search, save_model, save_search
 from seq2seq.storage.trained_model import TunedSearch
 from seq2seq.training.distributed import World
@@ -116,15 +116,6 @@ def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
         assert result.code == 1
         assert "holds more than a model (notes.txt)" in result.err
     assert (model / "notes.txt").read_text() == "mine"
-
-
-def test_a_checkpoint_is_not_tuned(run: Path, seq2seq: Callable) -> None:
-    newest = checkpoints(run)[-1]
-    before = manifest_sum(newest)
-    result = seq2seq("tune", "--model", newest, "-s", "nowhere", "-r", "nowhere")
-    assert result.code == 1
-    assert "holds more than a model" in result.err
-    assert manifest_sum(newest) == before
 
 
 def test_a_model_that_is_replaced_meanwhile_is_left_as_it_is(run: Path) -> None:

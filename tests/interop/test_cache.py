@@ -36,14 +36,12 @@ def test_a_model_is_exported_once(trained: TrainedModel, folder: Path) -> None:
     assert cached_ctranslate2(trained) == expected
     (entry,) = folder.iterdir()
     assert entry.name == content_key(trained)
-    before = (entry / "model.bin").stat()
+    before = (entry / "model.bin").stat().st_ino
     assert cached_ctranslate2(trained) == expected
-    assert (entry / "model.bin").stat() == before or before.st_ino == (
-        entry / "model.bin"
-    ).stat().st_ino
+    assert (entry / "model.bin").stat().st_ino == before
 
 
-def test_other_content_has_another_key(trained: TrainedModel, tokenizer: Tokenizer) -> None:
+def test_other_content_has_another_key(trained: TrainedModel) -> None:
     key = content_key(trained)
     assert content_key(replace(trained, source_language="fr")) == key
     with torch.no_grad():
@@ -83,24 +81,13 @@ def test_a_cache_that_others_can_write_to_is_not_used(
     assert (entry / "model.bin").read_bytes() == b"hostile"
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "parent"])
-def test_a_cache_that_is_no_folder_is_not_used(
-    trained: TrainedModel,
-    folder: Path,
-    kind: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+def test_a_cache_that_is_a_link_is_not_used(
+    trained: TrainedModel, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    if kind == "parent":
-        folder.parent.write_text("")
-    else:
-        folder.parent.mkdir()
-        if kind == "file":
-            folder.write_text("")
-        else:
-            folder.symlink_to(elsewhere)
+    folder.parent.mkdir()
+    folder.symlink_to(elsewhere)
     assert cached_ctranslate2(trained) == ctranslate2_files(trained)
     assert "exported at each start" in caplog.records[-1].message
     assert not any(elsewhere.iterdir())

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.data.config import SplitConfig
-from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.training.distributed import World
@@ -50,10 +48,3 @@ def test_an_imported_model_learns_on_and_is_resumed(
     for name, value in imported.model.state_dict().items():
         assert torch.equal(first.model.state_dict()[name], value)
     assert not torch.equal(first.model.output_matrix, last.model.output_matrix)
-    foreign = tmp_path / "foreign"
-    foreign.write_text("собака бежит\n" * 50)
-    place = SplitConfig(source=str(foreign), target=config.data.train.target, target_language=to)
-    lines = Path(str(config.data.train.target)).read_text().splitlines()[:50]
-    Path(str(config.data.train.target)).write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"does not know .*собака"):
-        TrainingRun(replace(own, data=replace(own.data, train=place)), tmp_path, World())

@@ -1,11 +1,9 @@
-"""The day with a GPU, whose parts fail, or take too long, or both."""
+"""The day with a GPU, whose parts fail or take too long."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
-
-import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 # Takes the place of Python: knows a GPU, fails in the tests, sleeps in a step of one micro-batch.
@@ -22,8 +20,7 @@ echo "40, 1000"; echo "60, 3000"
 """
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def test_a_part_that_fails_or_takes_too_long_is_a_line_of_the_table(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     for name in ("gpu_day.sh", "environment.sh"):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts")
@@ -32,30 +29,19 @@ def checkout(tmp_path: Path) -> Path:
         program.parent.mkdir(parents=True)
         program.write_text(text)
         program.chmod(0o755)
-    return tmp_path
-
-
-def run(checkout: Path, *words: str) -> tuple[int, dict[str, list[str]], str]:
-    """Return the code, the other cells of each line of the table by its first, and all of it."""
     done = subprocess.run(
-        ["bash", "scripts/gpu_day.sh", *words, "day"],
-        cwd=checkout,
-        env={"PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"},
+        ["bash", "scripts/gpu_day.sh", "--seconds", "24", "day"],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
         capture_output=True,
-        text=True,
         check=False,
         timeout=50,
     )
-    table = (checkout / "day" / "table.md").read_text()
+    assert done.returncode == 1
+    table = (tmp_path / "day" / "table.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in table.split("\n## ")[0].splitlines()[4:]]
-    return done.returncode, {row[0]: row[1:] for row in rows}, table
-
-
-def test_a_part_that_fails_or_takes_too_long_is_a_line_of_the_table(checkout: Path) -> None:
-    code, rows, table = run(checkout, "--seconds", "24")
-    assert code == 1
     assert len(rows) == 9
-    ends = {name: cells[1] for name, cells in rows.items()}
+    ends = {row[0]: row[2] for row in rows}
     assert ends.pop("The tests that need a GPU") == "failed: a b / c"
     assert ends.pop("A step of one micro-batch") == "out of time"
     # There is no time left for those after it, and those before it are done.

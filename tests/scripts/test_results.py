@@ -100,22 +100,6 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     assert "seed=2: set by this script" in refused.err
 
 
-def test_test_sets_are_those_of_the_languages_of_the_run(
-    corpora: Path, tmp_path: Path, results: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    languages = "{source_language: de, target_language: en}"
-    (tmp_path / "config.yaml").write_text(f"data: {languages}\n")
-    missing = corpora / "multi30k" / "test_2017_mscoco.en.gz"
-    missing.unlink()
-    found = results["test_files"](results["RESULTS"]["multi30k_raw"], tmp_path, corpora)
-    assert found == {
-        name: tuple(corpora / "multi30k" / f"{name}.{language}.gz" for language in ("de", "en"))
-        for name in ("test_2016_flickr", "test_2017_flickr")
-    }
-    line = f"test_2017_mscoco is skipped: no file {missing}"
-    assert capsys.readouterr().err.splitlines() == [line]
-
-
 def test_every_recipe_has_its_row(results: dict[str, Any]) -> None:
     assert set(results["RESULTS"]) == RECIPES
 

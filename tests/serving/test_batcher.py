@@ -214,27 +214,3 @@ def test_a_bad_item_fails_its_own_job_only(some: list[Client], workers: int) -> 
 def test_a_job_larger_than_the_queue_is_refused() -> None:
     with pytest.raises(TooLargeError):
         run(play([Client(0, "a", [20, 21])]))
-
-
-def test_a_full_queue_says_how_long_its_work_takes() -> None:
-    """After some batches the rate is known: here two sizes a second."""
-
-    async def wait() -> float:
-        async def run_batch(_: str, items: list[int]) -> list[int]:
-            await asyncio.sleep(SECONDS * sum(items))
-            return items
-
-        batcher = Batcher(run_batch, workers=1, batch_size=BATCH, queue_size=QUEUE)
-        for _ in range(60):
-            await batcher.submit("a", [4], [4])
-        job = asyncio.create_task(batcher.submit("a", [10] * 4, [10] * 4))
-        await asyncio.sleep(0.1)
-        try:
-            await batcher.submit("a", [1], [1])
-        except BusyError as error:
-            return error.seconds
-        finally:
-            await job
-        raise AssertionError
-
-    assert run(wait()) == pytest.approx(QUEUE * SECONDS, rel=0.01)

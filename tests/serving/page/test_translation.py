@@ -32,15 +32,6 @@ def test_a_text_is_sent_once_the_user_pauses(show: Show, stub: Stub) -> None:
     assert [(path, fields["q"]) for path, fields in stub.asked] == [("/translate", "a dog.")]
 
 
-def test_ctrl_enter_translates_at_once(show: Show, stub: Stub) -> None:
-    page = show()
-    stop_the_clock(page)
-    send(page, "a dog.")
-    page.clock.run_for(1)
-    expect(page.locator("#output")).to_have_text("A DOG.")
-    assert len(stub.asked) == 1
-
-
 def test_the_answer_to_an_older_text_is_dropped(show: Show, stub: Stub) -> None:
     page = show()
     stub.hold = True
