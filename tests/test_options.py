@@ -53,11 +53,3 @@ def test_no_option_takes_a_value_of_another_type(kind: type, name: str) -> None:
 def test_numbers_of_numpy_are_numbers_and_an_integer_is_a_float() -> None:
     options = SamplingConfig(nbest=np.int64(2), alpha=1, temperature=np.float32(0.5), top_k=None)
     assert (options.nbest, options.alpha, options.temperature) == (2, 1, 0.5)
-
-
-def test_the_message_names_option_value_and_type() -> None:
-    with pytest.raises(TypeError, match=r"^workers=2\.5: must be int or None$"):
-        TranslationOptions(workers=2.5)  # type: ignore[arg-type]
-    message = r"^search=\{\}: must be SearchConfig or SamplingConfig or None$"
-    with pytest.raises(TypeError, match=message):
-        TranslationOptions(search={})  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.model.config import Start
-from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from tests.interop.conftest import MakeFolder, MarianFolder, transformers
 
@@ -107,21 +106,6 @@ def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> 
             100.0 + made.model.final_logits_bias[0, vocabulary["<s>"]]
         )
     assert_same_logits(trained, made, 1e-9)
-
-
-def test_the_model_folder_holds_all_of_it(make_folder: MakeFolder, tmp_path: Path) -> None:
-    for kind in ({}, {"separate": True, "tie_word_embeddings": False}):
-        made = make_folder(name=f"marian{len(kind)}", **kind)
-        trained = import_marian(made.path)
-        save_model(tmp_path / f"model{len(kind)}", trained)
-        loaded = load_model(tmp_path / f"model{len(kind)}")
-        assert loaded.model.config == trained.model.config
-        assert loaded.tokenizer.files() == trained.tokenizer.files()
-        weights = trained.model.state_dict()
-        assert loaded.model.state_dict().keys() == weights.keys()
-        assert all(torch.equal(v, weights[n]) for n, v in loaded.model.state_dict().items())
-        lines = ["two small dogs see >>por<< the sea", "„So“ – Größe"]
-        assert loaded.tokenizer.encode(lines) == trained.tokenizer.encode(lines)
 
 
 def greedy(trained: TrainedModel, lines: list[str], to: str | None) -> list[list[str]]:

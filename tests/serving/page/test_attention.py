@@ -9,25 +9,6 @@ from tests.serving.page.stub import Stub
 Show = Callable[..., Any]
 
 
-def test_attention_is_asked_for_only_while_it_is_shown(show: Show, stub: Stub) -> None:
-    page = show()
-    translate(page, "a dog.")
-    assert [path for path, _ in stub.asked] == ["/translate"]
-    page.locator("#attention summary").click()
-    expect(page.locator("#map")).to_be_visible()
-    page.get_by_label("Head").select_option("2")  # of the same answer
-    assert [path for path, _ in stub.asked] == ["/translate", "/attention"]
-    assert stub.asked[-1][1] == {
-        "source": "a dog.",
-        "target": "A DOG.",
-        "source_language": "en",
-        "target_language": "de",
-        "kind": "cross",
-        "layer": None,
-        "head": "all",
-    }
-
-
 def test_rows_of_cross_attention_are_named_by_the_piece_that_is_written(show: Show) -> None:
     page = show()
     open_attention(page, "a dog.")
