@@ -72,15 +72,6 @@ def test_every_pair_comes_once_an_epoch_within_the_budgets(
     assert_complete_and_within_budget(made, made.in_order(), lengths)
 
 
-@pytest.mark.parametrize(("count_longer_side", "pairs"), [(False, 10), (True, 9)])
-def test_a_batch_takes_as_many_pairs_as_its_budgets_allow(
-    count_longer_side: bool, pairs: int
-) -> None:
-    # Ten pairs are 380 tokens of 398, but 200 source tokens of 199.
-    made = batching([(20, 18)] * 90, 199, 199, count_longer_side=count_longer_side)
-    assert {len(batch) for batch in made.epoch(0)} == {pairs}
-
-
 def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
     lengths = random_lengths(500)
     made = batching(lengths, 300, 300)
@@ -156,14 +147,3 @@ def test_pairs_of_one_length_meet_other_mates_in_each_epoch() -> None:
     epochs = [{frozenset(batch) for batch in as_lists(made.epoch(epoch))} for epoch in (0, 1)]
     assert len(epochs[0]) == 50
     assert not epochs[0] & epochs[1]
-
-
-def test_no_batch_has_very_short_and_very_long_sources_where_target_lengths_change() -> None:
-    """Sources of all lengths for each target length: between two of those the order turns."""
-    lengths = [(source, target) for target in range(20, 40) for source in range(1, 101)]
-    made = batching(lengths, 400, 400)
-    spread = [
-        max(lengths[i][0] for i in batch) - min(lengths[i][0] for i in batch)
-        for batch in as_lists(made.epoch(0))
-    ]
-    assert max(spread) < 50

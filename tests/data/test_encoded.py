@@ -1,9 +1,7 @@
 """An encoded corpus holds the token ids that were written, and is written whole or not at all."""
 
 import contextlib
-import errno
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, temporary_folder
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.errors import UserError
 
@@ -88,12 +86,3 @@ def test_a_truncated_file_is_refused(tmp_path: Path, keep: float) -> None:
     path.write_bytes(whole[: int(len(whole) * keep) if keep == 0.5 else int(keep)])
     with pytest.raises(UserError, match=str(path)):
         EncodedCorpus(path)
-
-
-def test_a_full_temporary_folder_is_named() -> None:
-    full = pytest.raises(UserError, match="No space left on device; set TMPDIR")
-    with full as raised, temporary_folder():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert str(raised.value).startswith(tempfile.gettempdir())
-    with pytest.raises(FileNotFoundError), temporary_folder():
-        Path("/nonesuch/corpus").read_bytes()

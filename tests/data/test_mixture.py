@@ -66,9 +66,3 @@ def test_an_epoch_without_pairs_is_refused() -> None:
     with pytest.raises(UserError, match="raise a weight"):
         Mixture({"a": 10, "b": 3}, {"a": 0.05, "b": 0.3})
     assert len(Mixture({"a": 10}, {"a": 0.1}).epoch(1, 7)) == 1
-
-
-def test_it_describes_its_shares(mixture: Mixture) -> None:
-    assert str(mixture) == (
-        "an epoch takes 7 of train (30.4%), 11 of back (47.8%), 5 of tiny (21.7%)"
-    )

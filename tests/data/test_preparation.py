@@ -3,13 +3,12 @@
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
 from seq2seq.data.corpus import Split
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
@@ -192,12 +191,6 @@ def test_the_same_content_is_prepared_once(
     copied = configure(tmp_path / "elsewhere", train, name="another name")
     second = prepare(copied, cache, log)
     assert f"reusing {first.folder}" in log
-    assert_same(first, second)
-
-
-def assert_same(first: PreparedData, second: PreparedData) -> None:
-    assert first.folder == second.folder
-    assert first.tokenizer.model_bytes == second.tokenizer.model_bytes
     assert contents(first.train) == contents(second.train)
     assert contents(first.valid) == contents(second.valid)
     assert first.valid_pairs == second.valid_pairs
@@ -222,141 +215,80 @@ def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) 
     assert "reusing" not in log
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("tokenizer.model", "flipped"),
-        ("train.arrow", "cut"),
-        ("valid.arrow", "missing"),
-        ("valid.jsonl", "empty"),
-        ("report.json", "cut"),
-    ],
-)
-def test_a_damaged_folder_is_made_again(tmp_path: Path, log: Log, name: str, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing", "foreign"])
+def test_a_damaged_folder_is_made_again(tmp_path: Path, log: Log, damage: str) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
     prepared = prepare(config, tmp_path / "cache", log)
     sound = files(prepared.folder)
-    path = prepared.folder / name
-    path.unlink()
-    raw = bytearray(sound[name])
-    if damage == "cut":
-        path.write_bytes(raw[: len(raw) // 2])
-    elif damage == "flipped":
-        raw[len(raw) // 2] ^= 1
-        path.write_bytes(raw)
-    elif damage == "empty":
-        path.touch()
+    raw = bytearray(sound["train.arrow"])
+    middle = len(raw) // 2
+    raw[middle] ^= 1
+    if damage == "flipped":
+        (prepared.folder / "train.arrow").write_bytes(raw)
+    elif damage == "cut":
+        (prepared.folder / "train.arrow").write_bytes(raw[:middle])
+    elif damage == "missing":
+        (prepared.folder / "valid.arrow").unlink()
+    else:
+        (prepared.folder / "report.json").write_text('{"sha256": {"x": "y"}}')
     again = prepare(config, tmp_path / "cache", log)
     assert "is corrupt and is made again" in log
     assert files(again.folder) == sound
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [again.folder.name]
 
 
-def test_a_foreign_report_is_never_trusted(tmp_path: Path, log: Log) -> None:
-    config = configure(tmp_path, sentences(300, seed=1))
-    prepared = prepare(config, tmp_path / "cache", log)
-    sound = files(prepared.folder)
-    for report in ("[]", '{"sha256": {}}', '{"sha256": {"x": "y"}}', '{"sha256": 3}'):
-        (prepared.folder / "report.json").write_text(report)
-        assert files(prepare(config, tmp_path / "cache", log).folder) == sound
-
-
-def interrupted_read(passes: int, error: BaseException) -> Callable[..., Iterator[SentencePair]]:
-    """A reader that fails in the middle of reading the training pairs for the nth time."""
-    reads = 0
-    pairs = Split.pairs
-
-    def read(split: Split) -> Iterator[SentencePair]:
-        nonlocal reads
-        reads += split.name == "train"
-        for number, pair in enumerate(pairs(split)):
-            if (reads, number) == (passes, 150):
-                raise error
-            yield pair
-
-    return read
-
-
-@pytest.mark.parametrize(
-    ("moment", "error"),
-    [
-        ("tokenizer", KeyboardInterrupt()),
-        ("encoding", MemoryError()),
-        ("flushing", SystemExit(143)),
-    ],
-)
+@pytest.mark.parametrize("passes", [1, 2], ids=["tokenizer", "encoding"])
 def test_an_interrupted_preparation_leaves_nothing(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, moment: str, error: BaseException
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
+    pairs, reads = Split.pairs, []
 
-    def interrupt(*_: object) -> None:
-        raise error
+    def interrupted(split: Split) -> Iterator[SentencePair]:
+        reads.append(split.name)
+        yield from islice(pairs(split), 150)
+        if reads.count("train") == passes:
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        if moment == "flushing":
-            patch.setattr(os, "fsync", interrupt)
-        else:
-            passes = 1 if moment == "tokenizer" else 2
-            patch.setattr(Split, "pairs", interrupted_read(passes, error))
-        with pytest.raises(type(error)):
-            prepare(config, tmp_path / "cache", log)
+    monkeypatch.setattr(Split, "pairs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(config, tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == []
-    prepare(config, tmp_path / "cache", log)
 
 
+# Waits for ever while the folder is being filled.
 PREPARE = """
-import sys
+import time
 from pathlib import Path
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.errors import UserError
 
-def place(split):
-    return SplitConfig(source=split + ".source", target=split + ".target")
-
-tokenizer = TokenizerConfig(vocab_size=80)
-config = DataConfig(train=place("train"), valid=place("valid"), tokenizer=tokenizer)
-try:
-    print(len(prepare(config, Path("cache"), report).train))
-except UserError as error:
-    print(error)
-"""
-
-
-SILENT = """
-def report(line):
-    pass
-"""
-# Waits for ever while the folder is being filled.
-WAITING = """
-import time
 def report(line):
     if "preparing" in line:
         print("inside", flush=True)
         time.sleep(600)
+
+train, valid = (
+    SplitConfig(source=split + ".source", target=split + ".target") for split in ("train", "valid")
+)
+config = DataConfig(train=train, valid=valid, tokenizer=TokenizerConfig(vocab_size=80))
+prepare(config, Path("cache"), report)
 """
-
-
-def start(folder: Path, before: str = SILENT) -> subprocess.Popen[str]:
-    """Prepare the corpus of a folder in another process, which prints its size or an error."""
-    return subprocess.Popen(
-        [sys.executable, "-c", before + PREPARE],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
     tmp_path: Path, log: Log
 ) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
-    process = start(tmp_path, WAITING)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PREPARE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
         theirs = set((tmp_path / "cache").iterdir())
         assert theirs
@@ -368,15 +300,6 @@ def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
     shutil.rmtree(prepared.folder)
     prepare(config, tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == [prepared.folder]
-
-
-def test_concurrent_processes_do_no_harm(tmp_path: Path, log: Log) -> None:
-    config = configure(tmp_path, sentences(2000, seed=1))
-    processes = [start(tmp_path) for _ in range(2)]
-    assert [process.communicate(timeout=300)[0] for process in processes] == ["2000\n"] * 2
-    prepare(config, tmp_path / "cache", log)
-    assert "reusing" in log
-    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, log: Log) -> None:
@@ -394,19 +317,6 @@ def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, lo
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_full_disk_is_named(tmp_path: Path, log: Log) -> None:
-    config = configure(tmp_path, sentences(3000, seed=1))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in (1_000, 250_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-        try:
-            with pytest.raises(UserError, match="can't be written: File too large"):
-                prepare(config, tmp_path / "cache", log)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
     blank = [SentencePair("", "a"), SentencePair("b", " ")]
     for train, says in (
@@ -421,15 +331,7 @@ def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
     (tmp_path / "valid.target").write_text("")
     with pytest.raises(UserError, match=r"valid\.target: is empty"):
         prepare(config, tmp_path / "cache", log)
-    with pytest.raises(UserError, match=r"data\.valid\.source=FILE"):
-        prepare(replace(config, valid=SplitConfig()), tmp_path / "cache", log)
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_a_cache_that_can_t_be_written_is_named(tmp_path: Path, log: Log) -> None:
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match="cache"):
-        prepare(configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache", log)
 
 
 def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: Log) -> None:
@@ -456,21 +358,6 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
     absent = SplitConfig(source=str(tmp_path / "absent"), target=str(tmp_path / "absent2"))
     with pytest.raises(UserError, match="absent"):
         prepare(replace(config, test=absent), tmp_path / "cache", log)
-
-
-def test_a_dataset_without_a_test_split_is_prepared(tmp_path: Path, log: Log) -> None:
-    parts = {"train": sentences(300, seed=1), "validation": sentences(20, seed=2)}
-    (tmp_path / "dataset").mkdir()
-    for name, pairs in parts.items():
-        rows = [json.dumps(pair._asdict()) for pair in pairs]
-        (tmp_path / "dataset" / f"{name}.jsonl").write_text("\n".join(rows))
-    splits = {key: SplitConfig(split=key) for key in ("train", "test")}
-    splits["valid"] = SplitConfig(split="validation")
-    config = replace(configure(tmp_path, []), dataset=str(tmp_path / "dataset"), **splits)
-    prepare(config, tmp_path / "cache", log)
-    assert "warning: test is not compared with the training pairs: " in log
-    with pytest.raises(UserError, match="can't be loaded"):
-        prepare(replace(config, valid=splits["test"]), tmp_path / "cache", log)
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["replaced", "and put back"])
@@ -527,11 +414,6 @@ def test_extreme_length_ratios_are_reported_with_their_lines(tmp_path: Path, log
     extreme = SentencePair("a", "THE " * 60)
     for line in (11, 12, 200, 300):
         pairs[line - 1] = SentencePair("", "A")
-    few = [*pairs]
-    for line in (20, 30, 40):
-        few[line - 1] = extreme
-    prepare(configure(tmp_path, few), tmp_path / "cache", log)
-    assert "one side over" not in log
     for line in (20, 30, 40, 50, 60):
         pairs[line - 1] = extreme
     config = configure(tmp_path, pairs)

@@ -24,21 +24,7 @@ CONTROL_IDS = {PADDING_ID, START_ID, END_ID}
 
 def corpus(lines: int = 400, seed: int = 0) -> list[str]:
     generator = random.Random(seed)
-    words = [
-        "the",
-        "house",
-        "is",
-        "small",
-        "das",
-        "Haus",
-        "ist",
-        "klein",
-        "<",
-        "s>",
-        "pad",
-        "/",
-        "1",
-    ]
+    words = ["the", "house", "is", "small", "das", "Haus", "ist", "<", "s>", "pad", "/", "1"]
     return [" ".join(generator.choices(words, k=8)) for _ in range(lines)]
 
 
@@ -110,19 +96,6 @@ def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:
     assert BYTE_TOKENIZER.decode([[*house, line_feed, *house]]) == ["house  house"]
 
 
-def test_lone_surrogates_read_as_replacement_characters() -> None:
-    texts = ["the \ud800 house", "small \udfff", "\ud83d\ude00"]
-    assert IDENTITY_BYTE_TOKENIZER.decode(IDENTITY_BYTE_TOKENIZER.encode(texts)) == [
-        "the \ufffd house",
-        "small \ufffd",
-        "\U0001f600",
-    ]
-
-
-def test_training_is_deterministic() -> None:
-    assert train().model_bytes == TOKENIZER.model_bytes
-
-
 def test_a_sample_bounds_the_training_and_is_deterministic() -> None:
     lines = corpus(2000)
     config = TokenizerConfig(vocab_size=60, max_training_sentences=100)
@@ -174,39 +147,18 @@ def test_no_text_is_refused(sentences: list[str]) -> None:
         Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"vocab_size": 4}, {"character_coverage": 0.0}, {"normalization": "NFC"}],
-    ids=lambda options: next(iter(options)),
-)
-def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=next(iter(options))):
-        TokenizerConfig(**options)  # type: ignore[arg-type]
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(UserError, match="vocab_size"):
+        TokenizerConfig(vocab_size=4)
+    with pytest.raises(UserError, match="normalization"):
+        TokenizerConfig(normalization="NFC")
 
 
-def test_a_tokenizer_is_its_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.model"
-    path.write_bytes(TOKENIZER.model_bytes)
-    lines = corpus(20)
-    for copy in (Tokenizer.load(path), Tokenizer.from_bytes(TOKENIZER.model_bytes)):
-        assert copy.model_bytes == TOKENIZER.model_bytes
-        assert copy.encode(lines) == TOKENIZER.encode(lines)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda raw: b"",
-        lambda raw: b"no model",
-        lambda raw: raw[:100],
-        lambda raw: raw[:-1],
-        lambda raw: raw.replace(b"<pad>", b"<PAD>"),
-    ],
-)
-def test_a_malformed_file_is_refused(tmp_path: Path, damage: object) -> None:
-    path = tmp_path / "tokenizer.model"
-    path.write_bytes(damage(TOKENIZER.model_bytes))  # type: ignore[operator]
-    with pytest.raises(UserError, match=str(path)):
-        Tokenizer.load(path)
+def test_a_malformed_file_is_refused(tmp_path: Path) -> None:
+    path, sound = tmp_path / "tokenizer.model", TOKENIZER.model_bytes
+    for raw in (b"", b"no model", sound[:-1], sound.replace(b"<pad>", b"<PAD>")):
+        path.write_bytes(raw)
+        with pytest.raises(UserError, match=str(path)):
+            Tokenizer.load(path)
     with pytest.raises(UserError, match="absent"):
         Tokenizer.load(tmp_path / "absent")

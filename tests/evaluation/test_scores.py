@@ -1,7 +1,6 @@
 """BLEU, chrF, TER and exact match equal sacreBLEU's own command and hand-made values."""
 
 import json
-import math
 import subprocess
 import sys
 import time
@@ -81,17 +80,6 @@ def test_scores_and_signatures_equal_those_of_sacrebleu_s_command(
         assert score.signature == expected[name]["signature"]
 
 
-def test_bleu_is_papineni_s_definition_if_nothing_is_smoothed() -> None:
-    # By hand: 5 of 6 words, 3 of 5 pairs, 2 of 4 triples, 1 of 3 quadruples; 6 tokens against 7.
-    hypothesis, reference = "a b c d x e", "a b c d e f g"
-    precisions = [5 / 6, 3 / 5, 2 / 4, 1 / 3]
-    expected = 100 * math.exp(1 - 7 / 6) * math.prod(precisions) ** 0.25
-    score = bleu([hypothesis], [[reference]], ScoreConfig(tokenize="none"))
-    assert score.value == pytest.approx(expected, abs=1e-9)
-    assert "83.3/60.0/50.0/33.3" in score.detail
-    assert f"brevity penalty {math.exp(1 - 7 / 6):.3f}" in score.detail
-
-
 def test_exact_match_counts_lines_that_equal_any_reference() -> None:
     hypotheses = ["a", " b ", "c", "D"]
     references = [["a", "x", "x", "d"], ["x", "b", "x", "x"]]
@@ -103,41 +91,11 @@ def test_exact_match_counts_lines_that_equal_any_reference() -> None:
     assert lowercase.detail == "3 of 4 lines"
 
 
-def test_signatures_name_the_test_set() -> None:
-    config = ScoreConfig(test_set="wmt14/full", language_pair="en-de")
-    for score in score_all(HYPOTHESES, [REFERENCES], config):
-        assert "|test:wmt14/full|lang:en-de|" in score.signature
-
-
-def test_unknown_tokenizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"tokenizer 13b: unknown; choose from .*13a"):
-        bleu(HYPOTHESES, [REFERENCES], ScoreConfig(tokenize="13b"))
-
-
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [
-        (ScoreConfig(tokenize="ja-mecab"), "ja-mecab"),
-        (ScoreConfig(test_set="wmt20", language_pair="en-ja"), "ja-mecab"),
-    ],
-)
-def test_a_tokenizer_s_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, config: ScoreConfig, name: str
-) -> None:
+def test_a_tokenizer_s_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    with pytest.raises(UserError, match=rf'tokenizer {name}: .*pip install "sacrebleu\[ja\]"'):
+    config = ScoreConfig(test_set="wmt20", language_pair="en-ja")
+    with pytest.raises(UserError, match=r'tokenizer ja-mecab: .*pip install "sacrebleu\[ja\]"'):
         bleu(HYPOTHESES, [REFERENCES], config)
-
-
-def test_a_tokenizer_that_can_t_be_downloaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object) -> None:
-        raise OSError("Name or service not known")
-
-    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", offline)
-    with pytest.raises(UserError) as error:
-        bleu(HYPOTHESES, [REFERENCES], ScoreConfig(tokenize="flores200"))
-    assert "flores200: its model could not be downloaded (Name or service" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("metric", [bleu, chrf, ter, exact_match])
@@ -157,7 +115,7 @@ def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:
         named_test_set("wmt14", "en-ja")
 
 
-@pytest.mark.parametrize("failure", [OSError("no route"), SystemExit(1), Exception("moved\nx")])
+@pytest.mark.parametrize("failure", [SystemExit(1), Exception("moved\nx")])
 def test_a_test_set_that_can_t_be_downloaded_is_one_line(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
@@ -177,13 +135,3 @@ def test_ter_is_skipped_where_a_line_is_too_long_for_it(line: str) -> None:
     assert names == ["BLEU", "chrF2", "exact match"]
     assert time.perf_counter() - started < 20  # 1 s on an idle machine
     assert "line 2 has" in too_long_for_ter([["a"], ["a b", line]])
-
-
-def test_tokenized_text_is_scored_as_it_is_without_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    lines = [f"the dog number {n} ." for n in range(200)]
-    assert bleu(lines, [lines], ScoreConfig(tokenize="none")).value == pytest.approx(100)
-    assert caplog.records == []
-    bleu(lines, [lines])
-    assert "forgot to detokenize" in caplog.text

@@ -8,26 +8,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2seq.errors import UserError
-from seq2seq.fidelity.results import PAPER_FLOPS, TENSOR2TENSOR_ROWS, step_flops
+from seq2seq.fidelity.results import TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.fidelity.table3 import ROWS
 from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Positions
 from seq2seq.model.size import count_parameters
 from seq2seq.storage.trained_model import new_transformer
-
-EXACT = {
-    "base": 65_110_016,
-    "B_dk16": 58_018_304,
-    "B_dk32": 60_382_208,
-    "C_n2": 35_684_352,
-    "C_n4": 50_397_184,
-    "C_n8": 79_822_848,
-    "C_dmodel256": 27_848_704,
-    "C_dmodel1024": 167_944_192,
-    "C_dff1024": 52_514_816,
-    "C_dff4096": 90_300_416,
-    "big": 218_300_416,
-}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.millions], ids=lambda row: row.name)
@@ -35,46 +20,14 @@ def test_parameters_are_those_of_table_3(row: Any) -> None:
     settings = {k: v for k, v in row.settings.items() if k != "label_smoothing"}
     config = replace(TransformerConfig(attention_bias=True), **settings)
     count = count_parameters(config, TENSOR2TENSOR_ROWS)
-    assert count == EXACT[row.name]
-    if row.name == "big":
-        # No known detail of tensor2tensor explains the paper's 213.
-        assert round(count / 1e6) == 218
-    else:
-        assert round(count / 1e6) == row.millions
+    # No known detail of tensor2tensor explains the paper's 213.
+    assert round(count / 1e6) == (218 if row.name == "big" else row.millions)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"num_layers": 1},
-        {"num_layers": 5, "attention_bias": True},
-        {"d_k": 3, "d_v": 5},
-        {"positions": Positions.learned, "max_learned_positions": 40},
-    ],
-    ids=str,
-)
-def test_parameters_are_those_of_a_built_model(changes: dict[str, Any]) -> None:
-    config = replace(TransformerConfig(num_layers=2, d_model=16, d_ff=24, num_heads=4), **changes)
-    built = sum(p.numel() for p in new_transformer(config, 50).parameters())
-    assert count_parameters(config, 50) == built
-
-
-@pytest.mark.parametrize(
-    ("changes", "vocab_size"),
-    [
-        ({"d_model": 8 * 10**12}, 50),
-        ({"d_ff": 10**30}, 50),
-        ({"d_k": 10**400}, 50),
-        ({"positions": Positions.learned, "max_learned_positions": 10**18}, 50),
-        ({}, 10**17),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_an_impossible_matrix_is_refused_in_one_line(
-    changes: dict[str, Any], vocab_size: int
-) -> None:
+@pytest.mark.parametrize("changes", [{"d_model": 8 * 10**12}, {"d_k": 10**400}], ids=["d", "d_k"])
+def test_an_impossible_matrix_is_refused_in_one_line(changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="no matrix can be this large") as error:
-        count_parameters(replace(TransformerConfig(), **changes), vocab_size)
+        count_parameters(replace(TransformerConfig(), **changes), 50)
     assert "\n" not in str(error.value)
 
 
@@ -100,17 +53,3 @@ def test_operations_are_those_that_torch_counts(changes: dict[str, Any]) -> None
         target_length=target_length,
     )
     assert counted == 3 * counter.get_total_flops()
-
-
-def test_operations_of_a_training_of_base() -> None:
-    step = step_flops(
-        TransformerConfig(),
-        37_000,
-        source_tokens=25_000,
-        target_tokens=25_000,
-        source_length=27,
-        target_length=27,
-    )
-    assert 100_000 * step == pytest.approx(9.5e17, rel=0.01)
-    assert PAPER_FLOPS["base"] == pytest.approx(3.3e18, rel=0.01)
-    assert PAPER_FLOPS["big"] == pytest.approx(2.3e19, rel=0.01)

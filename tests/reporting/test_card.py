@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,10 @@ from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.evaluation.scores import Score
-from seq2seq.files.manifest import manifest_sum, read_manifest
-from seq2seq.reporting.card import CardScores, facts_of_run, model_card, replace_scores
-from seq2seq.reporting.report import RunReport, make_report
+from seq2seq.files.manifest import read_manifest
+from seq2seq.reporting.card import CardScores, replace_scores
+from seq2seq.reporting.report import make_report
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model, save_search
-from seq2seq.storage.trained_model import TunedSearch
 from seq2seq.training.recorder import read_metrics
 
 
@@ -26,24 +22,15 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: 
         (r for r in read_metrics(run / "metrics.jsonl") if "valid/bleu" in r),
         key=lambda record: record["valid/bleu"],
     )
-    for folder in (run / "best", *run.glob("averaged")):
-        assert "README.md" in read_manifest(folder)
-        load_model(folder)
-        card = ModelCard.load(folder / "README.md")
-        results = card.data.eval_results
-        assert card.data.license == "cc-by-4.0"
-        assert card.data.pipeline_tag == "translation"
-        assert results[0].metric_type == "bleu"
-        assert results[0].metric_args == {"beam_size": 4, "alpha": 0.6}
-        assert "tok:13a" in results[0].metric_name
-        sums = re.findall("[0-9a-f]{64}", card.text)
-        file = run.parent / "train.source"
-        assert hashlib.sha256(file.read_bytes()).hexdigest() in sums
-        if folder.name == "averaged":
-            number = json.loads((run / "finished.json").read_bytes())["averaged"]
-            assert f"the mean of the last {number} checkpoints" in card.text
-        if folder.name == "best":
-            assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
+    assert "README.md" in read_manifest(run / "best")
+    card = ModelCard.load(run / "best" / "README.md")
+    results = card.data.eval_results
+    assert card.data.license == "cc-by-4.0"
+    assert card.data.pipeline_tag == "translation"
+    assert results[0].metric_type == "bleu"
+    assert results[0].metric_args == {"beam_size": 4, "alpha": 0.6}
+    assert "tok:13a" in results[0].metric_name
+    assert results[0].metric_value == pytest.approx(best["valid/bleu"], abs=0.005)
 
 
 def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
@@ -79,14 +66,13 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
         assert text.count(start) == text.count(end) == 1
     assert card.text.split(start)[0].strip() in edited
     assert edited.endswith(card.text.split(end)[1])
-    load_model(folder)
     # The comparison with the paper is that of the search with which the model translates.
     (row,) = [row for row in make_report(copy, []).fidelity if row.detail.name == "beam (6.1)"]
     assert row.finding.here.startswith("beam 2, alpha 3")
 
 
 def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path
 ) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(copy / "averaged", ignore_errors=True)
@@ -104,44 +90,6 @@ def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(
     assert tuned.data.eval_results[0].metric_args == {"beam_size": 2, "alpha": 1.0}
     before, after = tuned.text.split("## Scores on the validation set")
     assert before + "## Data" + after.split("## Data")[1] == card.text
-
-
-def test_a_mean_that_is_made_again_is_the_one_of_the_page(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    copy = Path(shutil.copytree(run, tmp_path / "a copy"))
-    averaging = ["average", "--model", str(copy), "--last", "2"]
-    assert main(averaging) == 0
-    capfd.readouterr()
-    assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "1"]) == 0
-    assert f"next: seq2seq report '{copy}', for a page" in capfd.readouterr().out
-    assert main([*averaging[:-1], "1"]) == 0
-    assert f"next: seq2seq tune --model '{copy}' (" in capfd.readouterr().out
-    assert make_report(copy, []).averaged == 1
-    other = tmp_path / "another folder"
-    assert main([*averaging, "-o", str(other)]) == 0
-    assert "next" not in capfd.readouterr().out
-    assert make_report(copy, []).averaged == 1
-    save_search(other, TunedSearch(2, 1.0), manifest_sum(other))
-    assert main([*averaging, "-o", str(other)]) == 0
-    given = "-s SOURCE -r REFERENCE"
-    assert f"next: seq2seq tune --model '{other}' {given} (" in capfd.readouterr().out
-
-
-def test_a_mean_of_checkpoints_alone_has_a_card(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run / "checkpoints", tmp_path / "checkpoints")
-    assert main(["average", "--model", str(tmp_path), "--last", "1"]) == 0
-    text = ModelCard.load(tmp_path / "averaged" / "README.md").text
-    assert f"# {tmp_path.name}\n".replace("_", "\\_") in text
-    assert "the last checkpoint" in text
-    assert "It is not known to this program." in text
-
-
-def test_a_best_model_that_is_a_mean_is_called_one(report: RunReport) -> None:
-    for mean, origin in ((False, "the checkpoint"), (True, "the running mean of the weights")):
-        config = report.config | {"training.validate_mean": mean}
-        facts = facts_of_run(replace(report, config=config), averaged=0)
-        assert f", {origin} that validated best." in model_card(facts)
 
 
 def test_a_readme_that_is_no_card_stays_as_it_is() -> None:

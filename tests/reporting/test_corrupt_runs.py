@@ -5,8 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -36,7 +34,6 @@ def test_no_figure_of_a_corrupt_run_keeps_its_page_from_being_written(
     assert main(["report", str(copy)]) == 0
     assert precious.read_text() == "years of work"
     page = (copy / "report.html").read_text()
-    HTMLParser().feed(page)
     assert "<script" not in page
     assert "\u202e" not in page
     assert "The run has no record of its data." in page
@@ -66,38 +63,19 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
 
 
-def test_a_record_of_data_is_read_as_it_was_written(run: Path) -> None:
-    record = read_data_record(run)
-    assert record is not None
-    assert asdict(record) == json.loads((run / DATA_FILE).read_bytes())
-
-
 @pytest.mark.parametrize(
     "record",
     [
         "[]",
         '{"unknown": 1}',
-        '{"counts": {"train": {"read": 1, "kept": 1}}}',
         '{"counts": {"train": {"read": 1, "kept": true, "left_out": {}}}}',
         '{"warnings": "abc"}',
-        '{"sha256": {"train": 1}}',
-        '{"lengths": {"percentiles": 5, "source": [], "target": []}}',
         '{"histogram": {"bounds": [0, 5], "source": [1], "target": [2]}}',
     ],
 )
 def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
     (tmp_path / DATA_FILE).write_text(record)
     assert read_data_record(tmp_path) is None
-
-
-@pytest.mark.parametrize(("option", "reason"), [("-o", "names a folder"), ("--compare", "no such")])
-def test_an_empty_name_is_no_absent_option(
-    run: Path, capsys: pytest.CaptureFixture[str], option: str, reason: str
-) -> None:
-    before = (run / "report.html").stat().st_mtime_ns
-    assert main(["report", str(run), option, ""]) == 1
-    assert reason in capsys.readouterr().err
-    assert (run / "report.html").stat().st_mtime_ns == before
 
 
 def test_validation_text_that_is_a_pipe_is_refused(

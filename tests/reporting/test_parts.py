@@ -174,7 +174,3 @@ def test_curves_of_any_range_are_drawn_and_always_the_same(values: list[float]) 
     assert "nan" not in drawn
     assert "inf" not in drawn
     assert drawn == curves_svg({"valid": list(enumerate(values))})
-
-
-def test_curves_without_points_are_not_drawn() -> None:
-    assert curves_svg({"valid": [], "train": [(1, float("nan"))]}) == ""
