@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.decoding.translator import Translator
@@ -20,7 +18,7 @@ from seq2seq.device import Compute
 from seq2seq.fast.loss import projected_loss
 from seq2seq.fast.training import PLAIN, TrainingKernels, can_compile
 from seq2seq.fast.translation import TranslationKernels
-from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
+from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss
@@ -160,7 +158,7 @@ def test_a_joined_or_compiled_step_is_that_of_the_plain_model(
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
 
 
-def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: EncodedCorpus) -> None:
+def test_training_learns(corpus: EncodedCorpus) -> None:
     device = torch.device("cuda")
     torch.manual_seed(1)
     sizes = TransformerConfig(num_layers=1, d_model=64, d_ff=128, num_heads=4)
@@ -176,26 +174,3 @@ def test_training_learns_and_the_search_gives_the_text_of_the_cpu(corpus: Encode
             metrics = trainer.update([indices])
             losses.append(metrics.smoothed / metrics.target_tokens)
     assert losses[-1] < 0.7 * losses[0]
-    source = (
-        Batching(corpus, source_tokens=256, target_tokens=256, seed=1).collate(np.arange(20)).source
-    )
-    outputs = []
-    for place in ("cpu", "cuda"):
-        model.eval().to(place)
-        with torch.inference_mode():
-            decoder, source_mask = IncrementalDecoder(model), model.source_mask(source.to(place))
-            memory = model.encode(source.to(place), source_mask)
-            outputs.append(
-                beam_search(
-                    decoder.step,
-                    decoder.start(memory, source_mask),
-                    torch.full((20,), 12, device=place),
-                    SearchConfig(),
-                    start_id=2,
-                    end_id=3,
-                    suppressed_ids=(0, 2),
-                )
-            )
-    for ours, theirs in zip(*outputs, strict=True):
-        assert ours[0].token_ids == theirs[0].token_ids
-        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-4)

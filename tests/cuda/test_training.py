@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from seq2seq.data.batching import Batch
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import Compute
-from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
@@ -85,33 +83,6 @@ def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
     assert set(journal.products) == {torch.bfloat16}
 
 
-def test_sums_between_the_layers_are_bf16() -> None:
-    kinds: set[torch.dtype] = set()
-    model = make_model().to(CUDA)
-    use_training_kernels(model, TrainingKernels(), GPU)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.register_forward_hook(lambda _, inputs, output: kinds.update({output.dtype}))
-    batch = make_batch().to(CUDA)
-    with Compute(CUDA, torch.bfloat16).autocast():
-        model.decoder_states(batch.source, batch.target_input)
-    assert kinds == {torch.bfloat16}
-
-
-def test_no_weight_of_attention_is_dropped_in_evaluation() -> None:
-    model, batch = make_model(attention_dropout=0.5).eval(), make_batch()
-    expected = model(batch.source, batch.target_input)
-    on_gpu = model.to(CUDA)
-    use_training_kernels(on_gpu, TrainingKernels(), GPU)
-    found = on_gpu(batch.source.to(CUDA), batch.target_input.to(CUDA))
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_batch_is_copied_beside_the_products(journal: Journal) -> None:
-    make_batch().to(CUDA)
-    assert journal.copies
-    assert all(copied.pinned and copied.non_blocking for copied in journal.copies)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
     path = tmp_path_factory.mktemp("corpus") / "train.arrow"
@@ -152,26 +123,6 @@ def test_updates_are_those_of_the_cpu_and_wait_rarely(
         torch.testing.assert_close(theirs.detach().cpu(), ours.detach(), rtol=1e-3, atol=1e-4)
 
 
-def test_a_sentence_longer_than_all_before_it_is_not_waited_for(
-    tmp_path: Path, journal: Journal
-) -> None:
-    """Its positions are on the GPU since the start, though its micro-batch was not tried there."""
-    sources, targets = ([[5] * length] + [[5] * 8] * 200 for length in (100, 300))
-    with EncodedCorpusWriter(tmp_path / "train.arrow", V) as writer:
-        writer.write(sources, targets)
-    tokens = {"source_tokens": 800, "target_tokens": 800, "micro_batch_tokens": 400}
-    config = TrainingConfig(**tokens)
-    batching = config.batching(EncodedCorpus(tmp_path / "train.arrow"), seed=1)
-    sizes: dict[str, Any] = {"compute": GPU, "seed": 1}
-    trainer = Trainer(make_model().to(CUDA), batching, config, **sizes)
-    trainer.fit_memory()
-    longest = next(pairs for pairs in batching.epoch(0) if 0 in pairs)
-    trainer.start_update([pairs for pairs in batching.epoch(0) if 0 not in pairs][:2])
-    journal.clear()
-    trainer.start_update([longest])
-    assert not journal.waits, journal.waits
-
-
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     corpus: EncodedCorpus, journal: Journal
 ) -> None:
@@ -198,18 +149,6 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     assert [step for step, metrics in records[1].all if "train/loss" in metrics] == [4, 6, 7]
     for name in ("train/loss", "train/gradient_norm", "train/target_tokens"):
         assert records[1].of(name) == pytest.approx(records[0].of(name), rel=1e-3)
-
-
-def test_joined_micro_batches_start_fewer_kernels(corpus: EncodedCorpus, journal: Journal) -> None:
-    started = []
-    for joined in (1, 2):
-        trainer = make_trainer(corpus, CUDA, torch.bfloat16)
-        trainer.updater.joined = joined
-        trainer.update(trainer.batching.epoch(0)[:2])
-        journal.clear()
-        trainer.update(trainer.batching.epoch(0)[2:4])
-        started.append(journal.kernels.total())
-    assert started[1] < 0.75 * started[0]
 
 
 def test_a_training_goes_on_from_its_checkpoint(
@@ -250,18 +189,3 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
         weights[2 * trainer.micro_batches], trainer.model.parameters(), strict=True
     ):
         assert torch.equal(before, inside(parameter))
-
-
-def out_of_memory(*_: object) -> Tensor:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def test_too_little_memory_for_a_single_pair_is_an_error_that_says_so(
-    corpus: EncodedCorpus,
-) -> None:
-    trainer = make_trainer(corpus, CUDA, torch.bfloat16)
-    with (
-        mock.patch.object(trainer.model.decoder, "forward", out_of_memory),
-        pytest.raises(OutOfMemoryError, match="out of memory with a single pair"),
-    ):
-        trainer.fit_memory()

@@ -83,23 +83,6 @@ def test_a_search_in_graphs_finds_what_the_plain_search_finds(
     assert 0 < replays[0] < replays[1] <= replays[2]
 
 
-def test_a_step_that_is_replayed_starts_nothing_else(
-    trained: TrainedModel, journal: Journal
-) -> None:
-    on_gpu = translator(trained, "cuda")
-    for _ in "12":
-        on_gpu.translate(LINES[:1])
-    journal.clear()
-    recorder.replays = 0
-    with mock.patch.object(on_gpu.native_engine.decoder, "step") as step:
-        on_gpu.translate(LINES[:1])
-    assert not step.called
-    # In addition the host asks for a copy of the flags of the sentences that are done, and in the
-    # last step, at the maximum length, says what must follow.
-    assert recorder.replays > 3
-    assert journal.given_meanwhile[:-1] == [1] * (recorder.replays - 2)
-
-
 @pytest.mark.parametrize("lines", [LINES[:1], LINES], ids=len)
 def test_a_search_waits_at_its_ends_only(
     trained: TrainedModel, journal: Journal, lines: list[str]
@@ -113,21 +96,6 @@ def test_a_search_waits_at_its_ends_only(
     # While the host waits to know which sentences are done, the GPU has the next step.
     assert journal.given_meanwhile
     assert all(journal.given_meanwhile[:-1])
-
-
-def test_a_search_with_other_fast_forms_waits_once_a_step(
-    trained: TrainedModel, journal: Journal
-) -> None:
-    options = TranslationOptions(device="cuda", search=SearchConfig(max_extra_tokens=4))
-    on_gpu = Translator(trained, options, TranslationKernels(static=False))
-    on_gpu.translate(LINES[:1])  # makes the table of positions
-    journal.clear()
-    with mock.patch.object(
-        on_gpu.native_engine.decoder, "step", wraps=on_gpu.native_engine.decoder.step
-    ) as step:
-        on_gpu.translate(LINES[:1])
-    start, end = 2, 3  # lengths and padding; scores, tokens, and scores of live hypotheses
-    assert len(journal.waits) == step.call_count + start + end, Counter(journal.waits)
 
 
 def test_without_graphs_the_search_goes_on(
@@ -152,60 +120,3 @@ def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:
         assert len(graphs.replays) <= 2
     assert x.cpu().item() == 16
     assert list(graphs.replays) == [3, 1]
-
-
-def test_samples_and_given_translations_wait_once_a_batch(
-    trained: TrainedModel, journal: Journal
-) -> None:
-    on_gpu = translator(trained, "cuda", SamplingConfig(max_extra_tokens=4))
-    on_gpu.translate(LINES[:1])
-    journal.clear()
-    with mock.patch.object(
-        on_gpu.native_engine.decoder, "step", wraps=on_gpu.native_engine.decoder.step
-    ) as step:
-        on_gpu.translate(LINES)
-    assert len(journal.waits) <= step.call_count + 5, Counter(journal.waits)
-    journal.clear()
-    on_gpu.log_probabilities(LINES, LINES)
-    assert len(journal.waits) == 1, journal.waits
-
-
-def test_scores_and_attention_are_those_of_the_cpu(trained: TrainedModel) -> None:
-    on_cpu, on_gpu = (translator(trained, device) for device in ("cpu", "cuda"))
-    ours, theirs = (one.log_probabilities(LINES, LINES[::-1]) for one in (on_gpu, on_cpu))
-    for found, expected in zip(ours, theirs, strict=True):
-        assert found.log_probability == pytest.approx(expected.log_probability, abs=1e-3)
-    ours, theirs = (one.attention(LINES[0], LINES[2]) for one in (on_gpu, on_cpu))
-    for name in ("encoder", "decoder", "cross"):
-        torch.testing.assert_close(
-            getattr(ours, name).cpu(), getattr(theirs, name), rtol=1e-4, atol=1e-5
-        )
-
-
-def test_batches_are_larger_on_a_gpu(trained: TrainedModel) -> None:
-    read = []
-    for device in ("cpu", "cuda"):
-        lines = iter([""] * 10_000)
-        next(translator(trained, device).translate_stream(lines))
-        read.append(10_000 - len(list(lines)))
-    with mock.patch.object(torch, "get_num_threads", return_value=4):
-        assert translator(trained, "cuda").workers == 1
-    assert [translator(trained, name).batch_tokens for name in ("cpu", "cuda")] == [2048, 16_384]
-    assert read == [1024, 8192]
-
-
-@pytest.mark.parametrize("search", [SearchConfig(), SamplingConfig()], ids=["search", "samples"])
-def test_prefixes_are_copied_to_a_gpu_all_at_once(
-    trained: TrainedModel, journal: Journal, search: SearchConfig | SamplingConfig
-) -> None:
-    copies = []
-    for count in (2, 9):
-        on_gpu = translator(trained, "cuda", search)
-        journal.clear()
-        first_step = mock.patch.object(
-            on_gpu.native_engine.decoder, "step", side_effect=InterruptedError
-        )
-        with first_step, pytest.raises(InterruptedError):
-            on_gpu.translate(["a man"] * count, ["two"] * count)
-        copies.append(len(journal.copies))
-    assert copies[0] == copies[1]

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from seq2seq.decoding.beam_search import sweep_alphas
-from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
-from seq2seq.errors import UsageError
+from seq2seq.decoding.config import SweepConfig
 from tests.decoding.table import END, START, Prefixes, Table, search
 
 ALPHAS = (0.6, 0.0, 2.5, 1.0)
@@ -41,17 +40,3 @@ def test_the_alphas_of_these_tables_do_not_all_agree() -> None:
             (found,) = search(table, [9], beam_size=4, alpha=alpha)[0]
             lengths.add((seed, len(found.token_ids)))
     assert len(lengths) > 5 + 3
-
-
-def test_values_that_make_no_sweep_are_refused() -> None:
-    for choices in (
-        {},
-        {"alphas": (-0.1, 0.5)},
-        {"alphas": (11.0,)},
-        {"alphas": (1.0,), "nbest": 2},
-    ):
-        with pytest.raises(UsageError):
-            SweepConfig(**choices)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="choose the engine native"):
-        TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(1.0,)))
-    assert isinstance(SweepConfig(alphas=(1.0,)), SearchConfig)

@@ -16,7 +16,6 @@ from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator, fastest_translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions
 from seq2seq.storage.trained_model import TrainedModel
 
 pytestmark = [
@@ -175,18 +174,6 @@ def test_what_the_engine_can_t_do_is_one_line(
         Translator(trained, options)
 
 
-def test_learned_positions_bound_source_and_output(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
-) -> None:
-    model = make_model(
-        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
-    )
-    trained = TrainedModel(model.float(), tokenizer, "en", "de")
-    ours, theirs = both(trained, SearchConfig(beam_size=1))
-    line = "the long road home " * 9
-    assert theirs.translate([line])[0].text == ours.translate([line])[0].text
-
-
 def test_a_target_language_stands_before_the_source(
     make_model: Callable[..., Transformer], sentences: list[str]
 ) -> None:
@@ -225,28 +212,3 @@ def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel
     translator, reason = fastest_translator(trained, options, sentence="a")
     assert translator.options.engine == "native"
     assert "engine native; the other can't be used: engine ctranslate2 can't draw" in reason
-
-
-def test_a_library_that_is_missing_is_one_line_and_the_other_engine_is_chosen(
-    trained: TrainedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ctranslate2
-
-    class Lacking(ctranslate2.Translator):  # type: ignore[misc]
-        def translate_batch(self, *_: object, **__: object) -> None:
-            raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
-
-    options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
-    monkeypatch.setattr(ctranslate2, "Translator", Lacking)
-    with pytest.raises(UserError, match=r"can't be used here: Library libcublas.* choose the"):
-        Translator(trained, replace(options, engine="ctranslate2")).translate(["a"])
-    translator, reason = fastest_translator(trained, options)
-    assert translator.options.engine == "native"
-    assert "libcublas" in reason
-    monkeypatch.setattr(ctranslate2, "Translator", _fail)
-    with pytest.raises(UserError, match="can't be used here: CUDA driver"):
-        Translator(trained, replace(options, engine="ctranslate2"))
-
-
-def _fail(*_: object, **__: object) -> None:
-    raise RuntimeError("CUDA driver version is insufficient")

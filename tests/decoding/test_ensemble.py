@@ -10,7 +10,7 @@ import torch
 
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.ensemble import Ensemble, default_search, mean_log_probabilities
 from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.search import length_penalty
@@ -120,24 +120,6 @@ def test_given_targets_are_scored_by_the_mean_of_the_probabilities(
             [log_probability(together, *pair) for pair in zip(SOURCES, targets, strict=True)],
             abs=1e-9,
         )
-
-
-def test_samples_have_the_scores_of_the_same_targets(
-    trained: list[TrainedModel], sentences: list[str]
-) -> None:
-    search = SamplingConfig(alpha=0.0, max_extra_tokens=2, nbest=3, seed=5)
-    samples = translator(trained, search=search).translate(sentences[:3])
-    for source, sample in zip(sentences, samples, strict=False):
-        (ids,) = trained[0].tokenizer.encode([source])
-        for candidate in sample.candidates:
-            output = [piece_id(trained[0].tokenizer, piece) for piece in candidate.pieces]
-            expected = log_probability([one.model for one in trained], [*ids, 3], [*output, 3])
-            assert candidate.score == pytest.approx(expected, abs=1e-3)
-    assert len({c.text for sample in samples for c in sample.candidates}) > 4
-
-
-def piece_id(tokenizer: Tokenizer, piece: str) -> int:
-    return tokenizer.pieces(list(range(tokenizer.vocab_size))).index(piece)
 
 
 def test_small_probabilities_do_not_underflow() -> None:

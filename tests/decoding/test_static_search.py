@@ -13,7 +13,6 @@ from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.static_search import StaticSearch
-from seq2seq.errors import UserError
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
@@ -124,16 +123,6 @@ def test_every_batch_of_a_model_is_searched_as_by_the_plain_decoder(
         for block in buffers.blocks.values():  # nothing of it is read by the next search
             block.fill_(torch.nan if block.is_floating_point() else 1)
     assert max(longest) > 2 * MULTIPLE
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_nan_is_an_error(beam: int) -> None:
-    def step(tokens: Tensor, state: Rows) -> Tensor:
-        return torch.full((len(tokens), 5), torch.nan)
-
-    config, lengths = SearchConfig(beam_size=beam), torch.tensor([3, 5])
-    with pytest.raises(UserError, match="NaN"):
-        StaticSearch(Buffers())(step, Rows([0, 1]), lengths, config, start_id=START, end_id=END)
 
 
 def test_sizes_are_few_and_at_most_half_as_large_again() -> None:

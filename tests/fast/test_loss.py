@@ -49,62 +49,6 @@ def test_the_projected_loss_is_the_plain_one(smoothing: float, chunk_rows: int) 
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-def test_the_projected_loss_has_the_gradient_of_its_value() -> None:
-    def smoothed(states: Tensor, weight: Tensor) -> Tensor:
-        return projected_loss(
-            states, weight, TARGETS, smoothing=0.1, padding_id=PADDING, chunk_elements=2 * V
-        )[0]
-
-    states, weight = random(3, 4, D).requires_grad_(), random(V, D, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(smoothed, (states, weight))
-    assert torch.autograd.gradcheck(smoothed, (states.detach(), weight))
-    assert torch.autograd.gradcheck(smoothed, (states, weight.detach()))
-
-
-@pytest.mark.parametrize("chunk_rows", [5, 100])
-def test_a_bias_of_the_logits_has_its_gradient(chunk_rows: int) -> None:
-    states, weight = random(3, 4, D), random(V, D, seed=1)
-    found = []
-    for in_chunks in (True, False):
-        bias = random(V, seed=2).requires_grad_()
-        options = {"smoothing": 0.1, "padding_id": PADDING}
-        if in_chunks:
-            smoothed, cross_entropy = projected_loss(
-                states, weight, TARGETS, bias=bias, chunk_elements=chunk_rows * V, **options
-            )
-        else:
-            logits = states @ weight.T + bias
-            smoothed, cross_entropy = label_smoothed_loss(logits, TARGETS, **options)
-        (smoothed / 7).backward()
-        found.append([smoothed.detach(), cross_entropy.detach(), bias.grad])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-def test_padding_weighs_nothing() -> None:
-    states, weight = random(3, 4, D), random(V, D, seed=1)
-    elsewhere = states.clone()
-    elsewhere[TARGETS == PADDING] = 9.0
-    before = value_and_gradients(projected_loss, states, weight, 0.1)
-    after = value_and_gradients(projected_loss, elsewhere, weight, 0.1)
-    for one, other in zip(before, after, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
-    assert (after[2][TARGETS == PADDING] == 0).all()
-    assert (after[2][TARGETS != PADDING] != 0).any(dim=-1).all()
-
-
-def test_a_batch_of_padding_alone_costs_nothing() -> None:
-    states, weight = random(1, 2, D).requires_grad_(), random(V, D).requires_grad_()
-    targets = torch.full((1, 2), PADDING)
-    smoothed, cross_entropy = projected_loss(
-        states, weight, targets, smoothing=0.1, padding_id=PADDING
-    )
-    smoothed.backward()
-    assert smoothed == cross_entropy == 0
-    assert (states.grad == 0).all()
-    assert (weight.grad == 0).all()
-
-
 def test_low_precision_comes_close() -> None:
     states, weight = random(3, 4, D).float(), random(V, D, seed=1).float()
     exact = value_and_gradients(projected_loss, states, weight, 0.1)

@@ -70,47 +70,6 @@ def test_a_translators_model_gives_the_plain_models_logits(
     torch.testing.assert_close(steps(fast, decoder), expected, **close)
 
 
-@torch.inference_mode()
-def test_a_search_continues_after_sentences_have_left(make_model: MakeModel) -> None:
-    model = make_model(vocab_size=40)
-    plain, mask = copy.deepcopy(model), model.source_mask(SOURCE)
-    decoders = [
-        IncrementalDecoder(plain),
-        use_translation_kernels(model, torch.float64, TranslationKernels()),
-    ]
-    caches = [d.start(d.model.encode(SOURCE, mask), mask) for d in decoders]
-    tokens = torch.tensor([2, 2])
-    source, read = SOURCE, tokens.unsqueeze(1)
-    for length in range(40):  # longer than the first capacity of the cache
-        if length == 3:
-            for cache in caches:
-                cache.keep(torch.tensor([1]), torch.tensor([1]))
-            tokens, source, read = tokens[1:], source[1:], read[1:]
-        expected = plain(source, read)[:, -1]
-        for decoder, cache in zip(decoders, caches, strict=True):
-            found = decoder.step(tokens, cache)
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-        tokens = expected.argmax(dim=1)
-        read = torch.cat((read, tokens.unsqueeze(1)), dim=1)
-
-
-@torch.inference_mode()
-def test_a_copy_of_a_packed_model_packs_its_own_weights(make_model: MakeModel) -> None:
-    if not packed.can_pack(torch.float32):
-        pytest.skip("no oneDNN here")
-    plain = make_model(vocab_size=40).float()
-    fast = copy.deepcopy(plain)
-    use_translation_kernels(fast, torch.float32, TranslationKernels())
-    fast(SOURCE, TARGET)
-    doubled, expected = copy.deepcopy(fast), copy.deepcopy(plain)
-    for model in (doubled, expected):
-        for parameter in model.parameters():
-            parameter.mul_(2)
-    torch.testing.assert_close(
-        doubled(SOURCE, TARGET), expected(SOURCE, TARGET), rtol=1e-4, atol=1e-4
-    )
-
-
 def matmuls_of(model: Transformer) -> set[object]:
     return {m.matmul.pack for m in model.modules() if isinstance(m, PackedLinear)}
 
@@ -127,11 +86,6 @@ def test_matrices_are_packed_where_they_can_be(
     model = make_model(vocab_size=40).to(dtype)
     use_translation_kernels(model, dtype, TranslationKernels())
     assert matmuls_of(model) == {plain_matmul}
-
-
-def test_without_the_operations_nothing_is_packed() -> None:
-    assert not packed.can_pack(torch.float64)
-    assert not packed.can_pack(torch.float32, operations=("_linear_pointwise", "nonesuch"))
 
 
 def test_batch_sizes_are_few_and_hardly_larger_than_needed() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import OutOfMemoryError, limit_reached
 from tests.models import save_untrained
@@ -49,25 +48,6 @@ def test_a_search_that_is_too_large_is_one_line(
         assert result.returncode == 1
         assert result.stderr.count("\n") == 1, result.stderr
         assert result.stderr.removeprefix("seq2seq: ").startswith(says), result.stderr
-
-
-@pytest.mark.parametrize("size", ["model.d_ff=1000000000", "model.d_model=1e400"])
-def test_a_model_that_is_too_large_is_one_line(
-    model: Path, size: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text = model.parent / "text"
-    other = model.parent / "other"
-    other.write_text(text.read_text().upper())
-    words = [
-        f"data.{split}.{side}={path}"
-        for split in ("train", "valid")
-        for side, path in (("source", text), ("target", other))
-    ]
-    words += ["data.tokenizer.vocab_size=30", f"cache={model.parent / 'cache'}", "device=cpu"]
-    assert main(["train", "data=files", *words, f"run_dir={model.parent / 'run'}", size]) in (1, 2)
-    err = capfd.readouterr().err
-    assert "internal error" not in err
-    assert "Traceback" not in err
 
 
 def test_what_libraries_say_is_told_apart() -> None:

@@ -12,7 +12,6 @@ from seq2seq.model.transformer import (
     DecoderLayer,
     EncoderLayer,
     MultiHeadAttention,
-    attention,
     causal_mask,
 )
 
@@ -43,23 +42,6 @@ def equation_1(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Te
         columns = zip(*value.tolist(), strict=True)
         rows.append([sum(w * v for w, v in zip(weights, c, strict=True)) for c in columns])
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def test_attention_is_equation_1() -> None:
-    query, key, value = random(2, 3, 4, 5), random(2, 3, 6, 5), random(2, 3, 6, 7)
-    allowed = random(2, 1, 4, 6, seed=1) > -0.5
-    allowed[..., 0] = True
-    found = attention(query, key, value, allowed, nn.Identity())
-    for b in range(2):
-        for h in range(3):
-            expected = equation_1(query[b, h], key[b, h], value[b, h], allowed[b, 0])
-            torch.testing.assert_close(found[b, h], expected, rtol=0, atol=1e-12)
-
-
-def test_the_causal_mask_lets_a_position_attend_to_itself_and_those_before() -> None:
-    assert causal_mask(5, torch.device("cpu")).tolist() == [
-        [s <= t for s in range(5)] for t in range(5)
-    ]
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -58,14 +58,14 @@ def test_forward_is_the_papers_equations(make_model: MakeModel, choices: dict[st
     [
         ({"dropout": 0.1}, {"kept": 0.5}),
         ({"attention_dropout": 0.1}, {"kept_weights": 0.5}),
-        ({"relu_dropout": 0.1}, {"kept_relu": 0.5}),
+        ({"relu_dropout": 0.1, "activation": Activation.gelu}, {"kept_relu": 0.5}),
         ({"dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1},
          {"kept": 0.5, "kept_weights": 0.5, "kept_relu": 0.5}),
     ],
     ids=str,
 )  # fmt: skip
 def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
-    make_model: MakeModel, choices: dict[str, float], factors: dict[str, float]
+    make_model: MakeModel, choices: dict[str, Any], factors: dict[str, float]
 ) -> None:
     class Halves(nn.Module):
         def __init__(self, plain: nn.Dropout) -> None:
@@ -79,30 +79,6 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
     replace_modules(model, nn.Dropout, Halves)
     assert_is_the_paper(model, Paper(model))
     assert_is_the_paper(model.train(), Paper(model, **factors))
-
-
-@torch.no_grad()
-def test_future_target_tokens_change_nothing_before(make_model: MakeModel) -> None:
-    model = make_model()
-    before = model(SOURCE, TARGET)
-    for position in range(1, TARGET.size(1)):
-        changed = TARGET.clone()
-        changed[:, position:] = 5
-        after = model(SOURCE, changed)
-        torch.testing.assert_close(after[:, :position], before[:, :position], rtol=0, atol=1e-12)
-        assert (after[:, position] - before[:, position]).abs().max() > 1e-3
-
-
-@torch.no_grad()
-def test_padding_and_batch_mates_change_nothing(make_model: MakeModel) -> None:
-    model = make_model()
-    together = model(SOURCE, TARGET)
-    for row in range(len(SOURCE)):
-        length = int((SOURCE[row] != PADDING).sum())
-        alone = model(SOURCE[row : row + 1, :length], TARGET[row : row + 1])
-        padded = nn.functional.pad(SOURCE[row : row + 1], (0, 7), value=PADDING)
-        for logits in (alone, model(padded, TARGET[row : row + 1])):
-            torch.testing.assert_close(logits[0], together[row], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -145,24 +121,6 @@ def test_incremental_decoding_equals_all_positions_at_once(
         else:
             cache.reorder(torch.tensor(parents))
         rows = [[*rows[parent], int(random.integers(1, 11))] for parent in parents]
-
-
-@torch.no_grad()
-def test_one_matrix_serves_source_target_and_output(make_model: MakeModel) -> None:
-    model = make_model(start=Start.symbol)
-    matrices = [n for n, p in model.named_parameters() if p.shape == (model.vocab_size, 8)]
-    assert matrices == ["embedding.weight"]
-    source, target = torch.tensor([[4, END]]), torch.tensor([[START, 5]])
-    memory = model.encode(source, model.source_mask(source))
-    logits = model(source, target)
-    for token, place in ((4, "source"), (5, "target"), (6, "output")):
-        changed = make_model()
-        changed.embedding.weight[token] += 1
-        moved = (changed(source, target) - logits).abs().amax(dim=(0, 1)) > 1e-6
-        same_memory = torch.equal(changed.encode(source, model.source_mask(source)), memory)
-        assert moved[token], place
-        assert same_memory == (place != "source")
-        assert moved.sum() == (1 if place == "output" else model.vocab_size)
 
 
 def test_the_paper_s_model_has_the_settings_and_tensors_that_it_always_had(
@@ -265,13 +223,9 @@ def test_the_counts_of_base_and_big() -> None:
     [
         ({"num_layers": 0}, "num_layers=0"),
         ({"num_decoder_layers": 1001}, "num_decoder_layers=1001: too many layers"),
-        ({"d_k": 0}, "d_k=0"),
         ({"d_model": 7, "num_heads": 7}, "d_model=7: must be even"),
         ({"num_heads": 5}, "512 does not divide into 5 heads"),
-        ({"num_heads": 5, "d_k": 64}, "512 does not divide into 5 heads"),
-        ({"dropout": 1.0}, "dropout=1.0"),
         ({"relu_dropout": math.nan}, "relu_dropout=nan"),
-        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon=0.0"),
     ],
     ids=str,
 )
@@ -279,25 +233,3 @@ def test_an_impossible_configuration_is_refused(choices: dict[str, Any], complai
     with pytest.raises(UserError, match=complaint) as error:
         count(**choices)
     assert "\n" not in str(error.value)
-
-
-def test_heads_need_not_divide_d_model_where_their_widths_are_given() -> None:
-    assert count(num_heads=5, d_k=64, d_v=64) == formula(h=5)
-
-
-def test_dropout_in_the_feed_forward_follows_the_activation() -> None:
-    torch.manual_seed(1)
-    config = TransformerConfig(
-        d_model=8, d_ff=64, num_heads=2, relu_dropout=0.5, activation=Activation.gelu
-    )
-    model = make_transformer(config, vocab_size=9, padding_id=PADDING, start_id=START)
-    layer = model.encoder.layers[0].feed_forward
-    inner: list[Tensor] = []
-    layer.outer.register_forward_hook(lambda module, inputs, output: inner.append(inputs[0]))
-    x = torch.randn(5, 8)
-    layer.eval()(x)
-    layer.train()(x)
-    kept, dropped = inner[1] == 2 * inner[0], inner[1] == 0
-    assert (kept | dropped).all()
-    assert kept.any()
-    assert (dropped & (inner[0] != 0)).any()

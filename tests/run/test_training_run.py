@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,18 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.decoding import translator
-from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import Translator
-from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.run.setup import describe
-from seq2seq.run.training_run import TrainingRun, run_training
-from seq2seq.run.validation import Validation, cross_entropy
-from seq2seq.storage.checkpoint import checkpoints, newest_good
+from seq2seq.run.training_run import TrainingRun
+from seq2seq.run.validation import Validation
+from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import METRICS, read_metrics
-from seq2seq.training.trainer import Trainer
 from tests.toy import train, weights
-
-
-@pytest.fixture
-def config(toy: Config) -> Config:
-    return toy
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
@@ -57,8 +44,8 @@ def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
 
 
-def test_weights_batches_and_dropout_follow_the_seed(config: Config, tmp_path: Path) -> None:
-    first, same, other = (opened(config, tmp_path, seed=seed) for seed in (7, 7, 8))
+def test_weights_batches_and_dropout_follow_the_seed(toy: Config, tmp_path: Path) -> None:
+    first, same, other = (opened(toy, tmp_path, seed=seed) for seed in (7, 7, 8))
     embeddings = [run.trainer.model.embedding.weight for run in (first, same, other)]
     assert torch.equal(embeddings[0], embeddings[1])
     assert not torch.equal(embeddings[0], embeddings[2])
@@ -73,41 +60,21 @@ def test_weights_batches_and_dropout_follow_the_seed(config: Config, tmp_path: P
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_kernels_are_deterministic_if_wanted(config: Config, tmp_path: Path) -> None:
+def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> None:
     try:
-        opened(config, tmp_path, deterministic=True)
+        opened(toy, tmp_path, deterministic=True)
         assert torch.are_deterministic_algorithms_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     finally:
-        opened(config, tmp_path)
+        opened(toy, tmp_path)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_validation_translates_the_sources_by_the_chosen_search(
-    config: Config, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[list[str], object]] = []
-    translate = Translator.translate
-
-    def noted(self: Translator, lines: list[str], *rest: Any, **named: Any) -> list[Translation]:
-        seen.append((list(lines), self.options.search))
-        return translate(self, lines, *rest, **named)
-
-    monkeypatch.setattr(translator.Translator, "translate", noted)
-    run = opened(config, tmp_path)
-    found = run.validate(run.trainer.model.train())
-    assert run.trainer.model.training
-    assert seen == [(sentences[:10], config.search)]
-    run.trainer.model.eval()
-    exact = cross_entropy(run.trainer.model, run.data.valid, Compute())
-    assert found.loss == pytest.approx(exact)
-
-
 def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.0)  # the mean is as good as the best
-    train(config, tmp_path)
+    train(toy, tmp_path)
     folders = checkpoints(tmp_path)
     assert [folder.name for folder in folders] == [f"step_{step:08d}" for step in (1, 2, 3, 4)]
     assert_mean_of(weights(tmp_path / "averaged"), folders[-2:])
@@ -120,17 +87,17 @@ def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
 
 
 def test_of_several_means_the_one_that_validates_best_is_kept(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Four validations, then the means of the last 2, 3 and 4; there are no 5.
     scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.1, 3.3, 3.2)
-    train(config, tmp_path, average_alternatives=[3, 1, 4, 5])
+    train(toy, tmp_path, average_alternatives=[3, 1, 4, 5])
     assert_mean_of(weights(tmp_path / "averaged"), checkpoints(tmp_path)[-3:])
     assert json.loads((tmp_path / "finished.json").read_text())["averaged"] == 3
 
 
 def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated: list[dict[str, Tensor]] = []
     scores = iter((1.0, 2.0, 9.0, 3.0, 9.0))
@@ -141,7 +108,7 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
         return Validation(1.0, next(scores))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
-    train(config, tmp_path, validate_mean=True)
+    train(toy, tmp_path, validate_mean=True)
     updates = [weights(folder) for folder in checkpoints(tmp_path)]
     for step, found in enumerate(validated[:4], start=1):
         # The integral of k^16 over the k-th update, of that over all of them.
@@ -154,13 +121,11 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
     assert_mean_of(weights(tmp_path / "averaged"), checkpoints(tmp_path)[-2:])
 
 
-def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(
-    config: Config, tmp_path: Path
-) -> None:
+def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(toy: Config, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(config, whole, validate_mean=True)
-    train(config, parts, validate_mean=True, max_steps=2)
-    train(config, parts, validate_mean=True, resume=True)
+    train(toy, whole, validate_mean=True)
+    train(toy, parts, validate_mean=True, max_steps=2)
+    train(toy, parts, validate_mean=True, resume=True)
     means = [
         safetensors.torch.load_file(checkpoints(folder)[-1] / "mean.safetensors")
         for folder in (whole, parts)
@@ -169,37 +134,16 @@ def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(
     assert all(torch.equal(value, means[1][name]) for name, value in means[0].items())
 
 
-def test_a_running_mean_begins_with_the_weights_of_a_checkpoint_that_has_none(
-    config: Config, tmp_path: Path
-) -> None:
-    train(config, tmp_path, max_steps=2)
-    run = opened(replace(config, training=replace(config.training, validate_mean=True)), tmp_path)
-    run.restore()
-    newest = weights(checkpoints(tmp_path)[-1])
-    assert all(torch.equal(v, newest[name]) for name, v in run.candidate().state_dict().items())
-
-
-def test_a_checkpoint_whose_running_mean_is_damaged_is_not_resumed_from(
-    config: Config, tmp_path: Path
-) -> None:
-    train(config, tmp_path, validate_mean=True, max_steps=3)
-    damaged = checkpoints(tmp_path)[-1] / "mean.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
-    messages: list[str] = []
-    assert newest_good(tmp_path, messages.append) == checkpoints(tmp_path)[-2]
-    assert str(damaged) in messages[0]
-
-
 def test_as_many_checkpoints_are_kept_as_are_asked_for(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted_bleu(monkeypatch, *range(5))
-    train(config, tmp_path, keep_checkpoints=2)
+    train(toy, tmp_path, keep_checkpoints=2)
     assert [folder.name for folder in checkpoints(tmp_path)] == ["step_00000003", "step_00000004"]
 
 
 def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"finished.json", "averaged"}
     present: list[set[str]] = []
@@ -209,15 +153,15 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
         return Validation(1.0, float(len(present)))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
-    train(config, tmp_path, max_steps=2)
+    train(toy, tmp_path, max_steps=2)
     assert names <= {path.name for path in tmp_path.iterdir()}
-    train(config, tmp_path, resume=True)
+    train(toy, tmp_path, resume=True)
     assert present == [set()] * 6
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
 
 
 def test_files_of_the_user_beside_a_model_are_kept(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best, averaged = tmp_path / "best", tmp_path / "averaged"
     validated = 0
@@ -230,10 +174,10 @@ def test_files_of_the_user_beside_a_model_are_kept(
         return Validation(1.0, float(validated))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
-    train(config, tmp_path, max_steps=2)
+    train(toy, tmp_path, max_steps=2)
     assert (tmp_path / "best_before" / "notes.txt").read_text() == "mine"
     (averaged / "notes.txt").write_text("mine, too")
-    train(config, tmp_path, resume=True)
+    train(toy, tmp_path, resume=True)
     assert (tmp_path / "averaged_before" / "notes.txt").read_text() == "mine, too"
     for model in (best, averaged):
         assert weights(model)
@@ -241,7 +185,7 @@ def test_files_of_the_user_beside_a_model_are_kept(
 
 
 def test_a_damaged_checkpoint_is_left_out_of_the_mean(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated = 0
 
@@ -254,77 +198,31 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(
         return Validation(1.0, float(validated))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
-    train(config, tmp_path, average_checkpoints=3)
+    train(toy, tmp_path, average_checkpoints=3)
     folders = checkpoints(tmp_path)
     assert_mean_of(weights(tmp_path / "averaged"), [*folders[:2], folders[3]])
     assert json.loads((tmp_path / "finished.json").read_bytes())["averaged"] == 3
 
 
-def test_a_lower_limit_ends_a_training_that_a_signal_has_stopped(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start_update = Trainer.start_update
-
-    def interrupted(trainer: Trainer, micro_batches: list[Any]) -> None:
-        start_update(trainer, micro_batches)
-        if trainer.progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    rarely = replace(config, training=replace(config.training, checkpoint_steps=100))
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "start_update", interrupted)
-        assert run_training(rarely, tmp_path, "", World()) == 128 + signal.SIGTERM
-    assert not (tmp_path / "best").exists()
-    train(rarely, tmp_path, resume=True, max_steps=2)
-    assert json.loads((tmp_path / "finished.json").read_bytes())["ended"] == "at step 3 of 2"
-    validated = [r["step"] for r in read_metrics(tmp_path / METRICS) if "valid/bleu" in r]
-    assert validated == [3]
-    assert (tmp_path / "best").is_dir()
-
-
-def test_a_report_that_a_signal_has_prevented_is_written_by_the_next_start(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
-    with monkeypatch.context() as patch:
-        patch.setattr("seq2seq.run.training_run.write_report", stopped)
-        with pytest.raises(SystemExit):
-            run_training(config, tmp_path, yaml, World())
-    page, cards = tmp_path / "report.html", [*tmp_path.glob("*/README.md")]
-    assert not page.exists()
-    assert not cards
-    resumed = replace(config, resume=True)
-    assert run_training(resumed, tmp_path, yaml, World()) == 0
-    assert page.exists()
-    for model in ("best", "averaged"):
-        assert (tmp_path / model / "README.md").exists() == (tmp_path / model).exists()
-    written = page.stat().st_mtime_ns
-    assert run_training(resumed, tmp_path, yaml, World()) == 0
-    assert page.stat().st_mtime_ns == written
-
-
 def test_the_log_ends_with_the_error_that_ended_the_training(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(_: TrainingRun) -> None:
         raise UserError("100 % of the disk is full")
 
     monkeypatch.setattr(TrainingRun, "fit", failing)
     with pytest.raises(UserError):
-        train(config, tmp_path)
+        train(toy, tmp_path)
     last = (tmp_path / "train.log").read_text().splitlines()[-1]
     assert last.endswith(" ended by an error: 100 % of the disk is full")
 
 
 def test_temporary_files_of_a_killed_training_are_not_in_the_way(
-    config: Config, tmp_path: Path
+    toy: Config, tmp_path: Path
 ) -> None:
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     (tmp_path / f".metrics.jsonl.{'0' * 16}.new").touch()
-    train(config, tmp_path, max_steps=1)
+    train(toy, tmp_path, max_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +230,7 @@ def test_temporary_files_of_a_killed_training_are_not_in_the_way(
     [("ja", None, "ja-mecab"), ("zh_CN", None, "zh"), ("zh", "char", None), ("de", None, None)],
 )
 def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
-    config: Config,
+    toy: Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -343,8 +241,8 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
     # Commands that ran before may have changed both.
     monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
     caplog.set_level(logging.WARNING, logger="seq2seq")
-    data = replace(config.data, target_language=language)
-    chosen = replace(config, data=data, bleu_tokenizer=bleu_tokenizer)
+    data = replace(toy.data, target_language=language)
+    chosen = replace(toy, data=data, bleu_tokenizer=bleu_tokenizer)
     run = TrainingRun(chosen, tmp_path, World())
     describe(run.trainer, chosen, run.data.tokenizer)
     warned = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
@@ -354,16 +252,16 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
 
 
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, 1.0))
 
-    budget = replace(config.training, micro_batch_tokens=400, checkpoint_steps=5)
+    budget = replace(toy.training, micro_batch_tokens=400, checkpoint_steps=5)
     budget = replace(budget, source_tokens=800, target_tokens=800)
 
     def sampling(rate: float) -> Config:
-        tokenizer = replace(config.data.tokenizer, sampling=rate)
-        return replace(config, training=budget, data=replace(config.data, tokenizer=tokenizer))
+        tokenizer = replace(toy.data.tokenizer, sampling=rate)
+        return replace(toy, training=budget, data=replace(toy.data, tokenizer=tokenizer))
 
     train(sampling(0.2), tmp_path / "whole", max_steps=10)
     for steps in (5, 10):
@@ -380,8 +278,8 @@ def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
             opened(sampling(rate), tmp_path / "parts").restore()
 
 
-def test_validation_text_is_never_sampled(config: Config, tmp_path: Path) -> None:
-    tokenizer = replace(config.data.tokenizer, sampling=0.5)
-    run = opened(config, tmp_path, data=replace(config.data, tokenizer=tokenizer))
+def test_validation_text_is_never_sampled(toy: Config, tmp_path: Path) -> None:
+    tokenizer = replace(toy.data.tokenizer, sampling=0.5)
+    run = opened(toy, tmp_path, data=replace(toy.data, tokenizer=tokenizer))
     sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
     assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources

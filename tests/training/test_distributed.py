@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 
 from seq2seq.data.encoded import EncodedCorpusWriter
-from seq2seq.errors import UserError
 from seq2seq.training.distributed import World
 
 SCRIPT = Path(__file__).with_name("rank.py")
@@ -104,26 +102,6 @@ def test_no_thread_outlives_the_process_group(job: Job) -> None:
         assert 0 < recorded["threads_after"] < recorded["threads_before"]
 
 
-def test_one_process_alone_uses_no_torch_distributed() -> None:
-    world = World()
-    with world.process_group():
-        assert world.on_main(lambda: 7) == 7
-        assert world.main_first(lambda: 8) == 8
-        assert world.gather(1.0, 2.0) == [[1.0, 2.0]]
-        assert world.agree(3.0, None) == (3.0, None)
-        assert world.agree(3.0, 15) == (3.0, 15)
-    module = torch.nn.Linear(1, 1)
-    assert world.wrap_ddp(module) is module
-    assert not torch.distributed.is_initialized()
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_each_micro_batch_is_in_the_share_of_one_process_under_its_number(size: int) -> None:
-    shares = [World(rank=rank, size=size).share("abcdef") for rank in range(size)]
-    assert sorted(item for share in shares for item in share) == list(enumerate("abcdef"))
-    assert {len(share) for share in shares} == {6 // size}
-
-
 class Three(World):
     """The second of three processes, whose clocks and signals are known."""
 
@@ -133,26 +111,3 @@ class Three(World):
 
 def test_processes_agree_on_the_clock_of_the_main_one_and_on_a_signal_to_any() -> None:
     assert Three(rank=1, size=3).agree(6.0, None) == (5.0, 15)
-
-
-@pytest.fixture
-def rendezvous(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torchrun tells the only process of a training where the others are to be met."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
-    for name, value in place.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.usefixtures("rendezvous")
-def test_a_restart_does_not_read_what_the_dead_processes_wrote() -> None:
-    stores = [World(size=2, restarts=restarts)._connect() for restarts in (0, 0, 1)]
-    stores[0].set("address", "of the dead")
-    assert [store.check(["address"]) for store in stores] == [True, True, False]
-
-
-def test_one_named_gpu_is_not_for_several_processes() -> None:
-    with pytest.raises(UserError, match="cuda:1: one GPU for 4 processes"):
-        World(rank=2, size=4, local_rank=2).own_device(torch.device("cuda:1"))

@@ -25,18 +25,8 @@ PROGRESS = Progress(
 )
 STATE = RunState(
     PROGRESS,
-    fixed={
-        "data": "31f2",
-        "seed": 1,
-        "source_tokens": 2048,
-        "target_tokens": 2048,
-        "micro_batches": 1,
-        "count_longer_side": 0,
-        "num_layers": 2,
-        "d_k": None,
-        "positions": "sinusoidal",
-    },
-    changeable={"dropout": 0.1, "processes": 1, "threads": 2, "dtype": "bfloat16", "slices": 1},
+    fixed={"data": "31f2", "seed": 1, "d_k": None},
+    changeable={"dropout": 0.1, "threads": 2, "dtype": "bfloat16", "slices": 1},
 )
 NOW = replace(STATE, progress=Progress())
 
@@ -54,9 +44,6 @@ def test_a_state_is_read_as_it_was_written() -> None:
     ("name", "value", "message"),
     [
         ("seed", 2, "was trained with seed=2, now 1"),
-        ("data", "6045", "was trained with data='6045', now '31f2'"),
-        ("micro_batches", 2, "was trained with micro_batches=2, now 1"),
-        ("d_k", 64, "was trained with d_k=64, now None"),
         ("select", "mean", "was trained with select='mean', now None"),
     ],
 )
@@ -76,13 +63,8 @@ def test_changed_settings_are_listed() -> None:
     ("damage", "message"),
     [
         (lambda saved: saved | {"format": 3}, "written in format 3"),
-        (lambda saved: saved | {"fixed": []}, "got `array` - at `.*fixed"),
         (lambda saved: saved | {"fixed": {}}, "trained with data=None, now '31f2'"),
-        (lambda saved: saved | {"more": 1}, "unknown keys: 'more'"),
-        (lambda saved: saved | {"progress": 1}, "got `int` - at `.*progress"),
-        (lambda saved: saved | {"progress": saved["progress"] | {"step": -1}}, "step is -1"),
         (lambda saved: saved | {"changeable": {}}, "keys in changeable"),
-        (lambda saved: {}, "written in format None"),
     ],
 )
 def test_an_invalid_state_is_refused(
