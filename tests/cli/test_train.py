@@ -1,6 +1,5 @@
 """`seq2seq train` on a toy language, through the command line."""
 
-import argparse
 import json
 import os
 import pty
@@ -13,7 +12,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -133,16 +131,6 @@ def test_a_changed_recipe_is_named_and_an_unfinished_end_is_finished(
     assert result.code == 0
     assert "warmup_steps: 40 before, 50 now" in result.err
     assert "dropout: 0.1 before, 0.3 now" in result.err
-
-
-def test_a_risky_warm_up_is_warned_about(
-    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    words = [*corpus.overrides(), "training.max_steps=1", "training.warmup_steps=200"]
-    deep = seq2seq("train", *words, "model.num_layers=6", f"run_dir={tmp_path / 'deep'}")
-    warning = "raise training.warmup_steps or lower"
-    assert warning in deep.err
-    assert warning not in (trained / "train.log").read_text()
 
 
 def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Callable) -> None:
@@ -291,30 +279,6 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     assert found <= recorded
     assert shown.count("(the best so far)") >= 1
     assert "tokens/s, waiting for data" in shown
-
-
-def test_hydra_s_flags_are_read_by_a_parser_that_checks_help(
-    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As Python 3.14 does.
-    parser = argparse._ActionsContainer
-    add = parser.add_argument
-
-    def check(self: Any, action: argparse.Action) -> None:
-        if not isinstance(action.help, str):
-            raise ValueError("badly formed help string")
-
-    def add_and_check(self: Any, *names: Any, **options: Any) -> argparse.Action:
-        action = add(self, *names, **options)
-        if action.help:
-            self._check_help(action)
-        return action
-
-    monkeypatch.setattr(parser, "_check_help", check, raising=False)
-    monkeypatch.setattr(parser, "add_argument", add_and_check)
-    result = seq2seq("train", "--cfg", "job")
-    assert result.code == 0
-    assert "max_steps: 100000" in result.out
 
 
 def test_the_configuration_is_printed(seq2seq: Callable) -> None:

@@ -91,15 +91,6 @@ def test_the_pieces_name_rows_and_columns(
     assert shapes == [(2, 2, s, s), (2, 2, t, t), (2, 2, t, s)]
 
 
-def test_a_bf16_translator_attends_in_float32(make_translator: Callable[..., Translator]) -> None:
-    translator = make_translator(precision="bf16")
-    found = translator.attention(SOURCE, TARGET)
-    assert found.cross.dtype == torch.float32
-    assert next(translator.models[0].parameters()).dtype == torch.bfloat16
-    expected = make_translator().attention(SOURCE, TARGET)
-    assert 0 < (found.encoder - expected.encoder).abs().max() < 0.05
-
-
 @pytest.mark.parametrize(
     ("source", "target", "complaint"),
     [

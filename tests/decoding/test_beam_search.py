@@ -14,7 +14,6 @@ from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
-from seq2seq.fast.packed import round_batch_size
 from seq2seq.fast.topk import topk_by_blocks
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 
@@ -138,22 +137,6 @@ def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
         step, Prefixes([0]), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
     )
     assert lengths == {1}
-
-
-def test_done_sentences_leave_the_batch_at_round_sizes() -> None:
-    table = Table(1, vocab_size=4, end=-3.0)
-    sizes: list[int] = []
-
-    def step(tokens: Tensor, state: Prefixes) -> Tensor:
-        sizes.append(len({sentence for sentence, _ in state.rows}))
-        return table.step(tokens, state)
-
-    lengths = torch.arange(1, 101)
-    config = SearchConfig(beam_size=1, alpha=0.0)
-    found = beam_search(step, Prefixes(range(100)), lengths, config, start_id=START, end_id=END)
-    needed = [sum(len(best.token_ids) >= length for (best,) in found) for length in range(101)]
-    assert sizes == [min(100, round_batch_size(count)) for count in needed if count]
-    assert len(set(needed)) > len(set(sizes)) + 15
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

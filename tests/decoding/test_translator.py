@@ -218,14 +218,6 @@ def test_a_line_of_many_sentences_is_translated_in_segments(
         assert whole.candidates[k].score == pytest.approx(sum(one.score for one in joined))
         assert whole.candidates[k].pieces == [piece for one in joined for piece in one.pieces]
     assert all(one.source_segments == 1 for one in alone)
-    by_sentence = make_translator(nbest=2, sentences=True)
-    (spaced,) = by_sentence.translate(["  ".join(sentences)])
-    assert spaced.source_segments == 3
-    assert [one.text for one in spaced.candidates] == [
-        "  ".join(one.candidates[k].text for one in alone) for k in (0, 1)
-    ]
-    known, unknown = make_translator().translate(["a child", "a ☃ child ☃"])
-    assert (known.source_segments, known.unknown, unknown.unknown) == (1, 0, 2)
 
 
 def test_the_language_of_the_sources_is_the_model_s_unless_given(
@@ -260,25 +252,6 @@ def test_learned_positions_bound_source_and_output(
     long, short = translator.translate(["the long road home " * 9, "a child"])
     assert (long.source_truncated, short.source_truncated) == (True, False)
     assert len(long.candidates[0].pieces) < 20
-    sixteen = tokenizer.decode([list(range(40, 56))])[0]
-    assert 15 < len(tokenizer.encode([sixteen])[0]) < 20
-    (whole,) = translator.translate([sixteen])
-    assert (whole.source_segments, whole.source_truncated) == (1, False)
-    assert 16 < translator.log_probabilities([sixteen], [sixteen])[0].tokens <= 20
-
-
-def test_nbest_candidates_come_the_best_first(
-    make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
-) -> None:
-    best = make_translator().translate(sentences[:5])
-    for one, many in zip(best, make_translator(nbest=4).translate(sentences[:5]), strict=True):
-        assert len(many.candidates) == 4
-        scores = [candidate.score for candidate in many.candidates]
-        assert scores == sorted(scores, reverse=True)
-        assert len({tuple(candidate.pieces) for candidate in many.candidates}) == 4
-        assert many.text == one.text
-        for candidate in many.candidates:
-            assert "".join(candidate.pieces).replace("▁", " ").strip() == candidate.text.strip()
 
 
 def test_an_output_of_the_maximum_length_is_marked_as_truncated(

@@ -132,14 +132,11 @@ def test_odd_bytes_are_the_same_lines_to_every_reader(
             assert len(readings[0]) == len(lines) + len(sentences)
 
 
-def test_odd_bytes_in_the_commands(
-    tmp_path: Path, model: Path, sentences: list[str], run: Run
-) -> None:
+def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, run: Run) -> None:
     raw = odd_bytes(random.Random(1), sound=True) + b"\xff\n\0\na man"
     lines = lines_of(raw)
-    bad = [len(lines) - 2, len(lines) - 1]
-    warning = f"not valid UTF-8, or had NUL: {len(bad)};"
-    packed, reference, target = (tmp_path / name for name in ("text.gz", "reference", "target"))
+    warning = "not valid UTF-8, or had NUL: 2;"
+    packed, reference = tmp_path / "text.gz", tmp_path / "reference"
     packed.write_bytes(gzip.compress(raw))
     outputs = set()
     for path, stdin in ((packed, b""), ("-", raw)):
@@ -153,21 +150,6 @@ def test_odd_bytes_in_the_commands(
     code, _, err = run("score", "-i", packed, "-r", reference)
     assert code == 0, err
     assert warning in err
-    reference.write_text("a man\n" * (len(lines) + 1))
-    code, _, err = run("score", "-i", "-", "-r", reference, stdin=raw)
-    assert code == 1
-    assert f" {len(lines)} " in err.replace(";", " ").replace(",", " "), err
-
-    target.write_bytes(b"a man\n" * len(lines))
-    configure(tmp_path, packed, target, sentences[:3])
-    words = [f"data.train.source={packed}", f"data.train.target={target}"]
-    words += [f"data.valid.{side}={tmp_path / 'valid'}.{side}" for side in ("source", "target")]
-    words += [f"cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}", "model=tiny"]
-    code, _, err = run("train", "data=files", *words)
-    assert code == 1
-    assert f"{packed}:{bad[0]}: " in err
-    assert len(err.splitlines()) <= 2, err
-    assert not (tmp_path / "run").exists()
 
 
 def always_saying(token_id: int, trained: TrainedModel) -> TrainedModel:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
@@ -15,7 +14,6 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.run.validation import Validation
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import draw_learning_curve
 from tests.toy import reversing, train
 
 
@@ -123,16 +121,6 @@ def test_a_training_pair_in_a_set_is_warned_about(
             "1 of 11 different valid_sets.seen pairs are training pairs too: scores on"
             " valid_sets.seen will be too high"
         ]
-
-
-def test_the_learning_curve_has_a_line_for_each_set(tmp_path: Path) -> None:
-    records = [
-        {"step": step, "valid/loss": 1.0, "valid/bleu": 2.0, "valid/news/bleu": 3.0}
-        for step in (1, 2)
-    ]
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        draw_learning_curve(records, tmp_path / "curve.svg")
-    assert ">news<" in (tmp_path / "curve.svg").read_text()
 
 
 @pytest.mark.parametrize(

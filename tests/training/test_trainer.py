@@ -4,7 +4,6 @@ import math
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -212,23 +211,6 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     )
     assert saves == [STEPS]
     assert_equal_to_the_bit(second, uninterrupted)
-
-
-def test_the_next_epoch_is_made_beside_this_one(corpus: EncodedCorpus) -> None:
-    made: list[tuple[int, bool]] = []
-    both = threading.Event()
-
-    class Watched(Equal):
-        def epoch(self, epoch: int) -> list[Indices]:
-            made.append((epoch, threading.current_thread() is threading.main_thread()))
-            if epoch == 1:
-                both.set()
-            return super().epoch(epoch)
-
-    trainer = make_trainer(Watched(corpus, 8), max_steps=2)
-    next(trainer.steps())
-    assert both.wait(timeout=60)  # four micro-batches of the first are still to come
-    assert made == [(0, False), (1, False)]
 
 
 def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_slices(
