@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from seq2seq.fast.loss import projected_loss
 from seq2seq.fast.training import PLAIN, TrainingKernels, can_compile
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss
@@ -37,8 +39,19 @@ def batch(vocab_size: int) -> tuple[Tensor, Tensor]:
     return source, target
 
 
-def test_states_and_gradients_are_those_of_the_cpu(make_model: MakeModel) -> None:
-    model = make_model(d_model=16, d_ff=24)
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
+        {"d_k": 4, "d_v": 12, "positions": Positions.concatenated},
+    ],
+    ids=str,
+)
+def test_states_and_gradients_are_those_of_the_cpu(
+    make_model: MakeModel, choices: dict[str, Any]
+) -> None:
+    model = make_model(d_model=16, d_ff=24, **choices)
     on_gpu = copy.deepcopy(model).cuda()
     source, target = batch(model.vocab_size)
     expected = model(source, target)

@@ -21,19 +21,13 @@ def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
     return save_untrained(folder, tokenizer, num_layers=2)
 
 
-@pytest.mark.parametrize(("name", "start"), [("x.svg", b"<?xml"), ("x.PNG", b"\x89PNG")])
-def test_each_head_gets_a_panel(
-    seq2seq: Callable, model: Path, tmp_path: Path, name: str, start: bytes
-) -> None:
-    path = tmp_path / name
+def test_each_head_gets_a_panel(seq2seq: Callable, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.svg"
     words = ("attention", "--model", model, "--source", SOURCE, "--target", TARGET, "-o", path)
     assert seq2seq(*words) == (0, f"{path}\n", "")
-    assert path.read_bytes().startswith(start)
-    if name == "x.svg":
-        text = path.read_text()
-        titles = [f"layer {n}, head {h}" for n in (1, 2) for h in (1, 2)]
-        drawn = [title for title in titles if f"<!-- {title} -->" in text]
-        assert drawn == titles[2:]
+    text = path.read_text()
+    titles = [f"layer {n}, head {h}" for n in (1, 2) for h in (1, 2)]
+    assert [title for title in titles if f"<!-- {title} -->" in text] == titles[2:]
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])

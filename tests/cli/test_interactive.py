@@ -129,15 +129,3 @@ def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path, answers:
         assert failed.startswith("seq2seq: line 2: the prefix has ")
         assert warnings.startswith("seq2seq: lines: 3; ")
     assert process.returncode == 0
-
-
-def test_line_by_line_gives_what_a_file_gives(
-    trained: Path, seq2seq: Callable[..., Result], tmp_path: Path
-) -> None:
-    (tmp_path / "in").write_text("one two\n\nthree four five\n")
-    words = ("translate", "--model", trained, "-i", tmp_path / "in", "--scores")
-    assert seq2seq(*words, "--interactive").out == seq2seq(*words).out
-    (tmp_path / "prefixes").write_text("\n")
-    short = seq2seq(*words, "--interactive", "--prefix", tmp_path / "prefixes")
-    assert (short.code, short.out.count("\n")) == (1, 1)
-    assert "give one prefix per line" in short.err

@@ -72,26 +72,21 @@ def process_of(rank: int, cwd: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
-@pytest.mark.parametrize("named", [True, False])
-def test_a_training_whose_process_is_killed_goes_on_by_itself(
-    corpus, tmp_path: Path, named: bool
-) -> None:
+def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: Path) -> None:
     steps = ("training.log_steps=1", "training.max_steps=12", "training.checkpoint_steps=4")
     words = [*corpus.overrides(), *steps]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert torchrun(*words, f"run_dir={whole}", cwd=tmp_path).returncode == 0
     command = [*TORCHRUN, "--max-restarts", "1", "-m", "seq2seq", "train", *words]
     killed.mkdir()
-    training = subprocess.Popen(
-        command + ["run_dir=run"] * named, cwd=killed, stderr=subprocess.PIPE, text=True
-    )
+    training = subprocess.Popen(command, cwd=killed, stderr=subprocess.PIPE, text=True)
     while not list(killed.glob("**/checkpoints/step_00000004/validated.json")):
         assert training.poll() is None
         time.sleep(0.05)
     os.kill(process_of(1, killed), signal.SIGKILL)
     stderr = training.communicate(timeout=120)[1]
     assert training.returncode == 0, stderr
-    (run,) = [killed / "run"] if named else (killed / "runs").iterdir()
+    (run,) = (killed / "runs").iterdir()
     assert len(re.findall("continuing from .*step_0000000[48]", stderr)) == 1
     assert losses(run) == losses(whole)
     for name, value in weights_at(whole, 12).items():

@@ -96,23 +96,14 @@ def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Calla
     assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("data.train.target={folder}/other", "; changed: data.train.target"),
-        ("model.d_model=32", "was trained with d_model=64, now 32"),
-    ],
-)
-def test_another_corpus_batch_or_model_is_not_resumed(
-    corpus, trained: Path, seq2seq: Callable, word: str, message: str
-) -> None:
+def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable) -> None:
     lines = (corpus.folder / "train.target").read_text().splitlines(keepends=True)
     (corpus.folder / "other").write_text("".join(reversed(lines)))
     before = (trained / "config.yaml").read_bytes()
     words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "model.d_model=64"]
-    result = seq2seq("train", *words, word.format(folder=corpus.folder))
+    result = seq2seq("train", *words, f"data.train.target={corpus.folder / 'other'}")
     assert result.code == 1
-    assert message in result.err.splitlines()[-1]
+    assert "; changed: data.train.target" in result.err.splitlines()[-1]
     assert (trained / "config.yaml").read_bytes() == before
 
 
@@ -143,22 +134,15 @@ def test_a_run_folder_is_never_overwritten(corpus, trained: Path, seq2seq: Calla
     assert (trained / "config.yaml").read_bytes() == before
 
 
-def test_a_home_folder_that_is_not_there_is_named(seq2seq: Callable) -> None:
-    result = seq2seq("train", "run_dir=~nobody.of.this.name/x")
-    assert result.code == 1
-    assert "no home folder for a path that begins with ~" in result.err
-
-
-@pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_pair_without_learned_positions_is_named_before_the_start(
-    corpus, seq2seq: Callable, tmp_path: Path, split: str
+    corpus, seq2seq: Callable, tmp_path: Path
 ) -> None:
     for side in ("source", "target"):
-        lines = (corpus.folder / f"{split}.{side}").read_text().splitlines()
+        lines = (corpus.folder / f"train.{side}").read_text().splitlines()
         lines[12] = " ".join(["seven"] * 30)
         (tmp_path / side).write_text("\n".join(lines) + "\n")
     words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "model.positions=learned"]
-    words += [f"data.{split}.{side}={tmp_path / side}" for side in ("source", "target")]
+    words += [f"data.train.{side}={tmp_path / side}" for side in ("source", "target")]
     result = seq2seq("train", *words, "model.max_learned_positions=29", "training.max_steps=1")
     assert result.code == 1
     assert f"seq2seq: {tmp_path / 'source'}:13: " in result.err.splitlines()[-1]
@@ -200,18 +184,17 @@ def test_a_bad_run_of_one_command_does_not_stop_the_others(
 
 
 def test_runs_of_one_command_have_folders_named_after_what_differs(
-    corpus, trained: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[tuple[str, Config]] = []
+    begun: list[str] = []
 
     def begin(config: Config, folder: Path, *_: object, **__: object) -> int:
-        begun.append((str(folder.relative_to(tmp_path)), config))
+        begun.append(str(folder.relative_to(tmp_path)))
         return 0
 
     monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
-    monkeypatch.setenv("HOME", str(tmp_path))
     words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    words += ["resume=auto", "compile=false", "training.max_minutes=1e2"]
+    words.append("resume=auto")
     for run_dir, runs in (
         ("null", ["sweep/seed=1", "sweep/seed=2"]),
         (f"{tmp_path}/a b", ["a b/seed=1", "a b/seed=2"]),
@@ -221,14 +204,7 @@ def test_runs_of_one_command_have_folders_named_after_what_differs(
         begun.clear()
         result = seq2seq("train", *words, "--multirun", "seed=1,2", f"run_dir={run_dir}")
         assert result.code == 0, result.err
-        assert sorted(folder for folder, _ in begun) == runs
-    own = [word for word in words if not word.startswith(("model.", "data.tokenizer."))]
-    own += ["experiment=finetune", "init_from=~/model", "run_dir=~/one", "resume=false"]
-    (tmp_path / "model").symlink_to(trained / "best")
-    begun.clear()
-    result = seq2seq("train", *own)
-    assert result.code == 0, result.err
-    assert [(folder, config.model.d_model) for folder, config in begun] == [("one", 64)]
+        assert sorted(begun) == runs
 
 
 def test_what_continues_a_run_is_named(
@@ -279,12 +255,6 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     assert found <= recorded
     assert shown.count("(the best so far)") >= 1
     assert "tokens/s, waiting for data" in shown
-
-
-def test_the_configuration_is_printed(seq2seq: Callable) -> None:
-    result = seq2seq("train", "--cfg", "job", "model=tiny")
-    assert result.code == 0
-    assert "d_model: 128" in result.out
 
 
 NAMES = ["für.en", "a=b", "a,b", "(a)", "{a: b}", "[a]", "a'b", 'a"b', "a#b", "~a", "a b", "a:b"]

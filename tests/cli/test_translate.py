@@ -3,7 +3,6 @@
 import gzip
 import os
 import pty
-import shutil
 import subprocess
 import sys
 import termios
@@ -162,15 +161,6 @@ def test_sentences_of_a_line_are_translated_one_by_one(
     assert "source_language=e: must be the code of a language" in result.err
 
 
-def test_a_model_folder_translates_by_itself(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
-) -> None:
-    moved = tmp_path / "elsewhere"
-    shutil.copytree(trained / "best", moved)
-    expected = translate(seq2seq, trained / "best", tmp_path, source)
-    assert translate(seq2seq, moved, tmp_path, source) == expected
-
-
 def test_several_models_are_an_ensemble(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], corpus
 ) -> None:
@@ -204,9 +194,3 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     path = tmp_path / "in"
     result = seq2seq("translate", "--model", trained, "-i", path, *words)
     assert result.err.count("engine ctranslate2: ") == 1
-    references = tmp_path / "references"
-    references.write_text("\n".join(expected) + "\n")
-    words = ("--model", trained, "-s", path, "-r", references, "--json", *words)
-    assert '"value": 100.0' in seq2seq("score", *words).out
-    without = seq2seq("score", "-i", references, "-r", references, "--engine", "native")
-    assert (without.code, "--engine needs --model" in without.err) == (2, True)

@@ -56,11 +56,7 @@ class _Table:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """Lend PyTorch a device guard for CUDA, and hooks that say that CUDA is there.
-
-    Raises:
-        UnknownPyTorchError: if this can't be done with this version.
-    """
+    """Lend PyTorch a device guard for CUDA, and hooks that say that CUDA is there."""
     libraries = Path(torch.__file__).parent / "lib"
     try:
         core = ctypes.CDLL(str(libraries / "libc10.so"))

@@ -55,14 +55,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
 
 @contextlib.contextmanager
 def simulated(*, shapes_alone: bool = False) -> Iterator[None]:
-    """Let this process have a GPU.
-
-    Args:
-        shapes_alone: compute no numbers; nothing can be read then.
-
-    Raises:
-        UnknownPyTorchError: if this can't be done with this version.
-    """
+    """Let this process have a GPU, which computes no numbers with `shapes_alone`."""
     library = torch.library.Library("aten", "IMPL")
     with contextlib.ExitStack() as stack:
         stack.enter_context(lent())

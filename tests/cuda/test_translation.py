@@ -57,16 +57,6 @@ def test_translations_are_those_of_the_cpu(
                 assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", [SearchConfig, SamplingConfig])
-def test_every_line_is_translated_in_bf16_by_default(
-    trained: TrainedModel, kind: type[SearchConfig | SamplingConfig], journal: Journal
-) -> None:
-    options = TranslationOptions(device="cuda", search=kind(max_extra_tokens=4))
-    found = Translator(trained, options).translate(LINES)
-    assert [len(one.candidates) for one in found] == [bool(line) for line in LINES]
-    assert set(journal.products) == {torch.bfloat16}
-
-
 @pytest.mark.parametrize("lines", [LINES[:1], LINES], ids=len)
 def test_a_search_waits_at_its_ends_only(
     trained: TrainedModel, journal: Journal, lines: list[str]

@@ -3,12 +3,10 @@
 import io
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.font_manager import findfont
 from matplotlib.image import imread
 from torch import Tensor, nn
 
@@ -135,26 +133,6 @@ def test_pieces_of_any_script_are_drawn(file_format: str) -> None:
         assert all(f"<!-- {title} -->" in text for title in heads)
         assert text.count("<!-- ▁Hund -->") == 2 * len(heads)
         assert text.count("<!-- � -->") >= 2 * len(heads)  # \ud800 is no character
-
-
-def test_characters_missing_from_the_first_font_are_drawn_with_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A letter that DejaVu Sans has not, and STIX has, which comes with matplotlib as well."""
-    damaged = tmp_path / "damaged.ttf"
-    damaged.write_bytes(b"no font")
-    installed = [str(damaged), str(findfont("STIXGeneral"))]
-
-    def draw() -> str:
-        return draw_heads({"one": torch.ones(1, 1)}, ["a\u1d8d"], ["\u6587"], "svg").decode()
-
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: installed)
-    drawn = draw()
-    assert "<!-- a\u1d8d -->" in drawn
-    assert "<!-- � -->" in drawn
-    assert "STIXGeneral" in drawn
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
-    assert "<!-- a� -->" in draw()
 
 
 def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,8 +119,6 @@ def test_a_long_output_may_still_overtake_a_finished_one(short: float) -> None:
     expected = [math.log(1 - short) / (26 / 6), math.log(short)]
     assert [hypothesis.score for hypothesis in found[0]] == pytest.approx(expected)
     assert_same(found[0], plain_beam_search(table, 0, 20, 1.0, 2)[:2])
-    (best,) = search(table, [20], beam_size=2, alpha=1.0)[0]
-    assert best.token_ids == [2] * 20
 
 
 def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
@@ -162,34 +160,6 @@ def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) 
         assert_same(found[sentence], expected[:3])
         changed += expected[0] != outcomes[0]
     assert changed >= 3, "the prefixes change nothing"
-
-
-@pytest.mark.parametrize("beam", [1, 2, 4])
-def test_a_hypothesis_does_not_depend_on_batch_mates_nor_a_prefix(beam: int) -> None:
-    table = Table(3, vocab_size=5, end=-1.0)
-    max_lengths = [3, 9, 2, 6] * 6
-    prefixes: list[Ids] = [(2, 2, 2), (4,), (), (3, 3, 3, 2, 4)] * 6
-    together = search(table, max_lengths, prefixes=prefixes, beam_size=beam)
-    for i, (max_length, prefix) in enumerate(zip(max_lengths, prefixes, strict=True)):
-        alone = search(table, [max_length], first=i, prefixes=[prefix], beam_size=beam)
-        assert together[i] == alone[0]
-        assert tuple(alone[0][0].token_ids[: len(prefix)]) == prefix
-
-
-def test_an_output_of_the_maximum_length_is_truncated() -> None:
-    endless, short = Table(1, vocab_size=4, end=-20.0), Table(1, vocab_size=4, end=20.0)
-    for max_length in (1, 5):
-        (hypothesis,) = search(endless, [max_length])[0]
-        assert len(hypothesis.token_ids) == max_length
-        assert hypothesis.truncated
-        (hypothesis,) = search(short, [max_length])[0]
-        assert (hypothesis.token_ids, hypothesis.truncated) == ([], False)
-
-
-def test_there_are_never_more_hypotheses_than_outputs() -> None:
-    table = Table(1, vocab_size=2)  # nothing but the start symbol, or the end
-    found = search(table, [1], beam_size=6, alpha=0.6, nbest=6)
-    assert_same(found[0], brute_force(table, 0, 1, 0.6))
 
 
 @pytest.mark.parametrize("size", [1, 127, 1280, 8000])

@@ -60,12 +60,6 @@ def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_nee
     assert joined("하나.", "", "둘.", "") == "하나. 둘."
 
 
-def test_a_line_of_one_segment_has_its_candidates() -> None:
-    candidates = [Candidate("two words ", -1.0, ["two", "words"], True)]
-    translation = Translation.from_segments([segment(" ")], [candidates])
-    assert translation == Translation(candidates)
-
-
 def translation(text: str, truncated: bool = False, **about: object) -> Translation:
     return Translation([Candidate(text, -1.0, text.split(), truncated)], **about)
 

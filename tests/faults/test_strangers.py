@@ -21,6 +21,7 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.files.manifest import MANIFEST
 from seq2seq.storage.checkpoint import checkpoints
 from tests.models import SIZES, save_untrained
+from tests.toy import data_words, reversing
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
@@ -73,10 +74,6 @@ def change_tensors(name: str, how: Callable[[dict[str, torch.Tensor]], object]) 
         sign(folder, name)
 
     return change
-
-
-def header(length: int, content: bytes) -> bytes:
-    return length.to_bytes(8, "little") + content
 
 
 def grow(name: str, size: int) -> Change:
@@ -284,8 +281,8 @@ def test_a_hostile_model_is_refused(
 def run(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
     """A run of one step."""
     folder = tmp_path_factory.mktemp("strangers")
-    for side, step in (("source", 1), ("target", -1)):
-        (folder / side).write_text("".join(f"{sentence[::step]}\n" for sentence in sentences))
+    for split in ("train", "valid"):
+        reversing(folder, split, sentences)
     assert main(train(folder)) == 0
     return folder
 
@@ -293,12 +290,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
 def train(folder: Path) -> list[str]:
     return [
         "train",
-        "data=files",
-        *(
-            f"data.{part}.{side}={folder / side}"
-            for part in ("train", "valid")
-            for side in ("source", "target")
-        ),
+        *data_words(folder),
         "data.tokenizer.vocab_size=60",
         *(f"model.{name}={size}" for name, size in SIZES.items()),
         "training.source_tokens=300",

@@ -9,7 +9,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import PositionalEncoding, sinusoids
-from seq2seq.model.variants import concatenated_sinusoids, make_transformer
+from seq2seq.model.variants import make_transformer
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -21,18 +21,6 @@ def test_sinusoids_are_those_of_section_3_5(d_model: int) -> None:
             angle = position / math.pow(10000, 2 * i / d_model)
             assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-13)
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-13)
-
-
-@pytest.mark.parametrize("d_model", [2, 6, 512])
-def test_concatenated_sinusoids_are_those_of_tensor2tensor(d_model: int) -> None:
-    table = concatenated_sinusoids(70, d_model)
-    half = d_model // 2
-    increment = math.log(10000) / max(half - 1, 1)
-    for position in (0, 1, 2, 33, 69):
-        for i in range(half):
-            angle = position * math.exp(-increment * i)
-            assert table[position, i].item() == pytest.approx(math.sin(angle), abs=1e-11)
-            assert table[position, half + i].item() == pytest.approx(math.cos(angle), abs=1e-11)
 
 
 def embedding_model(d_model: int = 16, **choices: object) -> Transformer:

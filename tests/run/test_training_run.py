@@ -123,14 +123,6 @@ def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(toy: Config, tmp_
     assert all(torch.equal(value, means[1][name]) for name, value in means[0].items())
 
 
-def test_as_many_checkpoints_are_kept_as_are_asked_for(
-    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted_bleu(monkeypatch, *range(5))
-    train(toy, tmp_path, keep_checkpoints=2)
-    assert [folder.name for folder in checkpoints(tmp_path)] == ["step_00000003", "step_00000004"]
-
-
 def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,30 +193,19 @@ def test_temporary_files_of_a_killed_training_are_not_in_the_way(
     train(toy, tmp_path, max_steps=1)
 
 
-@pytest.mark.parametrize(
-    ("language", "bleu_tokenizer", "advice"),
-    [("zh_CN", None, "zh"), ("zh", "char", None), ("de", None, None)],
-)
 def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
-    toy: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    language: str,
-    bleu_tokenizer: str | None,
-    advice: str | None,
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Commands that ran before may have changed both.
     monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
     caplog.set_level(logging.WARNING, logger="seq2seq")
-    data = replace(toy.data, target_language=language)
-    chosen = replace(toy, data=data, bleu_tokenizer=bleu_tokenizer)
-    run = TrainingRun(chosen, tmp_path, World())
-    describe(run.trainer, chosen, run.data.tokenizer)
-    warned = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
-    assert [line.rpartition("set ")[2] for line in warned] == (
-        [f"bleu_tokenizer={advice}"] if advice else []
-    )
+    for language, bleu_tokenizer in (("zh_CN", None), ("zh", "char"), ("de", None)):
+        data = replace(toy.data, target_language=language)
+        chosen = replace(toy, data=data, bleu_tokenizer=bleu_tokenizer)
+        run = TrainingRun(chosen, tmp_path, World())
+        describe(run.trainer, chosen, run.data.tokenizer)
+    (warning,) = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
+    assert warning.endswith("set bleu_tokenizer=zh")
 
 
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(

@@ -80,14 +80,6 @@ def test_the_chosen_set_selects_the_best_model(
     assert first == second
 
 
-def test_a_mean_of_checkpoints_is_kept_by_the_set_that_selects(
-    several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted(monkeypatch, *[(9, 1)] * 4, (0, 1))
-    train(several, tmp_path, select="news")
-    assert (tmp_path / "averaged").is_dir()
-
-
 def test_a_set_can_be_added_to_a_training_that_is_resumed(
     toy: Config, several: Config, tmp_path: Path
 ) -> None:
@@ -127,7 +119,6 @@ def test_a_training_pair_in_a_set_is_warned_about(
     ("override", "message"),
     [
         ("data.valid_sets.news.sorce=a", "did you mean data.valid_sets.news.source"),
-        ("data.valid_sets.news=a", "str is not a subclass of SplitConfig"),
         ("data.valid_sets.mean.source=a", "other than train, valid, mean"),
         ("training.select=news", "no such validation set; choose valid, or add"),
     ],

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 from seq2seq.data.batching import Batching, Indices
@@ -57,11 +56,3 @@ def test_micro_batches_are_joined_while_the_largest_of_them_fit(fit: int, found:
             raise OutOfMemoryError("no memory")
 
     assert find_joined(attempt, EPOCH, CORPUS, most=7) == found
-
-
-@pytest.mark.parametrize("slices", [1, 2, 8, 32])
-def test_slices_hold_each_pair_once_and_none_is_empty(slices: int) -> None:
-    parts = split(np.arange(10), slices)
-    assert len(parts) == min(slices, 10)
-    assert np.concatenate(parts).tolist() == list(range(10))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1

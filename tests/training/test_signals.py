@@ -33,8 +33,3 @@ def test_the_exit_code_is_that_of_the_signal(act: Callable[[], None]) -> None:
         act()
     assert left.value.code == 128 + signal.SIGUSR1
     assert signal.getsignal(signal.SIGUSR1) is before
-
-
-def test_an_error_without_a_signal_is_passed_on() -> None:
-    with pytest.raises(UserError, match="no data"), exit_on_signals():
-        raise UserError("no data")
