@@ -31,8 +31,9 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError
 from seq2seq.model import TransformerConfig
-from seq2seq.run.setup import Description, describe_initial_model
+from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 
 logger = logging.getLogger("seq2seq")
@@ -41,33 +42,27 @@ _VOCABULARY = "data.tokenizer."
 _SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
 
 
-def inherit(chosen: DictConfig, initial: Description, overrides: Sequence[str]) -> None:
+def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
     """Set what nobody has chosen to the initial model's sizes, dropout, vocabulary, languages.
 
     A size that was chosen stays as it is: the run refuses it if it is not the initial model's.
-
-    Args:
-        chosen: the composed configuration, which is changed.
-        initial: the model of `init_from`.
-        overrides: the overrides on the command line.
     """
     keys = [override.partition("=")[0].lstrip("+") for override in overrides]
     refused = [key for key in keys if key.startswith(_VOCABULARY) and key != _SAMPLING]
     if refused:
         raise UsageError(
             f"{refused[0]}: the vocabulary is taken from init_from={chosen.init_from}"
-            f" ({initial.vocab_size:,} pieces): remove {_VOCABULARY}*"
+            f" ({initial.tokenizer.vocab_size:,} pieces): remove {_VOCABULARY}*"
         )
-    default, inherited = asdict(TransformerConfig()), asdict(initial.model)
+    default, inherited = asdict(TransformerConfig()), asdict(initial.model.config)
     for name, value in default.items():
         if chosen.model[name] == value and not {"model", f"model.{name}"} & set(keys):
             chosen.model[name] = inherited[name]
-    chosen.data.tokenizer.vocab_size = initial.vocab_size
+    chosen.data.tokenizer.vocab_size = initial.tokenizer.vocab_size
     languages = (DataConfig.source_language, DataConfig.target_language)
     if (chosen.data.source_language, chosen.data.target_language) == languages:
         chosen.data.source_language = initial.source_language
         chosen.data.target_language = initial.target_language
-    chosen.init_sha256 = initial.sha256
 
 
 def train(words: list[str]) -> int:
@@ -117,7 +112,7 @@ def _run_application(world: World) -> list[int]:
                     chosen.resume = "auto"
                     config = to_config(chosen)
                 if config.init_from is not None:
-                    initial = world.on_main(lambda: describe_initial_model(config, folder))
+                    initial, chosen.init_sha256 = describe_initial_model(config, folder)
                     inherit(chosen, initial, HydraConfig.get().overrides.task)
                     config = to_config(chosen)
                 yaml = OmegaConf.to_yaml(chosen, resolve=True)

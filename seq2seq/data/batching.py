@@ -6,7 +6,7 @@ share of one list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from math import floor
 
@@ -48,45 +48,33 @@ class Batch:
         return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
+@dataclass(eq=False)
 class Batching:
-    """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch).
+    """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch)."""
 
-    Args:
-        corpus: the pairs.
-        source_tokens: about how many source tokens a batch has, padding not counted.
-        target_tokens: about how many target tokens a batch has, padding not counted; the sum of the
-            two budgets is never exceeded.
-        seed: determines the order.
-        count_longer_side: count each pair by its longer side instead, padding included, and exceed
-            neither budget, as tensor2tensor did.
-        mixture: which pairs each epoch takes; all of them, once, if not given.
-    """
+    corpus: EncodedCorpus
+    _: KW_ONLY
+    source_tokens: int
+    """About how many source tokens a batch has, padding not counted."""
+    target_tokens: int
+    """As many target tokens; the sum of the two budgets is never exceeded."""
+    seed: int
+    count_longer_side: bool = False
+    """Count each pair by its longer side instead, padding included, and exceed neither budget, as
+    tensor2tensor did."""
+    mixture: "Mixture | None" = None
+    """Which pairs each epoch takes; all of them, once, if not given."""
 
-    def __init__(
-        self,
-        corpus: EncodedCorpus,
-        *,
-        source_tokens: int,
-        target_tokens: int,
-        seed: int,
-        count_longer_side: bool = False,
-        mixture: "Mixture | None" = None,
-    ) -> None:
-        longest_source = int(corpus.source_lengths.max())
-        longest_target = int(corpus.target_lengths.max())
-        if longest_source > source_tokens or longest_target > target_tokens:
+    def __post_init__(self) -> None:
+        longest_source = int(self.corpus.source_lengths.max())
+        longest_target = int(self.corpus.target_lengths.max())
+        if longest_source > self.source_tokens or longest_target > self.target_tokens:
             raise UserError(
                 f"a pair of {longest_source} source and {longest_target} target tokens does not fit"
-                f" into a batch of {source_tokens} and {target_tokens}: raise"
+                f" into a batch of {self.source_tokens} and {self.target_tokens}: raise"
                 " training.micro_batch_tokens, or, if a step has one micro-batch for each device,"
                 " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
-        self.corpus = corpus
-        self.source_tokens = source_tokens
-        self.target_tokens = target_tokens
-        self.seed = seed
-        self.count_longer_side = count_longer_side
-        self.mixture = mixture
 
     def epoch(self, epoch: int) -> list[Indices]:
         """Make the batches of an epoch, in order, each as the indices of its pairs."""
@@ -142,13 +130,7 @@ class Batching:
     def _split(
         self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]
     ) -> Iterator[Indices]:
-        """Cut sorted pairs into batches, one after the other.
-
-        Args:
-            order: (N,), the rows of the pairs.
-            source: (N,), their source lengths.
-            target: (N,), their target lengths.
-        """
+        """Cut pairs, given as sorted rows (N,) and their lengths (N,), into batches."""
         # Each pair's shares of the two budgets: a batch is full when they add up to two. (N,)
         source_share, target_share = source / self.source_tokens, target / self.target_tokens
         shares = source_share + target_share
@@ -174,30 +156,25 @@ class Batching:
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Statistics of the batches of a corpus."""
+    """The number of batches of a corpus, and what one holds on average."""
 
     batches: int
     sentences: float
-    """Sentence pairs per batch, on average."""
     source_tokens: float
-    """Source tokens per batch, on average, `</s>` counted, padding not."""
+    """With `</s>`, without padding."""
     target_tokens: float
-    """Target tokens per batch, on average, `</s>` counted, padding not."""
     padding: float
     """The share of padding in all positions, source and target."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which pairs of an encoded corpus each epoch takes, as a function of (seed, epoch) alone.
-
-    Attributes:
-        sizes: the number of pairs of each corpus, by name; they follow one another in this order.
-        weights: how often an epoch takes each pair of a corpus, by name.
-    """
+    """Which pairs of an encoded corpus each epoch takes, as a function of (seed, epoch) alone."""
 
     sizes: Mapping[str, int]
+    """The pairs of each corpus, by name; the corpora follow one another in this order."""
     weights: Mapping[str, float]
+    """How often an epoch takes each pair of a corpus, by name."""
 
     def __post_init__(self) -> None:
         if not sum(self.counts(0).values()):
@@ -213,7 +190,7 @@ class Mixture:
 
         Over all epochs until any one, their sum differs by less than 1 from weight x N for each.
         """
-        return {name: self._end(name, epoch) - self._start(name, epoch) for name in self.sizes}
+        return {n: self._start(n, epoch + 1) - self._start(n, epoch) for n in self.sizes}
 
     def epoch(self, seed: int, epoch: int) -> Indices:
         """Return the pairs of an epoch, as indices into the encoded corpus, corpus by corpus."""
@@ -221,7 +198,7 @@ class Mixture:
         for name, size in self.sizes.items():
             # Epochs go on where the one before ended in an endless row of passes over the corpus,
             # each in an order of its own; this one takes the numbers from start to end.
-            start, end = self._start(name, epoch), self._end(name, epoch)
+            start, end = self._start(name, epoch), self._start(name, epoch + 1)
             for number in range(start // size, -(-end // size)):
                 random = np.random.default_rng([seed, number, *name.encode()])
                 one_pass = first + random.permutation(size)
@@ -232,9 +209,6 @@ class Mixture:
     def _start(self, name: str, epoch: int) -> int:
         # Exact: 0.1 x 1,000 is 100 in every epoch.
         return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
-
-    def _end(self, name: str, epoch: int) -> int:
-        return self._start(name, epoch + 1)
 
 
 def pad(sequences: Sequence[NDArray[np.integer]]) -> Tensor:

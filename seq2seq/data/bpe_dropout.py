@@ -55,9 +55,7 @@ class BpeDropout:
     def _merge(self, word: str, skips: Iterable[bool]) -> tuple[list[int], int]:
         """Merge the characters of a word; return its ids, and how many merges were tried.
 
-        Args:
-            word: the text.
-            skips: whether each merge is skipped, in the order in which they are tried.
+        `skips` says of each merge, in the order in which they are tried, whether it is skipped.
         """
         skip = iter(skips)
         symbols = list(word)  # the first of two that were merged has both; the second is empty

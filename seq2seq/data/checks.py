@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seq2seq.data.corpus import Split
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
+from seq2seq.data.tokenizer import UNKNOWN_ID
 from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
@@ -33,26 +33,17 @@ class AlignmentCheck:
     pairs: int = 0
     """Checked, blank ones not counted."""
     extreme: int = 0
-    """Pairs with a length ratio above it."""
     first_extreme: list[int] = field(default_factory=list)
     """Numbers of the first three of them, counted from 1."""
     windows: int = 0
-    """Runs of consecutive pairs whose lengths were correlated."""
     uncorrelated: int = 0
-    """Windows with a correlation below the lowest of aligned text."""
     first_uncorrelated: tuple[int, int, float] | None = None
     """First pair, last pair and correlation of the first of them."""
 
     def check(
         self, before: int, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
     ) -> None:
-        """Check a chunk of pairs.
-
-        Args:
-            before: pairs that came before the chunk.
-            source_lengths: (chunk,), tokens of each source, the end symbol counted.
-            target_lengths: (chunk,), tokens of each target, the end symbol counted.
-        """
+        """Check a chunk of pairs, given as lengths (chunk,), that follows `before` others."""
         not_blank = (source_lengths > 1) & (target_lengths > 1)
         pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
@@ -140,13 +131,7 @@ class UnknownCharacters:
         encoded: Sequence[Sequence[int]],
         unknown_pieces: Callable[[str], list[str]],
     ) -> None:
-        """Count the characters of texts, given with their token ids.
-
-        Args:
-            texts: of one side.
-            encoded: their token ids.
-            unknown_pieces: returns the parts of a text that the vocabulary does not know.
-        """
+        """Count the characters of the texts of one side, given with their token ids."""
         for text, token_ids in zip(texts, encoded, strict=True):
             self.characters += len(text)
             if UNKNOWN_ID in token_ids:
@@ -171,36 +156,11 @@ class UnknownCharacters:
         return [found] if share > _ALARMING_UNKNOWN else []
 
 
-def check_lengths(
-    splits: Sequence[Split], corpus: EncodedCorpus, tokenizer: Tokenizer, max_tokens: int
-) -> None:
-    """Check that a model with learned positions has one for every token of a corpus.
-
-    Args:
-        splits: the text, in the order of encoding; read only if a pair is too long, to name it.
-        corpus: the same, encoded.
-        tokenizer: of the corpus.
-        max_tokens: positions of the model; `</s>` takes one.
-    """
+def check_lengths(name: str, corpus: EncodedCorpus, max_tokens: int) -> None:
+    """Check that a model with learned positions has one for every token of a corpus."""
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
-    if longest <= max_tokens:
-        return
-    where = f"data.{splits[0].name}"
-    for split, number, tokens in _lengths(splits, tokenizer):
-        if max_tokens < tokens <= longest:
-            longest, where = tokens, split.locate(number)
-            break
-    raise UserError(
-        f"{where}: {longest} tokens, but positions are learned up to {max_tokens}: lower"
-        " data.filter.max_tokens, or raise model.max_learned_positions"
-    )
-
-
-def _lengths(splits: Sequence[Split], tokenizer: Tokenizer) -> Iterator[tuple[Split, int, int]]:
-    """Yield split, number and tokens, on the longer side, of each pair."""
-    for split in splits:
-        controls = len(split.control_ids(tokenizer.controls))
-        for number, pair in enumerate(split.pairs(), start=1):
-            [source] = tokenizer.encode([pair.source])
-            [target] = tokenizer.encode_target([pair.target])
-            yield split, number, max(controls + len(source), len(target)) + 1
+    if longest > max_tokens:
+        raise UserError(
+            f"a pair of {name} has {longest} tokens, but positions are learned up to {max_tokens}:"
+            " lower data.filter.max_tokens, or raise model.max_learned_positions"
+        )

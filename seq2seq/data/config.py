@@ -213,12 +213,9 @@ def target_languages(controls: Iterable[str]) -> list[str]:
 
 
 def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
-    """Return the ids that stand before a source.
+    """Return the ids, of a tokenizer's control symbols, that stand before a source.
 
-    Args:
-        controls: the control symbols of a tokenizer.
-        to: code of the target language; a model that knows only one needs none.
-        tag: a piece in `controls`.
+    `to` is the code of a target language; a model that knows only one needs none.
     """
     languages = target_languages(controls)
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]

@@ -28,18 +28,11 @@ _CHUNK_ROWS = 1000
 
 
 class Split:
-    """One split of a corpus: its pairs, its files, and what stands before each source.
-
-    Attributes:
-        name: `train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`.
-        target_language: its code, of a split for a model of several languages.
-        tag: the piece before each source, if there is one.
-        weight: how often an epoch takes each pair.
-        is_dataset: whether it is a split of a Hugging Face dataset, not of files.
-    """
+    """One split of a corpus: its pairs, its files, and what stands before each source."""
 
     def __init__(self, config: DataConfig, name: str) -> None:
         self.name = name
+        """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
         self._config = text = config.split_config(name)
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))
@@ -65,10 +58,9 @@ class Split:
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs, in order, blank ones included."""
         text = self._config
-        self._check()
+        self.files()  # checked: a device may have no end, and a pipe no writer
         if self.is_dataset:
             return self._dataset.pairs(self._languages)
-        self.files()  # a device may have no end, and a pipe no writer
         if text.pairs:
             return read_pairs_file(text.pairs, self._languages)
         return read_two_files(str(text.source), str(text.target))
@@ -112,11 +104,7 @@ class Split:
         return [_file_state(file) for file in self.files().values()]
 
     def control_ids(self, controls: Mapping[str, int]) -> list[int]:
-        """Return the ids that stand before each source.
-
-        Args:
-            controls: the control symbols of a tokenizer, which may be that of a trained model.
-        """
+        """Return the ids, of a tokenizer's control symbols, that stand before each source."""
         with prefix_errors(f"data.{self.name}"):
             return control_ids(controls, self.target_language, self.tag)
 
@@ -140,7 +128,7 @@ class Split:
             raise UserError(
                 f"{key}.split={text.split}: no dataset is named; give data.dataset=NAME"
             )
-        if text.source and text.target and _same_file(text.source, text.target):
+        if text.source and text.source == text.target:
             raise UserError(f"{key}: source and target are the same file {text.source}")
 
 
@@ -179,22 +167,13 @@ def _file_state(path: str) -> object:
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
-def _same_file(first: str, second: str) -> bool:
-    try:
-        return Path(first).expanduser().samefile(Path(second).expanduser())
-    except OSError:
-        return False
-
-
 class _DatasetSplit:
     """A split of a Hugging Face dataset, of the hub or of a local folder."""
 
     def __init__(self, config: DataConfig, split: str) -> None:
-        self.name = config.dataset
+        self.name, self.revision = config.dataset, config.revision
+        self.config, self.data_folder = config.dataset_config, config.dataset_folder
         self.split = split
-        self.config = config.dataset_config
-        self.data_folder = config.dataset_folder
-        self.revision = config.revision
 
     def __str__(self) -> str:
         return f"{self.name} ({self.split})"

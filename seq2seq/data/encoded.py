@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,9 +31,7 @@ _EPOCHS = 3  # that a sampled corpus keeps
 class EncodedCorpus:
     """Token ids of aligned pairs, read in place: opening copies nothing.
 
-    Attributes:
-        source_lengths: (len,) int32, tokens of each source, its end symbol counted.
-        target_lengths: (len,) int32, tokens of each target, its end symbol counted.
+    `source_lengths` and `target_lengths`, (len,) int32, count the end symbol.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -137,12 +134,7 @@ class EncodedCorpusWriter:
         while len(self._sources) >= self._rows_per_batch:
             self._write_batch()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         with self._whole:
             if error is not None:
                 raise error
@@ -171,14 +163,9 @@ class SampledCorpus(EncodedCorpus):
     ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They are
     memory-mapped, from files in the folder for temporary files.
 
-    Args:
-        corpus: the pairs as they are encoded without sampling. A pair keeps that encoding where a
-            side would become longer than the longest of all pairs, so that batches of any epoch
-            fit into memory as those of the first do.
-        text: a file with the same pairs as text, one JSON list per line.
-        tokenizer: the tokenizer of the corpus.
-        rate: see `TokenizerConfig.sampling`.
-        seed: determines, with the number of the epoch, which merges are skipped.
+    `corpus` has the pairs as they are encoded without sampling, and the file `text` has them as
+    JSON lists, one per line. A pair keeps that encoding where a side would become longer than the
+    longest of all pairs: batches of any epoch fit into memory as those of the first do.
     """
 
     def __init__(
@@ -195,7 +182,7 @@ class SampledCorpus(EncodedCorpus):
         """The newest epochs, by their numbers modulo `_EPOCHS`."""
         self.epochs: list[int | None] = [None] * _EPOCHS
         """Their numbers."""
-        self.source_lengths, self.target_lengths = self._lengths()
+        self._join_lengths()
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -206,25 +193,20 @@ class SampledCorpus(EncodedCorpus):
         if self.epochs[slot] != epoch:
             self.encoded[slot] = self._encode(epoch)
             self.epochs[slot] = epoch
-            self.source_lengths, self.target_lengths = self._lengths()
+            self._join_lengths()
         return self.corpus.rows(epoch) + slot * len(self)
 
     def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
-        return self._of(indices).padded_sources(indices % len(self))
+        return self.encoded[int(indices[0]) // len(self)].padded_sources(indices % len(self))
 
     def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_targets`; all rows are of one epoch."""
-        return self._of(indices).padded_targets(indices % len(self))
+        return self.encoded[int(indices[0]) // len(self)].padded_targets(indices % len(self))
 
-    def _of(self, indices: NDArray[np.int64]) -> EncodedCorpus:
-        return self.encoded[int(indices[0]) // len(self)]
-
-    def _lengths(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        return (
-            np.concatenate([corpus.source_lengths for corpus in self.encoded]),
-            np.concatenate([corpus.target_lengths for corpus in self.encoded]),
-        )
+    def _join_lengths(self) -> None:
+        self.source_lengths = np.concatenate([corpus.source_lengths for corpus in self.encoded])
+        self.target_lengths = np.concatenate([corpus.target_lengths for corpus in self.encoded])
 
     def _encode(self, epoch: int) -> EncodedCorpus:
         with temporary_folder() as folder:

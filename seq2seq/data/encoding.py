@@ -89,13 +89,9 @@ class FilterCounts:
 
     read: int = 0
     blank_source: int = 0
-    """No token on the source side."""
     blank_target: int = 0
-    """No token on the target side."""
     too_long: int = 0
-    """More than ``max_tokens`` tokens on a side."""
     length_ratio: int = 0
-    """One side more than ``max_length_ratio`` times as long as the other."""
 
     @property
     def kept(self) -> int:
@@ -127,7 +123,7 @@ def filter_lengths(
     """Select the pairs to keep; count each other one under the first reason that applies."""
     longer = np.maximum(source_lengths, target_lengths)
     shorter = np.minimum(source_lengths, target_lengths)
-    reasons: dict[str, NDArray[np.bool_]] = {
+    reasons = {
         "blank_source": source_lengths == 1,
         "blank_target": target_lengths == 1,
         "too_long": longer > limits.max_tokens,
@@ -138,4 +134,4 @@ def filter_lengths(
         setattr(counts, reason, getattr(counts, reason) + int((kept & applies).sum()))
         kept &= ~applies
     counts.read += len(longer)
-    return [bool(keep) for keep in kept]
+    return kept.tolist()

@@ -136,13 +136,8 @@ def read_text_lines(path: str | Path) -> Generator[str]:
 
 def decode_leniently(raw: bytes) -> tuple[str, bool]:
     """Decode any bytes, and say whether any, not UTF-8 or NUL, was replaced by U+FFFD."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode(errors="replace").replace("\0", REPLACEMENT_CHARACTER), True
-    if "\0" in text:
-        return text.replace("\0", REPLACEMENT_CHARACTER), True
-    return text, False
+    text = raw.decode(errors="replace").replace("\0", REPLACEMENT_CHARACTER)
+    return text, text.encode() != raw
 
 
 class _NamedReader(io.RawIOBase):

@@ -27,12 +27,10 @@ TYPOGRAPHIC = "“”„‘’‚«»–—…"
 
 
 class Punctuation(Enum):
-    """What happens to typographic punctuation before a text is divided into pieces."""
+    """What replaces typographic punctuation: nothing, or Moses' normalize-punctuation.perl."""
 
     none = "none"
-    """It stays as it is."""
     moses = "moses"
-    """It is replaced as by Moses' normalize-punctuation.perl."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +60,8 @@ class PairTokenizer(Tokenizer):
     No text encodes to a control symbol or to a target language's piece, such as `>>de<<`: typed in
     a sentence, they are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
 
-    Args:
-        files: the SentencePiece models, and each table as a JSON list of pieces in the order of
-            their ids; all under the names in `config.files`.
-        config: the options.
-        languages: the codes of source and target, for the normalization of punctuation.
+    The files, named in `config.files`, are the SentencePiece models, and each table as a JSON list
+    of pieces in the order of their ids. The languages tell how punctuation is normalized.
     """
 
     def __init__(
@@ -154,7 +149,11 @@ class _Side:
     ) -> None:
         self.processor = processor
         self.pieces = pieces
-        self.normalize = normalizer(punctuation, language)
+        self.normalize: Callable[[str], str] = str
+        if punctuation is Punctuation.moses:
+            from sacremoses import MosesPunctNormalizer
+
+            self.normalize = MosesPunctNormalizer(language).normalize
         ordinary = enumerate(pieces[len(CONTROL_PIECES) :], start=len(CONTROL_PIECES))
         self.ids = {piece: i for i, piece in ordinary if not _LANGUAGE_PIECE.fullmatch(piece)}
         self.written = {UNKNOWN_ID, *self.ids.values()}
@@ -178,16 +177,6 @@ class _Side:
         pieces = [self.pieces[i] for i in token_ids if i in self.written]
         text: str = self.processor.decode_pieces(pieces)
         return text.replace("\n", " ").strip()
-
-
-def normalizer(punctuation: Punctuation, language: str) -> Callable[[str], str]:
-    """Return the function that normalizes a text of a language, named by its two-letter code."""
-    if punctuation is Punctuation.none:
-        return str
-    from sacremoses import MosesPunctNormalizer
-
-    normalize: Callable[[str], str] = MosesPunctNormalizer(language).normalize
-    return normalize
 
 
 def _read_table(name: str, content: bytes) -> list[str]:

@@ -11,10 +11,10 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from seq2seq.data.batching import Mixture
 from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
@@ -26,6 +26,7 @@ from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import new_folder, write_file
+from seq2seq.files.strict import parse_json
 
 FORMAT_VERSION = 2
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
@@ -35,46 +36,35 @@ REPORT_FILE = "report.json"
 
 @dataclass(frozen=True)
 class ValidSet:
-    """A further validation set.
-
-    Attributes:
-        split: where its text is.
-        pairs: every pair, its text unchanged, to translate and score.
-        corpus: the pairs for the loss, without blank and over-long ones.
-    """
+    """A further validation set."""
 
     split: Split
     pairs: list[SentencePair]
+    """Every pair, its text unchanged, to translate and score."""
     corpus: EncodedCorpus
+    """The pairs for the loss, without blank and over-long ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedData:
-    """A corpus ready for training.
-
-    Attributes:
-        folder: the cache folder that holds the files.
-        splits: where the text of each split is, with the sums of its files.
-        tokenizer: learned from the training pairs.
-        train: the training pairs that passed every filter.
-        valid: the validation pairs for the loss, without blank and over-long ones.
-        valid_pairs: every validation pair, its text unchanged, to translate and score.
-        valid_sets: the further validation sets, by name.
-        mixture: of several training corpora, whose pairs follow one another in `train`.
-        counts: the results of the filters, by split.
-        warnings: signs of unsuitable data, one line each.
-    """
+    """A corpus ready for training."""
 
     folder: Path
+    """The cache folder that holds the files."""
     splits: list[Split]
     tokenizer: Tokenizer
     train: EncodedCorpus
+    """The training pairs that passed every filter."""
     valid: EncodedCorpus
+    """The validation pairs for the loss, without blank and over-long ones."""
     valid_pairs: list[SentencePair]
-    valid_sets: dict[str, ValidSet]
-    mixture: Mixture | None
+    """Every validation pair, its text unchanged, to translate and score."""
+    valid_sets: dict[str, ValidSet] = field(default_factory=dict)
+    mixture: Mixture | None = None
+    """Of several training corpora, whose pairs follow one another in `train`."""
     counts: dict[str, FilterCounts]
     warnings: list[str]
+    """Signs of unsuitable data, one line each."""
 
 
 def prepare(
@@ -83,12 +73,7 @@ def prepare(
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split and the tokenizer's sample, not with the training split.
-
-    Args:
-        config: the corpus.
-        cache: folder of prepared corpora, each in a folder of its own.
-        log: called with each line of progress and each warning.
-        tokenizer: of a trained model; a new one is learned from the training pairs if not given.
+    A tokenizer is given if it is that of a trained model.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
@@ -97,12 +82,12 @@ def prepare(
         held_out.append(Split(config, "test"))
     for split in held_out:
         split.files()  # whose absence is better known before the work
-    content = corpus.open_or_build()
-    counts, sets = content.counts, {}
-    warnings = [*content.warnings, *_overlaps(corpus.train, held_out, corpus.folder)]
+    data = corpus.open_or_build()
+    counts, sets = data.counts, {}
+    warnings = [*data.warnings, *_overlaps(corpus.train, held_out, corpus.folder)]
     for name, split in valid_sets.items():
         sets[name], counts[split.name] = _encode_valid_set(
-            split, content.tokenizer, config.filter, log
+            split, data.tokenizer, config.filter, log
         )
     for name, count in counts.items():
         log(f"data: {name}: {count}")
@@ -112,29 +97,8 @@ def prepare(
         log(f"data: {mixture}")
     for warning in warnings:
         log(f"warning: {warning}")
-    return PreparedData(
-        folder=corpus.folder,
-        splits=[*corpus.train, corpus.valid, *held_out],
-        tokenizer=content.tokenizer,
-        train=content.train,
-        valid=content.valid,
-        valid_pairs=content.valid_pairs,
-        valid_sets=sets,
-        mixture=mixture,
-        counts=counts,
-        warnings=warnings,
-    )
-
-
-class _Content(NamedTuple):
-    """What a cache folder holds."""
-
-    tokenizer: Tokenizer
-    train: EncodedCorpus
-    valid: EncodedCorpus
-    valid_pairs: list[SentencePair]
-    counts: dict[str, FilterCounts]
-    warnings: list[str]
+    splits = [*data.splits, *held_out]
+    return replace(data, splits=splits, valid_sets=sets, mixture=mixture, warnings=warnings)
 
 
 class _CachedCorpus:
@@ -150,11 +114,11 @@ class _CachedCorpus:
         self.states = self._file_states()
         self.folder = Path(cache).expanduser() / self._digest()
 
-    def open_or_build(self) -> _Content:
-        content = self._open(self.folder)
-        if content is not None:
+    def open_or_build(self) -> PreparedData:
+        data = self._open(self.folder)
+        if data is not None:
             self.log(f"data: reusing {self.folder}")
-            return content
+            return data
         if self.folder.exists():
             self.log(f"data: {self.folder} is corrupt and is made again")
         try:
@@ -164,10 +128,10 @@ class _CachedCorpus:
                 f"{self.folder}: can't be written: {error.strerror or error};"
                 " free some space or choose another cache folder"
             ) from error
-        content = self._open(self.folder)
-        if content is None:
+        data = self._open(self.folder)
+        if data is None:
             raise UserError(f"{self.folder}: changed while it was written; try again")
-        return content
+        return data
 
     def _digest(self) -> str:
         """Digest the text of training and validation and every setting that shapes the result."""
@@ -195,7 +159,7 @@ class _CachedCorpus:
     def _file_states(self) -> list[object]:
         return [split.file_states() for split in [*self.train, self.valid]]
 
-    def _open(self, folder: Path) -> _Content | None:
+    def _open(self, folder: Path) -> PreparedData | None:
         """Open a prepared folder; None if it is missing or does not agree with its report."""
         try:
             report = json.loads((folder / REPORT_FILE).read_bytes())
@@ -203,7 +167,9 @@ class _CachedCorpus:
             if any(sha256_of_file(folder / name) != digest for name, digest in sums):
                 return None
             valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
-            return _Content(
+            return PreparedData(
+                folder=folder,
+                splits=[*self.train, self.valid],
                 tokenizer=self.tokenizer or Tokenizer.load(folder / TOKENIZER_FILE),
                 train=EncodedCorpus(folder / TRAIN_FILE),
                 valid=EncodedCorpus(folder / VALID_FILE),
@@ -280,22 +246,13 @@ class _CachedCorpus:
 
 def _training_sentences(split: Split) -> Iterator[str]:
     """Yield both sides of every pair that has text on both."""
-    read = blank_source = blank_target = 0
+    found = False
     for pair in split.pairs():
-        read += 1
-        if not pair.source.strip():
-            blank_source += 1
-        elif not pair.target.strip():
-            blank_target += 1
-        else:
+        if pair.source.strip() and pair.target.strip():
+            found = True
             yield from pair
-    if not read:
-        raise UserError(f"{split}: is empty; training needs pairs")
-    if blank_source + blank_target == read:
-        raise UserError(
-            f"{split}: no pair has text on both sides: of {read:,},"
-            f" {blank_source:,} have a blank source and {blank_target:,} more a blank target"
-        )
+    if not found:
+        raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
 
 def _valid_pairs(split: Split) -> list[SentencePair]:
@@ -356,8 +313,7 @@ def _overlaps(train: Sequence[Split], held_out: Sequence[Split], folder: Path) -
 
 
 def _read_warnings(path: Path) -> list[str] | None:
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
-        if isinstance(found, list) and all(isinstance(warning, str) for warning in found):
-            return found
+    with suppress(OSError, UserError):
+        found: list[str] = parse_json(path, path.read_bytes(), list[str])
+        return found
     return None

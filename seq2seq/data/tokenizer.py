@@ -72,43 +72,32 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         check_types(self)
         names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-        if self.vocab_size <= len(CONTROL_PIECES):
-            raise UsageError(
-                f"data.tokenizer.vocab_size={self.vocab_size}: must be above {len(CONTROL_PIECES)}"
-            )
-        if self.vocab_size > MAX_PIECES:
-            raise UsageError(
-                f"data.tokenizer.vocab_size={self.vocab_size}: must be at most {MAX_PIECES:,}"
-            )
-        if not _MIN_COVERAGE <= self.character_coverage <= 1:
-            raise UsageError(
-                f"data.tokenizer.character_coverage={self.character_coverage}: must be from"
-                f" {_MIN_COVERAGE} to 1"
-            )
-        if self.normalization not in names:
-            raise UsageError(
-                f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
-            )
-        if self.max_training_sentences < 1:
-            raise UsageError(
-                "data.tokenizer.max_training_sentences="
-                f"{self.max_training_sentences}: must be at least 1"
-            )
-        if not 0 <= self.sampling < 1:
-            raise UsageError(
-                f"data.tokenizer.sampling={self.sampling}: must be at least 0 and below 1"
-            )
+        smallest = len(CONTROL_PIECES) + 1
+        rules = {
+            "vocab_size": (
+                smallest <= self.vocab_size <= MAX_PIECES,
+                f"must be from {smallest} to {MAX_PIECES:,}",
+            ),
+            "character_coverage": (
+                _MIN_COVERAGE <= self.character_coverage <= 1,
+                f"must be from {_MIN_COVERAGE} to 1",
+            ),
+            "normalization": (self.normalization in names, f"choose {', '.join(names)}"),
+            "max_training_sentences": (self.max_training_sentences >= 1, "must be at least 1"),
+            "sampling": (0 <= self.sampling < 1, "must be at least 0 and below 1"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise UsageError(f"data.tokenizer.{name}={getattr(self, name)}: {rule}")
 
 
 class Tokenizer:
     """Converts text to token ids and back; source and target share one vocabulary.
 
     No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
-    sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
-
-    Attributes:
-        controls: the ids of the further control symbols, by their pieces, such as ``>>de<<`` and
-            ``<bt>``: what may stand before a source, and no text encodes to either.
+    sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD. ``controls`` has
+    the ids of further control symbols, such as ``>>de<<`` and ``<bt>``, which may stand before a
+    source.
     """
 
     max_source_tokens: int | None = None
@@ -163,12 +152,7 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
 
-        Args:
-            sentences: the training text of both languages; at most
-                ``config.max_training_sentences`` of them are in memory.
-            config: the size of the vocabulary and how it is made.
-            log: called with a line about sentences that were skipped.
-            controls: further control symbols, as in `controls`.
+        At most ``config.max_training_sentences`` sentences, of both languages, are in memory.
         """
         sample, too_long = _sample(sentences, config.max_training_sentences, log)
         if too_long:
@@ -220,11 +204,6 @@ class Tokenizer:
 
         In contrast to the paper's algorithm, a merge that was skipped is not tried again, so that
         the same rate makes more pieces.
-
-        Args:
-            texts: at least one.
-            rate: the probability with which each merge is skipped.
-            seed: any whole number.
         """
         self._dropout = self._dropout or BpeDropout(self._processor)
         normalized = self._processor.normalize([without_lone_surrogates(text) for text in texts])
@@ -305,6 +284,4 @@ def _explain(message: str, config: TokenizerConfig) -> str:
             " raise it, or lower data.tokenizer.character_coverage (0.9995 is usual for Chinese"
             " and Japanese)"
         )
-    if "sentences_.empty()" in message:
-        return "no text to train the tokenizer on; check the training data"
     return f"{setting}: SentencePiece refused to train: {message.splitlines()[0]}"

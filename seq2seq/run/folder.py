@@ -1,25 +1,21 @@
 """The folder of a run: which run may write to it, and with which settings it may be resumed."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from seq2seq.config import Config, read_config
-from seq2seq.data.config import DataConfig
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import is_temporary
 from seq2seq.files.lock import LOCK, check_writable, sole_writer
 from seq2seq.model.config import DROPOUTS
 from seq2seq.storage.checkpoint import checkpoints
-from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
+from seq2seq.training.trainer import Trainer
 
 # What a run leaves that has ended before its first checkpoint.
 _WITHOUT_WORK = {
@@ -95,38 +91,11 @@ def _in_the_way(folder: Path) -> Path | None:
     return next((path for path in unknown if not is_temporary(path)), None)
 
 
-_LISTED = 5
-_SHAPING = ("model.", "training.", "search.")
-# When a run ends, what it keeps, and how it goes about its work.
-_FREE = {
-    f"training.{name}"
-    for name in (
-        *("max_steps", "max_minutes", "patience", "log_steps", "micro_batch_tokens"),
-        *("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints"),
-    )
-}
-
-
 def settings(
-    config: Config,
-    data: PreparedData,
-    *,
-    processes: int,
-    dtype: torch.dtype,
-    slices: int,
-    compiled: bool,
+    config: Config, data: PreparedData, trainer: Trainer
 ) -> tuple[dict[str, Setting], dict[str, Setting]]:
-    """Return the settings that a resumed run has to keep, and those that it may change.
-
-    Args:
-        config: the configuration.
-        data: the prepared data.
-        processes: the number of processes that share the work.
-        dtype: the precision of the matmuls.
-        slices: the number of slices in which a micro-batch is computed.
-        compiled: whether compiled forms are used.
-    """
-    model = config.model.settings()
+    """Return the settings that a resumed run has to keep, and those that it may change."""
+    model, processes = config.model.settings(), trainer.world.size
     changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
     changeable |= {
         "warmup_steps": config.training.warmup_steps,
@@ -138,9 +107,9 @@ def settings(
         "alpha": config.search.alpha,
         "processes": processes,
         "threads": torch.get_num_threads(),
-        "dtype": str(dtype).removeprefix("torch."),
-        "slices": slices,
-        "compiled": compiled,
+        "dtype": str(trainer.compute.dtype).removeprefix("torch."),
+        "slices": trainer.updater.slices,
+        "compiled": trainer.kernels.compiled,
     }
     budget = config.training.budget(processes)
     text, rate = data.folder.name, config.data.tokenizer.sampling
@@ -159,52 +128,3 @@ def settings(
         ]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}
     return fixed, changeable
-
-
-def micro_batch_hint(training: TrainingConfig, before: object, processes: int) -> str:
-    """Say how this number of processes gets as many micro-batches a step as `before`, of a file."""
-    if not isinstance(before, int) or before < 1:
-        return ""
-    if before % processes:
-        return f" (the number of processes must divide {before}, and {processes} does not)"
-    tokens = math.ceil(max(training.source_tokens, training.target_tokens) / before)
-    same = replace(training, micro_batch_tokens=tokens).micro_batches_on(processes) == before
-    return f" (training.micro_batch_tokens={tokens})" if same else ""
-
-
-def changes_of_data(run: Path, now: DataConfig) -> str:
-    """Name the keys of `data` that are no longer those of a run's config.yaml, for a message."""
-    try:
-        before = read_config(run).data
-    except UserError:  # corrupt; what is to be explained is in the checkpoint
-        return ""
-    keys = list(_differing(asdict(before), asdict(now), "data."))
-    if not keys:
-        return "; the keys of data are the same, but the text has changed"
-    return f"; changed: {_listed(keys)}"
-
-
-def settings_not_used(run: Path, now: Config) -> str:
-    """Name the settings of now with which a finished run was not trained; empty if there are none.
-
-    Data is not among them: a resumed run compares its text, whatever the keys say.
-    """
-    try:
-        before = read_config(run)
-    except UserError:  # corrupt
-        return ""
-    keys = _differing(asdict(before), asdict(now), "")
-    return _listed([k for k in keys if k not in _FREE and k.startswith(_SHAPING)])
-
-
-def _listed(keys: Sequence[str]) -> str:
-    return ", ".join(keys[:_LISTED]) + (", ..." if len(keys) > _LISTED else "")
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    for name in {**before, **now}:
-        one, other = before.get(name), now.get(name)
-        if isinstance(one, dict) or isinstance(other, dict):
-            yield from _differing(one or {}, other or {}, f"{prefix}{name}.")
-        elif one != other:
-            yield f"{prefix}{name}"

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +12,6 @@ import torch
 
 from seq2seq.config import Config, read_config
 from seq2seq.data.checks import check_lengths
-from seq2seq.data.corpus import Split, training_splits
 from seq2seq.data.encoded import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.data.tokenizer import Tokenizer
@@ -22,7 +21,6 @@ from seq2seq.evaluation.scores import tokenizer_without_spaces
 from seq2seq.fast.training import TrainingKernels, can_compile
 from seq2seq.files.cache import private_cache, user_cache
 from seq2seq.files.manifest import read_manifest
-from seq2seq.model import TransformerConfig
 from seq2seq.model.config import DROPOUTS, Positions
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
@@ -46,11 +44,10 @@ def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> 
         raise UserError("the text is not the same on all machines")
     if config.model.positions is Positions.learned:
         limit = config.model.max_learned_positions
-        valid = Split(config.data, "valid")
-        corpora = [(training_splits(config.data), data.train), ([valid], data.valid)]
-        corpora += [([added.split], added.corpus) for added in data.valid_sets.values()]
-        for splits, corpus in corpora:
-            check_lengths(splits, corpus, data.tokenizer, limit)
+        check_lengths("train", data.train, limit)
+        check_lengths("valid", data.valid, limit)
+        for added in data.valid_sets.values():
+            check_lengths(added.split.name, added.corpus, limit)
     return data
 
 
@@ -155,20 +152,8 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a configuration takes over from the initial model."""
-
-    model: TransformerConfig
-    vocab_size: int
-    source_language: str
-    target_language: str
-    sha256: str | None
-    """Of its weights; unknown only if a resumed run's config.yaml lacks it."""
-
-
-def describe_initial_model(config: Config, run: Path) -> Description:
-    """Read what a configuration takes over from the model of `init_from`, without the weights.
+def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str | None]:
+    """Read the model of `init_from` without its weights, and the sum of these.
 
     A run that is resumed no longer needs that model: all is in its own folder.
     """
@@ -181,14 +166,7 @@ def describe_initial_model(config: Config, run: Path) -> Description:
             f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
             f" init_sha256={config.init_sha256}: give the model that is meant"
         )
-    found = _read(config, run, read_description)
-    return Description(
-        found.model.config,
-        found.tokenizer.vocab_size,
-        found.source_language,
-        found.target_language,
-        sha256,
-    )
+    return _read(config, run, read_description), sha256
 
 
 def load_initial_model(config: Config, run: Path) -> TrainedModel:

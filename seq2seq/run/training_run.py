@@ -25,13 +25,7 @@ from seq2seq.reporting.record import (
     translate_command,
 )
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
-from seq2seq.run.folder import (
-    changes_of_data,
-    lock_run_folder,
-    micro_batch_hint,
-    settings,
-    settings_not_used,
-)
+from seq2seq.run.folder import lock_run_folder, settings
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
 from seq2seq.run.validation import Validation, validate_sets
 from seq2seq.storage.checkpoint import (
@@ -64,22 +58,20 @@ from seq2seq.training.step import DivergenceError
 
 logger = logging.getLogger("seq2seq")
 
+# How to keep those settings of a checkpoint that are no keys of the configuration.
+_HINTS = {
+    "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
+    "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
+}
+
 
 def run_training(
     config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
 ) -> int:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
-    Args:
-        config: the configuration.
-        folder: the run folder.
-        yaml: the configuration as text, to save.
-        world: the processes that share the work.
-        resume_hint: the overrides that continue a run which a signal has ended; by default, those
-            of a single run.
-
-    Returns:
-        0, or 128 + the signal that ended it early.
+    `yaml` is the configuration to save, and `resume_hint` has the overrides that continue a run
+    which a signal has ended, if it is not a single one. Returns 0, or 128 + that signal.
     """
     retain_freed_memory()
     keep_few_compiled_matmuls()
@@ -146,15 +138,7 @@ class TrainingRun:
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
-        fixed, changeable = settings(
-            self.config,
-            self.data,
-            processes=self.world.size,
-            dtype=self.compute.dtype,
-            slices=self.trainer.updater.slices,
-            compiled=self.trainer.kernels.compiled,
-        )
-        return RunState(self.trainer.progress, fixed, changeable)
+        return RunState(self.trainer.progress, *settings(self.config, self.data, self.trainer))
 
     def restore(self) -> RunState:
         """Restore the newest good checkpoint, and return its state."""
@@ -164,12 +148,7 @@ class TrainingRun:
         try:
             before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
         except ChangedSettingError as error:
-            hint = ""  # for most settings, the name says it all
-            if error.name == "data":
-                hint = changes_of_data(self.folder, self.config.data)
-            elif error.name == "micro_batches":
-                hint = micro_batch_hint(self.config.training, error.before, self.world.size)
-            raise UserError(f"{error}{hint}") from None
+            raise UserError(f"{error}{_HINTS.get(error.name, '')}") from None
         trainer, average = self.trainer, self.trainer.updater.average
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
         if average is not None:
@@ -306,12 +285,10 @@ class TrainingRun:
             return
         finished = read_object(self.folder / FINISHED_FILE)
         if finished and is_reported(self.folder):
-            logger.info(f"nothing to do: {self.trainer.limit_reached()}")
-            if unused := settings_not_used(self.folder, self.config):
-                logger.warning(
-                    f"{self.folder} was trained with other values of {unused}: choose another"
-                    " run_dir to train with these"
-                )
+            logger.info(
+                f"nothing to do: {self.trainer.limit_reached()}; to train with other settings,"
+                " choose another run_dir"
+            )
             return
         log_file.write_to(self.folder / "train.log")
         if finished:

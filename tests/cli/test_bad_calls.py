@@ -64,7 +64,7 @@ CALLS = [
     ("train training.learning_rate_scale=nan", 2, "training.learning_rate_scale=nan"),
     ("train device=quantum", 1, "device 'quantum'"),
     ("train model.num_layers=1001", 2, "model.num_layers=1001: too many layers"),
-    ("train data.tokenizer.vocab_size=100000000000", 2, "must be at most 1,000,000"),
+    ("train data.tokenizer.vocab_size=100000000000", 2, "must be from 5 to 1,000,000"),
     ("train resume=true", 2, "needs run_dir"),
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
     ("train precision=fp32 run_dir={text}", 1, "in the way of a new run"),

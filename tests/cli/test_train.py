@@ -77,11 +77,9 @@ def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callab
         "resume=true",
         "model.d_model=64",
         "training.max_steps=450",
-        "training.init_std=0.02",
     )
     assert result.code == 0
     assert "nothing to do: at step 450 of 450" in result.err
-    assert re.search(r"was trained with other values of .*training\.init_std, ", result.err)
 
 
 def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Callable) -> None:
@@ -103,7 +101,7 @@ def test_another_corpus_is_not_resumed(corpus, trained: Path, seq2seq: Callable)
     words = [*corpus.overrides(), f"run_dir={trained}", "resume=true", "model.d_model=64"]
     result = seq2seq("train", *words, f"data.train.target={corpus.folder / 'other'}")
     assert result.code == 1
-    assert "; changed: data.train.target" in result.err.splitlines()[-1]
+    assert "compare the keys of data in config.yaml" in result.err.splitlines()[-1]
     assert (trained / "config.yaml").read_bytes() == before
 
 
@@ -145,7 +143,7 @@ def test_a_pair_without_learned_positions_is_named_before_the_start(
     words += [f"data.train.{side}={tmp_path / side}" for side in ("source", "target")]
     result = seq2seq("train", *words, "model.max_learned_positions=29", "training.max_steps=1")
     assert result.code == 1
-    assert f"seq2seq: {tmp_path / 'source'}:13: " in result.err.splitlines()[-1]
+    assert "seq2seq: a pair of train has " in result.err.splitlines()[-1]
     assert "but positions are learned up to 29" in result.err
     assert not (tmp_path / "run").exists()
 

@@ -180,5 +180,5 @@ def test_a_wrong_override_is_refused_in_one_line(words: list[str], message: str)
 def test_an_empty_corpus_is_refused(
     plain: DataConfig, corpus: Callable[..., CorpusConfig], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"back\.source and .*: is empty; training needs pairs"):
+    with pytest.raises(UserError, match=r"back\.source and .*: no pair has text on both sides"):
         prepared(replace(plain, corpora={"back": corpus("back", [])}), tmp_path)
