@@ -35,13 +35,9 @@ def target_entropy(smoothing: float, vocab_size: int) -> float:
 def label_smoothed_loss(
     logits: Tensor, target_output: Tensor, *, smoothing: float, padding_id: int
 ) -> Loss:
-    """Compute the loss by its definition; `seq2seq.fast.loss.projected_loss` is the fast form.
+    """Compute the loss of logits (..., V) and target_output (...) by its definition.
 
-    Args:
-        logits: (..., V).
-        target_output: (...), token ids.
-        smoothing: eps in the paper.
-        padding_id: the target id to ignore.
+    `seq2seq.fast.loss.projected_loss` is the fast form.
     """
     log_probabilities = logits.log_softmax(dim=-1)
     gold = log_probabilities.gather(-1, target_output.unsqueeze(-1)).squeeze(-1)

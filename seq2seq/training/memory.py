@@ -29,15 +29,10 @@ def find_joined(
     corpus: EncodedCorpus,
     most: int,
 ) -> int:
-    """Find how many micro-batches fit into memory at once: `most`, half of them, and so on.
+    """Find how many micro-batches of an epoch fit into memory at once: `most`, half of them, ...
 
+    `attempt` computes micro-batches together, and raises OutOfMemoryError if they don't fit.
     Returns 1 if no two fit; whether one does is not tried.
-
-    Args:
-        attempt: computes micro-batches together; raises OutOfMemoryError if they don't fit.
-        micro_batches: all micro-batches of an epoch.
-        corpus: the lengths of the pairs.
-        most: micro-batches of a step in this process.
     """
     largest_first = sorted(micro_batches, key=lambda pairs: -_padded_tokens(pairs, corpus))
     joined = most

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +68,7 @@ class Display:
             )
 
     def log_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
+        self, progress: Progress, metrics: Mapping[str, float], is_best: bool
     ) -> None:
         """Log a line about a validation."""
         mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
@@ -78,10 +77,6 @@ class Display:
             f"step {progress.step}, {progress.seconds / 60:.1f} min:"
             f" {describe_validation(metrics)} ({mark})"
         )
-
-    def close(self) -> None:
-        """Close the bar."""
-        self.bar.close()
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
@@ -136,7 +131,6 @@ def _event_writer(folder: Path, first_step: int) -> "SummaryWriter":
 METRICS = "metrics.jsonl"
 _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
-_MAX_DIGITS = 18
 
 
 class Recorder:
@@ -160,13 +154,8 @@ class Recorder:
 class RunRecorder(Recorder):
     """Records a run in its folder and shows it.
 
-    If recording fails, warn once and keep training.
-
-    Args:
-        run: the run folder.
-        progress: the progress so far; records of later steps are dropped, since those steps will
-            be repeated.
-        config: the limits of the training.
+    Records of steps beyond the progress so far are dropped, since those steps will be repeated. If
+    recording fails, warn once and keep training.
     """
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
@@ -197,14 +186,14 @@ class RunRecorder(Recorder):
         self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
     ) -> None:
         """Write a validation's metrics to all outputs and redraw the learning curve."""
-        self.display.log_validation(progress, metrics, is_best=is_best)
+        self.display.log_validation(progress, metrics, is_best)
         self._write(progress.step, metrics)
         with self._or_warn(self.picture):
             draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
         """Close the progress bar and the event file."""
-        self.display.close()
+        self.display.bar.close()
         with self._or_warn(self.events_folder):
             self.events.close()
 
@@ -266,26 +255,19 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
-    """Read the records of a `metrics.jsonl`; skip corrupt lines, such as an incomplete one.
-
-    An integer that no run counts to reads as infinity.
-    """
-    decoder = json.JSONDecoder(parse_int=_parse_int)
+    """Read the records of a `metrics.jsonl`; skip corrupt lines, such as an incomplete one."""
     for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
         try:
-            record = decoder.decode(line[:_MAX_RECORD_BYTES].decode())
+            record = json.loads(line[:_MAX_RECORD_BYTES])
         except (ValueError, RecursionError):
             continue
         if (
             isinstance(record, dict)
             and all(type(value) in (int, float) for value in record.values())
+            and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
             and type(record.get("step")) is int
         ):
             yield record
-
-
-def _parse_int(digits: str) -> float:
-    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf
 
 
 class DeferredFileHandler(MemoryHandler):

@@ -185,13 +185,9 @@ class Updater:
         return loss
 
     def fit_memory(self, epoch: Sequence[Indices], micro_batches: int) -> None:
-        """Find how many micro-batches, or in how many slices one, are computed at once.
+        """Find how many micro-batches of an epoch, or how much of one, are computed at once.
 
         Memory runs out here or not at all; weights and random state do not change.
-
-        Args:
-            epoch: all micro-batches of an epoch.
-            micro_batches: their number in a step, on all devices together.
         """
 
         def attempt(parts: Sequence[Indices]) -> None:
@@ -226,11 +222,7 @@ class Group(NamedTuple):
 
 
 class DivergenceError(UserError):
-    """A loss or a gradient is not finite; the weights are those of the step before.
-
-    Attributes:
-        step: the number of the update that was not done.
-    """
+    """A loss or a gradient is not finite; `step` is the number of the update that was not done."""
 
     def __init__(self, step: int, message: str) -> None:
         super().__init__(f"step {step}: {message}")
@@ -242,7 +234,6 @@ class PendingUpdate:
     """An update that has been started."""
 
     step: int
-    """Its number, from 1."""
     where: str
     """Where its last micro-batch is in the training data, for messages."""
     groups: list[Group]
@@ -255,7 +246,6 @@ class PendingUpdate:
     target_tokens: int
     learning_rate: float
     started: float
-    """The clock's time."""
     data_wait_seconds: float
 
     def metrics(self, world: World) -> StepMetrics:

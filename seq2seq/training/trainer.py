@@ -25,15 +25,9 @@ SaveValidation = Callable[[bool], None]
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
-    Args:
-        model: on its device.
-        batching: the training pairs; its budgets are those of a micro-batch.
-        config: the options.
-        compute: the model's device, and the precision of the matmuls.
-        seed: seed of dropout, whose masks are a function of the seed, the step and the micro-batch.
-        world: the processes that share the work, each with a trainer like this one.
-        kernels: the fast forms to put into the model; all by default.
-        clock: returns seconds, from any start.
+    The budgets of the batching are those of a micro-batch. Dropout's masks are a function of the
+    seed, the step and the micro-batch. All fast forms are put into the model by default. Each
+    process of the world has a trainer like this one.
     """
 
     def __init__(
@@ -82,15 +76,9 @@ class Trainer:
     ) -> None:
         """Train from `progress` until a limit or a signal; all updates are saved then.
 
-        A checkpoint is written before it is validated: if the validation fails, no update is lost,
-        and the resumed run begins with that validation.
-
-        Args:
-            recorder: receives metrics and progress; it must not raise.
-            validate: returns the metrics of a validation, the BLEU of `training.select` among them.
-            save: writes a checkpoint of model, optimizer and progress.
-            save_validation: adds the progress after a validation to that checkpoint; its argument
-                is whether the model is the best so far.
+        A checkpoint is written (`save`) before it is validated: if the validation fails, no update
+        is lost, and the resumed run begins with it. `save_validation` adds the progress afterwards;
+        its argument is whether the model is the best so far. The recorder must not raise.
         """
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits

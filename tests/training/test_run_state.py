@@ -64,7 +64,6 @@ def test_changed_settings_are_listed() -> None:
     [
         (lambda saved: saved | {"format": 3}, "written in format 3"),
         (lambda saved: saved | {"fixed": {}}, "trained with data=None, now '31f2'"),
-        (lambda saved: saved | {"changeable": {}}, "keys in changeable"),
     ],
 )
 def test_an_invalid_state_is_refused(
