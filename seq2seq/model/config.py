@@ -127,15 +127,13 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""
         check_types(self)
-        sizes = ("num_layers", "d_model", "d_ff", "num_heads", "max_learned_positions")
-        for name in (*sizes, "num_decoder_layers", "d_k", "d_v"):
+        sizes = ("d_model", "d_ff", "num_heads", "d_k", "d_v", "max_learned_positions")
+        for name in ("num_layers", "num_decoder_layers", *sizes):
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise UsageError(f"model.{name}={size}: must be at least 1")
-        for name in ("num_layers", "num_decoder_layers"):
-            layers = getattr(self, name)
-            if layers is not None and layers > MAX_LAYERS:
-                raise UsageError(f"model.{name}={layers}: too many layers, at most {MAX_LAYERS}")
+            if name not in sizes and size is not None and size > MAX_LAYERS:
+                raise UsageError(f"model.{name}={size}: too many layers, at most {MAX_LAYERS}")
         if self.d_model % 2:
             raise UsageError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
@@ -143,7 +141,7 @@ class TransformerConfig:
                 f"model.d_model={self.d_model} does not divide into {self.num_heads} heads:"
                 " choose another number of heads, or give model.d_k and model.d_v"
             )
-        for name in ("dropout", "attention_dropout", "relu_dropout"):
+        for name in DROPOUTS:
             rate = getattr(self, name)
             if not 0.0 <= rate < 1.0:
                 raise UsageError(f"model.{name}={rate}: must be at least 0 and below 1")

@@ -1,7 +1,7 @@
 """The size of a model that is not made: its tensors without numbers, and its parameters."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -50,8 +50,6 @@ def count_parameters(
         model = make_transformer(
             replace(config, num_layers=1, num_decoder_layers=1),
             vocab_size=vocab_size,
-            padding_id=0,
-            start_id=0,
             source_vocab_size=source_vocab_size,
         )
     more_in_encoder = (config.num_layers - 1) * _elements(model.encoder)
@@ -59,9 +57,7 @@ def count_parameters(
     return _elements(model) + more_in_encoder + more_in_decoder
 
 
-def check_memory(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
-) -> None:
+def check_memory(config: TransformerConfig, vocab_size: int, source_vocab_size: int | None) -> None:
     """Refuse a model whose weights are larger than this machine's memory."""
     parameters = count_parameters(config, vocab_size, source_vocab_size)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -95,13 +91,7 @@ class _NothingDrawn(TorchFunctionMode):
     in /tmp that another user may have taken.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # `torch.nn.init` passes on the first two; the others it draws with itself.
         if func in (nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_):

@@ -26,12 +26,7 @@ from seq2seq.model.config import TransformerConfig
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1.
 
-    Args:
-        config: the hyperparameters; their defaults are the paper's base model.
-        vocab_size: rows of the shared embedding matrix.
-        padding_id: the token id of padding.
-        start_id: the token id before the first target token ("outputs shifted right").
-        init_std: see `reset_parameters`.
+    The token `start_id` stands before the first target token ("outputs shifted right").
     """
 
     def __init__(
@@ -73,12 +68,8 @@ class Transformer(nn.Module):
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Compute the decoder's last states (B, T, D) at all target positions at once.
 
-        Target padding needs no mask: it follows the tokens, which attend to the left only.
-
-        Args:
-            target_input: (B, T), token ids that begin with the start symbol.
-            memory: (B, S, D).
-            source_mask: (B, 1, 1, S).
+        Takes target_input (B, T), memory (B, S, D) and source_mask (B, 1, 1, S). Target padding
+        needs no mask: it follows the tokens, which attend to the left only.
         """
         x = self.embed(target_input, is_target=True)  # (B, T, D)
         target_mask = causal_mask(target_input.size(1), target_input.device)  # (T, T)
@@ -87,15 +78,9 @@ class Transformer(nn.Module):
     def embed(
         self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
     ) -> Tensor:
-        """Dropout(embedding + positional encoding) (sections 3.4, 3.5 and 5.4).
+        """Map token ids (B, T) to dropout(embedding + position) (B, T, D) (3.4, 3.5 and 5.4).
 
-        Args:
-            token_ids: (B, T), at consecutive positions.
-            first_position: the position of the first token; above 0 in incremental decoding.
-            is_target: whether they are of the target.
-
-        Returns:
-            (B, T, D).
+        The position of the first token is above 0 in incremental decoding.
         """
         x = (self.target_embedding if is_target else self.embedding)(token_ids)  # (B, T, D)
         return self.dropout(x + self.positions(x, first_position))
@@ -122,10 +107,7 @@ class Transformer(nn.Module):
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
-        biases are 0; norms are 1 and 0.
-
-        Args:
-            init_std: if given, matrices and embeddings are normal with this standard deviation.
+        biases are 0; norms are 1 and 0. If init_std is given, it is that of both.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -207,14 +189,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
     ) -> Tensor:
-        """Compute all target positions at once: (B, T, D).
-
-        Args:
-            x: (B, T, D).
-            memory: (B, S, D), the encoder's output.
-            target_mask: (T, T), causal.
-            source_mask: (B, 1, 1, S).
-        """
+        """Map x (B, T, D), memory (B, S, D), masks (T, T) and (B, 1, 1, S) to (B, T, D)."""
         x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, target_mask)))
         x = self.cross_attention_norm(
             x + self.dropout(self.cross_attention(x, memory, source_mask))
@@ -264,12 +239,9 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Attend from each position of x to the positions of memory: (B, T, D).
+        """Attend from each position of x (B, T, D) to those of memory (B, S, D): (B, T, D).
 
-        Args:
-            x: (B, T, D), the queries' states.
-            memory: (B, S, D), the states of keys and values; x itself in self-attention (3.2.3).
-            mask: broadcastable to (B, H, T, S).
+        In self-attention, memory is x itself (3.2.3). The mask is broadcastable to (B, H, T, S).
         """
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
         key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
@@ -326,11 +298,7 @@ class Embedding(nn.Embedding):
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
-
-    Returns:
-        (length, D), float64.
-    """
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) its cosine: (length, D)."""
     position = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (length, 1)
     two_i = torch.arange(0, d_model, 2, dtype=torch.float64)  # (D / 2,)
     angle = position / 10000.0 ** (two_i / d_model)  # (length, D / 2)

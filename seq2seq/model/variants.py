@@ -18,8 +18,8 @@ def make_transformer(
     config: TransformerConfig,
     *,
     vocab_size: int,
-    padding_id: int,
-    start_id: int,
+    padding_id: int = 0,
+    start_id: int = 0,
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
@@ -53,18 +53,13 @@ class VariantTransformer(Transformer):
         config: TransformerConfig,
         *,
         vocab_size: int,
-        padding_id: int,
-        start_id: int,
         source_vocab_size: int,
+        start_id: int,
         init_std: float | None = None,
+        **paper: int,
     ) -> None:
-        super().__init__(
-            config,
-            vocab_size=vocab_size if config.shared_embedding else source_vocab_size,
-            padding_id=padding_id,
-            start_id=start_id,
-            init_std=init_std,
-        )
+        rows = vocab_size if config.shared_embedding else source_vocab_size
+        super().__init__(config, vocab_size=rows, start_id=start_id, init_std=init_std, **paper)
         self.vocab_size = vocab_size
         deviation = config.d_model**-0.5 if init_std is None else init_std
         for module in self.modules():
@@ -115,11 +110,7 @@ class ZeroStartEmbedding(Embedding):
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
-    """All sines, then all cosines; the longest wavelength is exactly 10000 * 2 pi.
-
-    Returns:
-        (length, D), float64.
-    """
+    """All sines, then all cosines (length, D); the longest wavelength is exactly 10000 * 2 pi."""
     half = d_model // 2
     position = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (length, 1)
     exponent = torch.arange(half, dtype=torch.float64) / max(half - 1, 1)  # (D / 2,)

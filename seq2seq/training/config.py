@@ -121,16 +121,11 @@ class TrainingConfig:
         # Counted by the longer side, padding and the shorter side take their share.
         min_share = 0.5 if self.count_longer_side else 0.8
         if source / self.source_tokens + target / self.target_tokens < 2 * min_share:
-            held, advice = f"{micro_batches} micro-batches of this corpus hold", ""
-            if micro_batches == 1:
-                held = "a micro-batch of this corpus holds"
-            else:
-                advice = "use schedule=small_data, or "
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be filled: {held} {source:,.0f} and {target:,.0f} on average; {advice}"
-                "lower training.source_tokens, training.target_tokens or"
-                " training.micro_batch_tokens"
+                f" can't be filled: on average, its {micro_batches} micro-batches of this corpus"
+                f" hold {source:,.0f} and {target:,.0f}; use schedule=small_data, or lower"
+                " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
 
     def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:
@@ -148,15 +143,13 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Check the ranges, that something ends the training, and that what is averaged is kept."""
         check_types(self)
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise UsageError(
+                f"training.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
+            )
         for name, value in asdict(self).items():
-            if name == "label_smoothing":
-                if not 0.0 <= value < 1.0:
-                    raise UsageError(f"training.{name}={value}: must be at least 0 and below 1")
-            elif (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and not (0 < value < math.inf)
-            ):
+            is_number = type(value) in (int, float) and name != "label_smoothing"
+            if is_number and not 0 < value < math.inf:
                 raise UsageError(f"training.{name}={value}: must be above 0 and finite")
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
             raise UsageError(

@@ -37,9 +37,7 @@ class World:
     """The processes of a run, seen from one of them."""
 
     rank: int = 0
-    """Number of this process, from 0."""
     size: int = 1
-    """Number of all processes."""
     local_rank: int = 0
     """Number of this process among those of its machine."""
     restarts: int = 0
@@ -195,10 +193,7 @@ class World:
         return module.no_sync()
 
     def keep(self, name: str, make: Callable[[], str]) -> str:
-        """Return what `make` returned before torchrun started the processes again, if it did.
-
-        For the main process.
-        """
+        """Return what `make` returned in the main process before torchrun's restart, if any."""
         if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
             return make()
         store, key = _rendezvous(), f"seq2seq/{name}"

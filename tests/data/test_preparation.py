@@ -320,8 +320,8 @@ def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, lo
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
     blank = [SentencePair("", "a"), SentencePair("b", " ")]
     for train, says in (
-        ([], "is empty"),
-        (blank, "of 2, 1 have a blank source and 1 more a blank target"),
+        ([], "no pair has text on both sides"),
+        (blank, "no pair has text on both sides"),
         (sentences(300, seed=1), "no pair is left after the filters: 300 pairs read, 0 kept"),
     ):
         config = configure(tmp_path, train, filter=FilterConfig(max_tokens=2))
