@@ -21,10 +21,8 @@ class Trial:
     beam_size: int
     alpha: float
     bleu: float
-    length_ratio: float
-    """Tokens of the translations per token of the references."""
-    signature: str
-    """Of BLEU."""
+    length_ratio: float  # tokens of the translations per token of the references
+    signature: str  # of BLEU
 
 
 def try_searches(

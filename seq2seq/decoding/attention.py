@@ -1,8 +1,4 @@
-"""Attention maps: the weights of every attention for a sentence pair, and their picture.
-
-The picture has a heat map for each head, with the pieces along its sides (as the paper's Figures 3
-to 5).
-"""
+"""Attention maps: the weights for a sentence pair, and their picture as in Figures 3 to 5."""
 
 import io
 import math
@@ -103,13 +99,9 @@ def record_attention(
 def draw_heads(
     heads: dict[str, Tensor], rows: Sequence[str], columns: Sequence[str], file_format: str
 ) -> bytes:
-    """Draw the weights of some heads; a dark cell is a large weight.
+    """Draw the weights (rows, columns) of heads, by panel title; a dark cell is a large weight.
 
-    Args:
-        heads: the weights (rows, columns) of each head, by panel title.
-        rows: pieces that attend.
-        columns: pieces that are attended to.
-        file_format: one of FORMATS, of the content that is returned.
+    The pieces of the rows attend to those of the columns.
     """
     longest = max(len(rows), len(columns))
     if longest > MAX_PIECES:
@@ -152,31 +144,15 @@ def draw_heads(
 
 def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
     """Find the installed fonts that draw the characters, and the characters that none has."""
-    from matplotlib.font_manager import (
-        FontProperties,
-        findfont,
-        findSystemFonts,
-        fontManager,
-        get_font,
-    )
+    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
-    def drawn_by(path: str) -> set[str]:
-        font = get_font(path)
-        return {character for character in missing if font.get_char_index(ord(character))}
-
-    fonts, missing = [_FONT], characters
-    missing = missing - drawn_by(findfont(_FONT))
-    for path in sorted(findSystemFonts()) if missing else ():
-        try:
-            if not drawn_by(path):
-                continue
-            if path not in {entry.fname for entry in fontManager.ttflist}:
-                fontManager.addfont(path)
-            name = get_font(path).family_name
-            # matplotlib chooses one member of the family, by name: check that one.
-            drawn = drawn_by(findfont(FontProperties(family=[name])))
-        except (OSError, RuntimeError):  # a corrupt font, or a bitmap font
-            continue
+    fonts, missing = [], characters
+    for name in dict.fromkeys((_FONT, *sorted(fontManager.get_font_names()))):
+        if not missing:
+            break
+        # matplotlib chooses one member of the family, by name: check that one.
+        font = get_font(findfont(FontProperties(family=[name])))
+        drawn = {character for character in missing if font.get_char_index(ord(character))}
         # A "last resort" font has a box for every character.
         if drawn and "lastresort" not in name.replace(" ", "").lower():
             fonts.append(name)

@@ -9,8 +9,9 @@ V vocabulary; T tokens so far, the start symbol included.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -19,15 +20,19 @@ from seq2seq.decoding.config import SearchConfig, SweepConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
     Hypothesis,
+    Rules,
     SearchBatch,
     State,
-    best_continuations,
+    force_tokens,
     gather_beams,
     impossible_error,
     length_penalty,
+    output_log_probabilities,
+    rows_of,
 )
 from seq2seq.device import copy_to_device
 from seq2seq.fast.packed import round_batch_size
+from seq2seq.fast.topk import topk_by_blocks
 
 
 @torch.inference_mode()
@@ -36,91 +41,56 @@ def beam_search(
     state: State,
     max_lengths: Tensor,
     config: SearchConfig,
-    *,
-    start_id: int,
-    end_id: int,
-    suppressed_ids: Sequence[int] = (),
-    prefixes: Sequence[Sequence[int]] = (),
+    **rules: Unpack[Rules],
 ) -> list[list[Hypothesis]]:
-    """Find the best-scoring outputs of each sentence.
+    """Find at most config.nbest outputs of each sentence, the best first.
 
-    Stopping once a sentence is done never changes its outputs.
+    `step` maps the newest tokens (N,) and the state to logits (N, V). The state begins with one row
+    per sentence; an output has at most `max_lengths` (B,) tokens, `</s>` not counted. Stopping once
+    a sentence is done never changes its outputs.
 
-    Args:
-        step: (newest tokens (N,), state) -> logits (N, V), one row per hypothesis.
-        state: the search state, with one row per sentence.
-        max_lengths: (B,), the maximum length of each output in tokens, `</s>` not counted.
-        config: the options.
-        start_id: the token before the first.
-        end_id: the token that ends an output.
-        suppressed_ids: tokens that no output contains.
-        prefixes: the forced beginning of each output, no longer than its maximum length; empty if
-            there are none.
-
-    Returns:
-        At most config.nbest hypotheses for each sentence, the best first.
+    A `SweepConfig` gives the best output by each of its alphas, in their order.
     """
-    beams = Beams(max_lengths, prefixes, config, start_id, end_id)
-    search_until_done(beams, step, state, suppressed_ids)
-    return beams.results()
-
-
-def search_until_done(
-    beams: "Beams",
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
-    suppressed_ids: Sequence[int],
-) -> None:
-    """Extend the live hypotheses, token by token, until all sentences are done."""
+    kind = _BeamsByLength if isinstance(config, SweepConfig) else Beams
+    beams = kind(max_lengths, config, rules)
     while True:
         logits = step(beams.live_tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
-        parents = beams.extend(logits, suppressed_ids)  # (N,)
+        parents = beams.extend(logits)  # (N,)
         if newly_done := beams.newly_done():
             beams.store_done(newly_done)
             remaining = beams.remaining()
             if not remaining:
-                return
+                return beams.results()
             if len(remaining) < len(beams.sentence_ids):  # b x beam rows of N
                 sentences, rows = beams.keep(remaining, beams.live_scores.size(1))
                 state.keep(sentences, parents[rows])
                 continue
-        if beams.config.beam_size > 1:
+        if config.beam_size > 1:
             state.reorder(parents)
 
 
 class Beams(SearchBatch):
     """The live and the finished hypotheses of B sentences."""
 
-    def __init__(
-        self,
-        max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]],
-        config: SearchConfig,
-        start_id: int,
-        end_id: int,
-    ) -> None:
-        super().__init__(max_lengths, prefixes)
-        self.config, self.end_id = config, end_id
+    def __init__(self, max_lengths: Tensor, config: SearchConfig, rules: Rules) -> None:
+        super().__init__(max_lengths, rules)
+        self.config = config
         sentences, beam, longest = len(max_lengths), config.beam_size, max(self.limits)
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
         self.max_penalties = copy_to_device(torch.tensor(penalties), max_lengths.device)  # (B,)
         self.done: set[int] = set()  # ids of sentences
         # Log-probabilities, (B, beam), and tokens, (B, beam, T).
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)
-        self.live_tokens = max_lengths.new_full((sentences, 1, 1), start_id)
+        self.live_tokens = max_lengths.new_full((sentences, 1, 1), rules["start_id"])
         # The best so far: log-probabilities divided by the length penalty, (B, beam), and tokens
         # without start symbol and </s>, (B, beam, longest).
         self.finished_scores = self.max_penalties.new_full((sentences, beam), -math.inf)
         self.finished_tokens = max_lengths.new_full((sentences, beam, longest), NO_TOKEN)
 
-    def extend(self, logits: Tensor, suppressed_ids: Sequence[int]) -> Tensor:
+    def extend(self, logits: Tensor) -> Tensor:
         """Extend the live hypotheses by a token, given logits (N, V); return their parents (N,)."""
-        (sentences, width), beam = self.live_scores.shape, self.config.beam_size
-        # Twice as many candidates as the beam is wide: if half of them end, the beam stays full.
-        forced = self.forced_tokens(self.end_id)
-        scores, parents, tokens = best_continuations(  # each (B, 2 * beam)
-            logits, self.live_scores, beam, suppressed_ids, forced
-        )
+        sentences, width = self.live_scores.shape
+        scores, parents, tokens = self.candidates(logits, self.forced_tokens())  # (B, 2 * beam)
         self.length += 1
         # The candidates that end compete with the finished hypotheses.
         ends = tokens == self.end_id  # (B, 2 * beam)
@@ -128,21 +98,29 @@ class Beams(SearchBatch):
         if ends.is_cuda or ends.any():
             self.add_finished(scores.masked_fill(~ends, -math.inf), parents)
         # The best of the others are live.
-        most = min(beam, scores.size(1))
+        most = min(self.config.beam_size, scores.size(1))
         self.live_scores, chosen = scores.masked_fill(ends, -math.inf).topk(most)  # (B, beam)
         parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)  # (B, beam)
         history = gather_beams(self.live_tokens, parents)  # (B, beam, T)
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)  # (B, beam, T + 1)
-        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * width  # (B, 1)
-        return (first_rows + parents).flatten()  # (N,)
+        return rows_of(torch.arange(sentences, device=parents.device), parents, width)
+
+    def candidates(self, logits: Tensor, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores, parents (indices into beam) and tokens of continuations, (B, 2 * beam).
+
+        If half of them end, the beam stays full. Greedy search has one, as it ends with `</s>`.
+        """
+        (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
+        logits = logits.view(sentences, beam, vocab_size)
+        scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, beam, V)
+        force_tokens(scores, forced)
+        scores += self.live_scores.unsqueeze(2)
+        wanted = 2 * self.config.beam_size if self.config.beam_size > 1 else 1
+        best, indices = topk_by_blocks(scores.flatten(1), min(wanted, beam * vocab_size))
+        return best, indices // vocab_size, indices % vocab_size
 
     def add_finished(self, scores: Tensor, parents: Tensor) -> None:
-        """Merge the candidates that end into the finished hypotheses.
-
-        Args:
-            scores: (B, C), -inf for candidates that don't end.
-            parents: (B, C), their live hypotheses before this step.
-        """
+        """Merge candidates: scores (B, C), -inf for those that don't end, and parents (B, C)."""
         scores = scores / length_penalty(self.length, self.config.alpha)
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
         self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
@@ -181,9 +159,8 @@ class Beams(SearchBatch):
 
     def remaining(self, rounded: Callable[[int], int] = round_batch_size) -> list[int]:
         """Return the sentences to keep: those not done, filled up to a rounded batch size."""
-        count = len(self.sentence_ids)
-        not_done_first = sorted(range(count), key=self.is_done)
-        not_done = sum(not self.is_done(i) for i in range(count))
+        not_done_first = sorted(range(len(self.sentence_ids)), key=self.is_done)
+        not_done = sum(not self.is_done(i) for i in not_done_first)
         return sorted(not_done_first[: rounded(not_done)])
 
     def results(self) -> list[list[Hypothesis]]:
@@ -200,52 +177,17 @@ class Beams(SearchBatch):
         return results
 
 
-@torch.inference_mode()
-def sweep_alphas(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
-    max_lengths: Tensor,
-    config: SweepConfig,
-    *,
-    start_id: int,
-    end_id: int,
-    suppressed_ids: Sequence[int] = (),
-    prefixes: Sequence[Sequence[int]] = (),
-) -> list[list[Hypothesis]]:
-    """Find the output of each sentence that `beam_search` finds with each of `config.alphas`.
+class _BeamsByLength(Beams):
+    """Keeps, for each sentence, the most probable of the finished hypotheses of each length.
 
     Which hypotheses are live does not depend on alpha, and of those that finish with the same
     length every alpha prefers the most probable.
-
-    Returns:
-        For each sentence, the outputs in the order of `config.alphas`.
     """
-    beams = _BeamsByLength(max_lengths, prefixes, config, start_id, end_id)
-    search_until_done(beams, step, state, suppressed_ids)
-    return [[_best(outputs, alpha) for alpha in config.alphas] for outputs in beams.results()]
 
+    config: SweepConfig
 
-def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
-    """Choose among hypotheses that are scored by their log-probabilities."""
-    penalized = [
-        replace(one, score=one.score / length_penalty(len(one.token_ids) + 1, alpha))
-        for one in outputs
-    ]
-    return max(penalized, key=lambda one: one.score)
-
-
-class _BeamsByLength(Beams):
-    """Keeps, for each sentence, the most probable of the finished hypotheses of each length."""
-
-    def __init__(
-        self,
-        max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]],
-        config: SearchConfig,
-        start_id: int,
-        end_id: int,
-    ) -> None:
-        super().__init__(max_lengths, prefixes, config, start_id, end_id)
+    def __init__(self, max_lengths: Tensor, config: SearchConfig, rules: Rules) -> None:
+        super().__init__(max_lengths, config, rules)
         sentences, longest = len(max_lengths), max(self.limits)
         # Log-probabilities (B, length) and tokens (B, length, longest), `</s>` not counted.
         self.scores_by_length = self.live_scores.new_full((sentences, longest + 1), -math.inf)
@@ -266,3 +208,17 @@ class _BeamsByLength(Beams):
         scores, order = self.scores_by_length.sort(dim=1, descending=True)
         rows = torch.arange(len(order), device=order.device).unsqueeze(1)
         return scores, self.tokens_by_length[rows, order]
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Return the best output of each sentence by each alpha."""
+        alphas = self.config.alphas
+        return [[_best(outputs, alpha) for alpha in alphas] for outputs in super().results()]
+
+
+def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
+    """Choose among hypotheses that are scored by their log-probabilities."""
+    penalized = [
+        replace(one, score=one.score / length_penalty(len(one.token_ids) + 1, alpha))
+        for one in outputs
+    ]
+    return max(penalized, key=lambda one: one.score)

@@ -51,18 +51,13 @@ class SearchConfig(DecodingConfig):
 class SweepConfig(SearchConfig):
     """The options of one beam search that gives the best output by each of several penalties.
 
-    The outputs are the candidates of a translation, in the order of `alphas`; `alpha` becomes the
-    largest of them, and `nbest` stays 1.
+    The outputs are the candidates of a translation, in the order of `alphas`, the exponents of the
+    length penalty; `alpha` becomes the largest of them.
     """
 
-    alphas: tuple[float, ...] = ()
-    """Exponents of the length penalty."""
+    alphas: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.alphas or self.nbest > 1:
-            raise UsageError("a sweep needs alphas, and gives one output for each")
-        if min(self.alphas) < 0:
-            raise UsageError(f"alphas={self.alphas}: must be at least 0")
         self.alpha = max(self.alphas)
         super().__post_init__()
 
@@ -145,10 +140,6 @@ class TranslationOptions:
             raise UsageError(
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
                 " choose the engine native, or beam search"
-            )
-        if self.engine == "ctranslate2" and isinstance(self.search, SweepConfig):
-            raise UsageError(
-                "engine ctranslate2 compares by alpha while it searches: choose the engine native"
             )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):

@@ -12,18 +12,18 @@ import torch
 
 from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import beam_search, sweep_alphas
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, SweepConfig
+from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.config import SamplingConfig, SearchConfig
 from seq2seq.decoding.ensemble import Decoder, Ensemble
 from seq2seq.decoding.sampling import sample
-from seq2seq.decoding.search import Hypothesis, length_penalty, nan_error
+from seq2seq.decoding.search import Hypothesis, Rules, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.device import Compute, copy_to_device
 from seq2seq.errors import UserError, limit_reached
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.interop.ctranslate2 import cached_ctranslate2
+from seq2seq.interop.ctranslate2 import ctranslate2_files
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -31,15 +31,9 @@ from seq2seq.storage.trained_model import TrainedModel
 class NativeEngine:
     """Searches with a model, or with several as an ensemble.
 
-    On a GPU, one model that runs one search at a time is searched in fixed shapes.
-
-    Args:
-        models: on the device and in the precision of `compute`. Their layers are replaced by fast
-            forms.
-        compute: where they run.
-        kernels: the fast forms to use.
-        search: the options of the searches; later ones differ in `nbest` at most.
-        workers: how many searches may run at a time.
+    On a GPU, one model that runs one search at a time is searched in fixed shapes. The layers of
+    the models, which are in the precision of `compute`, are replaced by fast forms. Later searches
+    differ from `search` in `nbest` at most.
     """
 
     def __init__(
@@ -71,22 +65,19 @@ class NativeEngine:
     ) -> list[list[Hypothesis]]:
         """Find the hypotheses of each segment, the best first."""
         sources = [segment.source_ids for segment in segments]
-        rules: dict[str, Any] = {
-            "start_id": START_ID,
-            "end_id": END_ID,
-            "suppressed_ids": (PADDING_ID, START_ID),
-            "prefixes": [segment.prefix_ids for segment in segments],
-        }
+        rules = Rules(
+            start_id=START_ID,
+            end_id=END_ID,
+            suppressed_ids=(PADDING_ID, START_ID),
+            prefixes=[segment.prefix_ids for segment in segments],
+        )
         with self._turn:
             limits = torch.tensor([segment.max_length for segment in segments])
             max_lengths = copy_to_device(limits, self.device)  # (B,)
-            padded = pad([np.array(ids) for ids in sources])
-            source = copy_to_device(padded, self.device)  # (B, S)
+            source = copy_to_device(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
-            if isinstance(search, SweepConfig):
-                return sweep_alphas(step, state, max_lengths, search, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 
 
@@ -102,12 +93,7 @@ class CTranslate2Engine:
     """Searches with CTranslate2; calls from several threads run in parallel.
 
     It loads a GPU's libraries when it searches first, so that only then their absence is an error.
-
-    Args:
-        trained: the model; its export is kept in the user's cache.
-        device: where to run.
-        precision: `fp32`, `bf16`, `int8`, or `auto`: int8 if the device supports it.
-        workers: searches in parallel, each in one thread.
+    Each of `workers` searches has one thread.
     """
 
     def __init__(
@@ -126,7 +112,7 @@ class CTranslate2Engine:
         with _errors_as_user_errors():
             supported = ctranslate2.get_supported_compute_types(kind)
         compute_type = _compute_type(precision, supported)
-        files = dict(cached_ctranslate2(trained))
+        files = ctranslate2_files(trained)
         with _errors_as_user_errors():
             self._translator = ctranslate2.Translator(
                 "model.ctranslate2",
@@ -143,12 +129,7 @@ class CTranslate2Engine:
         self._suppressed = [[pieces[PADDING_ID]], [pieces[START_ID]]]
 
     def search(self, segments: Sequence[Segment], config: SearchConfig) -> list[list[Hypothesis]]:
-        """Find the best-scoring outputs of each segment.
-
-        Returns:
-            At most config.nbest hypotheses for each segment, the best first. Their scores don't
-            contain the log-probability of a prefix.
-        """
+        """Find the hypotheses of each segment; scores don't contain a prefix's log-probability."""
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):

@@ -68,18 +68,13 @@ class Ensemble:
 
 
 def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
-    """Compute the logarithm of the mean of probabilities, given their logarithms.
-
-    It is exact for a single tensor, and no probability underflows.
-    """
-    total = reduce(torch.logaddexp, log_probabilities)
-    return total - math.log(len(log_probabilities))
+    """Compute the logarithm of the mean of probabilities, of which none underflows."""
+    return reduce(torch.logaddexp, log_probabilities) - math.log(len(log_probabilities))
 
 
 def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
     """Load the models of run folders or model folders, which are to translate together."""
     folders = [find_model(Path(run)) for run in runs]
-    _check_different(folders)
     models = [load_model(folder) for folder in folders]
     check_ensemble(models, folders)
     return models
@@ -102,8 +97,6 @@ def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:
     """Check that models can translate together; messages call them by their names."""
-    if not models:
-        raise ValueError("there is no model: give at least one")
     first = models[0]
     languages = (first.source_language, first.target_language)
     for model, name in zip(models[1:], names[1:], strict=True):
@@ -117,11 +110,3 @@ def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> N
                 f"{name}: translates from {model.source_language} to {model.target_language},"
                 f" {names[0]} from {' to '.join(languages)}: they can't translate together"
             )
-
-
-def _check_different(folders: Sequence[Path]) -> None:
-    """Check that no model is named twice: an ensemble of a model with itself is that model."""
-    paths = [folder.resolve() for folder in folders]
-    for folder, path in zip(folders, paths, strict=True):
-        if paths.count(path) > 1:
-            raise UserError(f"{folder}: the same model is given twice: give each model once")

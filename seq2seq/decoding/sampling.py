@@ -8,6 +8,7 @@ mates change at most the rounding.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from seq2seq.decoding.config import SamplingConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
     Hypothesis,
+    Rules,
     SearchBatch,
     State,
     force_tokens,
@@ -36,26 +38,20 @@ def sample(
     config: SamplingConfig,
     *,
     keys: Sequence[Sequence[int]],
-    start_id: int,
-    end_id: int,
-    suppressed_ids: Sequence[int] = (),
-    prefixes: Sequence[Sequence[int]] = (),
+    **rules: Unpack[Rules],
 ) -> list[list[Hypothesis]]:
     """Draw config.nbest outputs for each sentence; N = B x nbest rows.
 
     `keys` are integers that identify each sentence, such as its token ids; equal keys give equal
-    samples. The other arguments are those of `beam_search`.
-
-    Returns:
-        Each sentence's samples, in the order of their numbers. Scores are computed as in beam
-        search, from the model's log-probabilities before temperature, top_k and top_p.
+    samples. The other arguments are those of `beam_search`. Scores, too, are computed as there,
+    from the model's log-probabilities before temperature, top_k and top_p.
     """
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
-    samples = _Samples(max_lengths, prefixes, config, keys, start_id)
+    samples = _Samples(max_lengths, config, keys, rules)
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
-        samples.extend(logits, suppressed_ids, end_id)
+        samples.extend(logits)
         done: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
         if any(done):
             samples.store_done([i for i, is_done in enumerate(done) if is_done])
@@ -66,11 +62,9 @@ def sample(
 
 
 def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor]:
-    """Compute the weights with which tokens are drawn from log-probabilities (..., V).
+    """Map log-probabilities (..., V) to unnormalized weights and ascending tokens, both (..., k).
 
-    Returns:
-        Unnormalized weights and tokens, both (..., k), tokens ascending; tokens outside top_p have
-        weight 0.
+    Tokens outside top_p have weight 0.
     """
     # Relative to the best token, so that no temperature makes all weights underflow.
     best = log_probabilities.max(dim=-1, keepdim=True).values.double()
@@ -101,29 +95,26 @@ class _Samples(SearchBatch):
     def __init__(
         self,
         max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]],
         config: SamplingConfig,
         keys: Sequence[Sequence[int]],
-        start_id: int,
+        rules: Rules,
     ) -> None:
-        super().__init__(max_lengths, prefixes)
+        super().__init__(max_lengths, rules)
         self.config = config
         shape, longest = (len(max_lengths), config.nbest), max(self.limits) + 1
         uniform = [uniform_numbers(config.seed, key, config.nbest, longest) for key in keys]
         # (B, nbest, longest)
         self.uniform = copy_to_device(torch.stack(uniform), max_lengths.device)
-        self.tokens = max_lengths.new_full((*shape, 1), start_id)  # (B, nbest, T)
+        self.tokens = max_lengths.new_full((*shape, 1), rules["start_id"])  # (B, nbest, T)
         self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
         self.finished = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
 
-    def extend(self, logits: Tensor, suppressed_ids: Sequence[int], end_id: int) -> None:
+    def extend(self, logits: Tensor) -> None:
         """Draw a token for each sample from logits (N, V); those of finished samples are unused."""
         logits = logits.view(*self.finished.shape, -1)  # (B, nbest, V)
-        log_probabilities = output_log_probabilities(logits, suppressed_ids)
-        forced = self.forced_tokens(end_id)
-        if forced is not None:
-            force_tokens(log_probabilities, forced)
+        log_probabilities = output_log_probabilities(logits, self.suppressed_ids)
+        force_tokens(log_probabilities, self.forced_tokens())
         weights, tokens = sampling_weights(log_probabilities, self.config)  # (B, nbest, k)
         cumulative = weights.cumsum(dim=-1)
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)
@@ -136,7 +127,7 @@ class _Samples(SearchBatch):
         self.lengths += ~self.finished
         self.length += 1
         self.tokens = torch.cat((self.tokens, drawn), dim=2)
-        self.finished = self.finished | (drawn.squeeze(2) == end_id)
+        self.finished = self.finished | (drawn.squeeze(2) == self.end_id)
         # With NaN no `</s>` is drawn: end at the maximum length all the same.
         self.finished |= (self.length > self.max_lengths).unsqueeze(1)
 

@@ -45,13 +45,10 @@ def score_targets(
     *,
     chunk_elements: int = 8 * 2**20,
 ) -> list[TargetScore]:
-    """Score each pair of a batch in one forward pass; log-probabilities are at least float32.
+    """Score each pair of a batch, whose token ids end with `</s>`, in one forward pass.
 
-    Args:
-        models: in evaluation mode; a token's probability is the mean of theirs.
-        sources: token ids, each ending with `</s>`.
-        targets: token ids, each ending with `</s>`.
-        chunk_elements: elements of the logits in memory at a time; by default 32 MB of float32.
+    The models are in evaluation mode; a token's probability is the mean of theirs. At most
+    `chunk_elements` of the logits are in memory at a time, by default 32 MB of float32.
     """
     device = next(models[0].parameters()).device
     source = copy_to_device(pad([np.array(ids) for ids in sources]), device)  # (B, S)

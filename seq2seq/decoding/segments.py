@@ -49,17 +49,9 @@ def make_segments(
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
-    Args:
-        lines: sources.
-        prefixes: the forced beginning of each line's translation, "" for none.
-        tokenizer: the model's tokenizer.
-        max_tokens: the most tokens of a segment, `</s>` and control symbols not counted.
-        max_output: the maximum length of a translation, given the number of source tokens.
-        by_sentence: make a segment of each sentence, rather than only split lines that are too
-            long.
-        language: the code of the lines' language, for `split_sentences`.
-        first_line: the number of the first line, for messages.
-        controls: ids of control symbols to stand before each segment that is not blank.
+    Each has at most `max_tokens` tokens, `</s>` and the control symbols before it not counted.
+    `max_output` gives the maximum length of its translation. Without `by_sentence`, only lines that
+    are too long are split.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
@@ -109,12 +101,8 @@ def split_line(
     """Split a line at sentence ends into as few texts of at most `max_tokens` as possible.
 
     A sentence longer than that is split wherever a sentence could end; what is still longer stays
-    whole.
-
-    `</s>` does not count. With `by_sentence`, no two sentences are put into one text.
-
-    Returns:
-        The texts, whose concatenation is the line, each with its token ids.
+    whole. With `by_sentence`, no two sentences are put into one text. The concatenation of the
+    texts is the line; each comes with its token ids, without `</s>`.
     """
     sentences = split_sentences(line, language)
     parts = [
@@ -162,10 +150,7 @@ def longest_texts(
     *,
     control_symbols: int,
 ) -> tuple[int, int]:
-    """Compute the most tokens of a source and of a translation.
-
-    Neither counts `</s>` or the control symbols that stand before the source.
-    """
+    """Compute the most tokens of a source and of a translation, without controls and `</s>`."""
     added = 1 + control_symbols
     longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)

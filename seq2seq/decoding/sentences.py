@@ -86,27 +86,16 @@ _NUMBER_ONLY = "#NUMERIC_ONLY#"
 class Abbreviations:
     """The words of a language after which a full stop need not end a sentence; lower-case sets."""
 
-    nonbreaking: frozenset[str]
-    """Never end a sentence; as they are written."""
-    before_number: frozenset[str]
-    """Don't end one before a number."""
-    may_end: frozenset[str]
-    """End one if a starter follows; as they are written."""
-    lists_end: frozenset[str]
-    """End one if a capital follows."""
-    starters: frozenset[str]
-    """Words with which sentences often begin."""
-    ordinals: bool
-    """Whether ordinals are written with a full stop."""
+    nonbreaking: frozenset[str]  # never end a sentence; as they are written
+    before_number: frozenset[str]  # don't end one before a number
+    may_end: frozenset[str]  # end one if a starter follows; as they are written
+    starters: frozenset[str]  # words with which sentences often begin
+    ordinals: bool  # whether ordinals are written with a full stop
 
 
 @lru_cache(maxsize=64)
 def abbreviations_of(language: str) -> Abbreviations:
-    """Collect the abbreviations of a language; English ones if it has no list.
-
-    Args:
-        language: a code such as `de`, `de-AT` or `de_DE`; anything else counts as unknown.
-    """
+    """Collect the abbreviations of a language, such as `de` or `de-AT`; else, English ones."""
     # Half a second, which only those who split sentences should wait for.
     from sacremoses.corpus import NonbreakingPrefixes
 
@@ -132,7 +121,6 @@ def abbreviations_of(language: str) -> Abbreviations:
         nonbreaking=frozenset(nonbreaking) - may_end - _LISTS_END,
         before_number=before_number,
         may_end=may_end,
-        lists_end=_LISTS_END,
         starters=frozenset(_STARTERS.get(listed, _STARTERS["en"]).split()),
         ordinals=code in _ORDINALS.split(" "),
     )
@@ -183,15 +171,9 @@ _WINDOW = 60  # characters before a full stop that are looked at
 def split_sentences(line: str, language: str = "", *, at_every_stop: bool = False) -> list[str]:
     """Split a line into sentences, each with the white space that follows it.
 
-    Args:
-        line: any text; a line without capitals is split before lower-case letters too.
-        language: the code of its language, for abbreviations and ordinals; by default the line is
-            split as English is. Scripts without spaces need none.
-        at_every_stop: split wherever a sentence could end, also in brackets and after
-            abbreviations.
-
-    Returns:
-        The sentences, whose concatenation is the line; none if the line is empty.
+    The language's code is for abbreviations and ordinals; by default the line is split as English
+    is, and a line without capitals before lower-case letters too. With `at_every_stop`, it is split
+    wherever a sentence could end, also in brackets and after abbreviations.
     """
     splitter = _Splitter(line, abbreviations_of(language))
     ends = splitter.possible_ends() if at_every_stop else splitter.ends()
@@ -308,7 +290,7 @@ class _Splitter:
             return True
         if word in self.words.nonbreaking or word.lower() in self.words.nonbreaking:
             return False
-        if word.lower() in self.words.lists_end:
+        if word.lower() in _LISTS_END:
             return not number_follows
         is_initial = len(word) == 1 and word.isalpha()
         if is_initial and word.islower() and before[-1:].isdigit() and not is_abbreviated:

@@ -9,7 +9,7 @@ runs, which sentences are done: these accept nothing more.
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import astuple
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, Unpack
 
 import torch
 from torch import Tensor
@@ -20,9 +20,10 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
     Hypothesis,
+    Rules,
     SearchState,
-    best_continuations,
     gather_beams,
+    rows_of,
 )
 from seq2seq.device import HostCopy
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
@@ -52,11 +53,9 @@ def full_batch(sentences: int, beam_size: int) -> int:
 
 
 class StaticSearch:
-    """Searches one batch after the other, in the same buffers.
+    """Searches one batch after the other, in the buffers of the state.
 
-    Args:
-        buffers: the buffers of the state.
-        graphs: where each shape's steps are recorded; without, their kernels start one by one.
+    Without graphs, which record the steps of each shape, their kernels start one by one.
     """
 
     def __init__(self, buffers: Buffers, graphs: Graphs | None = None) -> None:
@@ -70,21 +69,17 @@ class StaticSearch:
         state: State,
         max_lengths: Tensor,
         config: SearchConfig,
-        *,
-        start_id: int,
-        end_id: int,
-        suppressed_ids: Sequence[int] = (),
-        prefixes: Sequence[Sequence[int]] = (),
+        **rules: Unpack[Rules],
     ) -> list[list[Hypothesis]]:
         """See `beam_search`; step, its tensors and the ids must be the same in every call."""
-        beams = _StaticBeams(max_lengths, prefixes, config, start_id, end_id, self.buffers)
+        beams = _StaticBeams(max_lengths, config, rules, self.buffers)
         count, beam = len(max_lengths), config.beam_size
         sentences = beams.fill_up(round_up(count))  # (B,)
         state.keep(sentences, sentences.repeat_interleave(beam))
 
         def advance() -> None:
             logits = step(beams.newest.flatten(), state)  # (N,) -> (N, V)
-            parents = beams.extend(logits, suppressed_ids)  # (N,)
+            parents = beams.extend(logits)  # (N,)
             if beam > 1:
                 state.reorder(parents)
 
@@ -125,15 +120,9 @@ class _StaticBeams(Beams):
     """`Beams` in buffers, with a capacity of T tokens for each hypothesis."""
 
     def __init__(
-        self,
-        max_lengths: Tensor,
-        prefixes: Sequence[Sequence[int]],
-        config: SearchConfig,
-        start_id: int,
-        end_id: int,
-        buffers: Buffers,
+        self, max_lengths: Tensor, config: SearchConfig, rules: Rules, buffers: Buffers
     ) -> None:
-        super().__init__(max_lengths, prefixes, config, start_id, end_id)
+        super().__init__(max_lengths, config, rules)
         self.buffers, self.longest = buffers, max(self.limits)
         beam = config.beam_size
         # Double precision holds the scores of any model.
@@ -177,19 +166,17 @@ class _StaticBeams(Beams):
 
     def force(self) -> bool:
         """Note which sentences have only one token that may follow; return whether any has."""
-        forced = self.forced_tokens(self.end_id)
+        forced = self.forced_tokens()
         self.is_forced = forced is not None
         if forced is not None:
             self.forced.copy_(forced)
         return self.is_forced
 
-    def extend(self, logits: Tensor, suppressed_ids: Sequence[int]) -> Tensor:
+    def extend(self, logits: Tensor) -> Tensor:
         """See `Beams.extend`; all tensors are replaced in place."""
         (sentences, beam), alpha = self.live_scores.shape, self.config.alpha
         forced = self.forced if self.is_forced else None
-        scores, parents, tokens = best_continuations(  # each (B, C)
-            logits, self.live_scores, beam, suppressed_ids, forced
-        )
+        scores, parents, tokens = self.candidates(logits, forced)  # each (B, C)
         # Merge the candidates that end, of sentences that are not done.
         ends = tokens == self.end_id  # (B, C)
         penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # (B, 1), `</s>` counted
@@ -210,8 +197,7 @@ class _StaticBeams(Beams):
         self.newest.copy_(tokens)
         self.lengths += 1
         self.done_flags |= self.cannot_improve()
-        first_rows = torch.arange(sentences, device=parents.device).unsqueeze(1) * beam  # (B, 1)
-        return (first_rows + parents).flatten()  # (N,)
+        return rows_of(torch.arange(sentences, device=parents.device), parents, beam)
 
     def store_done(self, newly_done: list[int]) -> None:
         """See `Beams.store_done`."""

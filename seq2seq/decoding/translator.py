@@ -19,7 +19,7 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.scoring import TargetScore, score_targets
-from seq2seq.decoding.search import Hypothesis, nan_error
+from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.segments import (
     Segment,
     check_length,
@@ -45,13 +45,8 @@ class Translator:
     """Translates lines; it keeps no state between calls.
 
     Calls from several threads take turns; `workers` run within a call. The model is a copy,
-    optimized for this machine: training the original further changes no translation.
-
-    Args:
-        trained: a model and its tokenizer; several are an ensemble, which predicts each token by
-            the mean of their probabilities.
-        options: by default `TranslationOptions()`.
-        kernels: the fast forms to use; all by default.
+    optimized for this machine: training the original further changes no translation. Several models
+    are an ensemble, which predicts each token by the mean of their probabilities.
     """
 
     def __init__(
@@ -143,12 +138,9 @@ class Translator:
     ) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank.
 
-        Args:
-            lines: the sources.
-            prefixes: the forced beginning of each translation, "" for none; surrounding spaces are
-                ignored. The translation may complete its last word: "Eine Fra" may become
-                "Eine Frau".
-            first_line: the number of the first line, for messages.
+        `prefixes` are the forced beginnings of the translations, "" for none, without surrounding
+        spaces. Their last word may be completed: "Eine Fra" may become "Eine Frau". Messages count
+        lines from `first_line`.
         """
         segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
         segments = [segment for of_line in segments_of_lines for segment in of_line]
@@ -189,14 +181,13 @@ class Translator:
     def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
         """Translate segments that are not blank as one batch, in the calling thread.
 
-        Calls from several threads run in parallel on a CPU, in contrast to calls of the other
-        methods.
-
-        Returns:
-            The candidates of each segment, the best first.
+        Calls from several threads run in parallel on a CPU, unlike those of the other methods.
         """
         with torch.autocast(self.device.type, enabled=False):
-            hypotheses = self._search(segments)
+            if self.ctranslate2 is not None and isinstance(self.search, SearchConfig):
+                hypotheses = self.ctranslate2.search(segments, self.search)
+            else:
+                hypotheses = self.native_engine.search(segments, self.search)
         return [
             make_candidates(*pair, self.tokenizer)
             for pair in zip(segments, hypotheses, strict=True)
@@ -216,8 +207,6 @@ class Translator:
         _check_lists(lines=lines, prefixes=prefixes)
         if chunk_lines is None:
             chunk_lines = 1024 if self.device.type == "cpu" else 8192
-        if chunk_lines < 1:
-            raise ValueError(f"chunk_lines={chunk_lines}: must be at least 1")
         pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
         first_line = 1
         while chunk := list(islice(pairs, chunk_lines)):
@@ -247,7 +236,12 @@ class Translator:
         )
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
-        return self._map_batches(self._score_batch, pairs, sizes, TargetScore(0.0, 0))
+        return self._map_batches(
+            lambda batch: score_targets(self.models, *zip(*batch, strict=True)),
+            pairs,
+            sizes,
+            TargetScore(0.0, 0),
+        )
 
     def attention(self, source: str, target: str) -> AttentionMaps:
         """Compute the attention weights for a source and a given target, in float32.
@@ -273,11 +267,9 @@ class Translator:
     def _map_batches(
         self, function: Callable[[list[T]], list[R]], items: list[T], sizes: list[int], blank: R
     ) -> list[R]:
-        """Apply a function to batches of items of similar size, in parallel.
+        """Apply a function to batches of items, in parallel; return the results in their order.
 
-        Returns:
-            The result of each item, in the original order; `blank` for items of size 1, which are
-            `</s>` alone.
+        That of an item of size 1, which is `</s>` alone, is `blank`.
         """
         batches = make_batches(sizes, self.batch_tokens, self.workers, self.native_engine.rounded)
         results = [blank] * len(items)
@@ -291,17 +283,8 @@ class Translator:
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Exclude other calls, and the caller's autocast."""
-        with process_lock(), torch.autocast(self.device.type, enabled=False):
+        with process_lock, torch.autocast(self.device.type, enabled=False):
             yield
-
-    def _search(self, segments: list[Segment]) -> list[list[Hypothesis]]:
-        if self.ctranslate2 is not None and isinstance(self.search, SearchConfig):
-            return self.ctranslate2.search(segments, self.search)
-        return self.native_engine.search(segments, self.search)
-
-    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TargetScore]:
-        sources, targets = zip(*pairs, strict=True)
-        return score_targets(self.models, sources, targets)
 
     def _max_output(self, source_tokens: int) -> int:
         """Return the maximum length of a translation: by default input length + 50 (6.1)."""
@@ -323,14 +306,8 @@ def make_batches(
 ) -> list[list[int]]:
     """Divide items into batches of similar size, at least one per worker if there are enough.
 
-    Args:
-        sizes: the tokens of each item; items of size 1, which are `</s>` alone, are skipped.
-        batch_tokens: the most tokens of a batch, padding counted; a longer item is alone.
-        workers: the number of batches that are computed in parallel.
-        rounded: rounds the number of items of a full batch down.
-
-    Returns:
-        The indices of the items of each batch.
+    A batch has at most `batch_tokens` tokens, padding counted, or one longer item; `rounded` rounds
+    the number of items of a full batch down. Items of size 1, which are `</s>` alone, are skipped.
     """
     # The longest first, so that no worker begins a large batch when the others are done.
     order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
@@ -362,16 +339,9 @@ def fastest_translator(
     sentence: str | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Translator, str]:
-    """Make a translator with each engine, measure them in turn, and choose one.
+    """Make a translator with each engine, measure them in turn, and return the faster and why.
 
-    Args:
-        trained: the model.
-        options: the options; `engine` is replaced.
-        sentence: what to translate; by default 20 pieces of the vocabulary.
-        clock: returns a time in seconds.
-
-    Returns:
-        The faster one, and the reason in words.
+    They translate 20 pieces of the vocabulary, or `sentence`.
     """
     if options.precision == "int8":
         options = replace(options, engine="ctranslate2")
@@ -398,8 +368,5 @@ def fastest_translator(
 
 
 def _example(tokenizer: Tokenizer) -> str:
-    first = END_ID + 1
-    pieces = tokenizer.source_pieces(
-        list(range(first, min(first + _PIECES, tokenizer.source_vocab_size)))
-    )
-    return "".join(pieces).replace("▁", " ")
+    ids = range(END_ID + 1, tokenizer.source_vocab_size)[:_PIECES]
+    return "".join(tokenizer.source_pieces(list(ids))).replace("▁", " ")

@@ -27,8 +27,7 @@ class PositionsFirstCache(LayerCache):
     """Keys (capacity, N, H, K) and values (capacity, N, H, d_v), filled up to `length`."""
 
     length: int = 0
-    padded: bool = True
-    """Whether any source is padded."""
+    padded: bool = True  # whether any source is padded
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
@@ -67,9 +66,7 @@ class PositionsFirstCache(LayerCache):
 class FastIncrementalDecoder(IncrementalDecoder):
     """`IncrementalDecoder` with packed projections, and self-attention without small matmuls.
 
-    Args:
-        model: in evaluation mode, whose attentions are `PackedAttention`.
-        pack: packs the matrix of the projection to the vocabulary.
+    The model's attentions must be `PackedAttention`.
     """
 
     layer_cache: type[LayerCache] = PositionsFirstCache
@@ -185,27 +182,19 @@ class BeamTable:
     def of_hypotheses(self, x: Tensor) -> Tensor:
         """Collect the keys or values of each hypothesis: (T, N, H, K) -> (N, H, T, K)."""
         if self.reorders:
-            x = self.collect(x, self.slots)
+            x = collect(x, self.slots)
         return x.permute(1, 2, 0, 3)
 
-    @staticmethod
-    def collect(x: Tensor, slots: Tensor) -> Tensor:
-        """Collect keys or values: (T, N, H, K) and slots (T, n) -> (T, n, H, K)."""
-        return x.flatten(0, 1).index_select(0, slots.flatten()).view(*slots.shape, *x.shape[2:])
+
+def collect(x: Tensor, slots: Tensor) -> Tensor:
+    """Collect keys or values: (T, N, H, K) and slots (T, n) -> (T, n, H, K)."""
+    return x.flatten(0, 1).index_select(0, slots.flatten()).view(*slots.shape, *x.shape[2:])
 
 
-class StaticLayerCache(LayerCache):
+class StaticLayerCache(PositionsFirstCache):
     """Keys (T, N, H, K) and values (T, N, H, d_v), filled up to the newest position."""
 
     table: BeamTable
-
-    @classmethod
-    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """See `LayerCache.start`."""
-        b, h = memory_keys.shape[:2]
-        keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
-        values = memory_values.new_empty(0, b, h, memory_values.size(3))
-        return cls(keys, values, memory_keys, memory_values)
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
@@ -236,13 +225,12 @@ class StaticCache(DecoderCache):
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """See `DecoderCache.keep`; a sentence and its rows may be kept several times."""
         table = self.table
-        slots = table.slots.index_select(1, rows) if len(table.slots) else None  # (T, n)
+        slots = (
+            table.slots.index_select(1, rows) if len(table.slots) else rows[:0].view(0, len(rows))
+        )
         for number, layer in enumerate(self.layers):
             for name in ("keys", "values"):
-                x = getattr(layer, name)  # (T, N, H, K)
-                kept = x.new_empty(0, len(rows), *x.shape[2:])
-                if slots is not None:
-                    kept = table.collect(x, slots)  # (T, n, H, K)
+                kept = collect(getattr(layer, name), slots)  # (T, N, H, K) -> (T, n, H, K)
                 setattr(layer, name, self.buffers.store(f"{name} {number}", kept))
             for name in ("memory_keys", "memory_values"):
                 kept = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)

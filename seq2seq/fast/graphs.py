@@ -35,10 +35,7 @@ class Graphs:
     A function must find and leave all its tensors at the same addresses in every call with its key,
     and read nothing from them. Its first call with a key runs as usual, so that everything is
     compiled and loaded; the second is recorded. If that fails, all calls run as usual from then on.
-
-    Args:
-        device: the GPU.
-        most: the number of graphs that are kept; the least recently used one is dropped.
+    Of more than `most` graphs, the least recently used one is dropped.
     """
 
     def __init__(self, device: torch.device, most: int = 128) -> None:

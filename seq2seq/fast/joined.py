@@ -25,27 +25,16 @@ from seq2seq.model import Transformer
 class AttentionLayout:
     """Which rows of joined batches attend to which, for `FusedAttention` in place of a mask."""
 
-    queries: list[torch.Size]
-    """(B, T) of each batch."""
-    keys: list[torch.Size]
-    """(B, S) of each batch."""
+    queries: list[torch.Size]  # (B, T) of each batch
+    keys: list[torch.Size]  # (B, S) of each batch
     masks: Sequence[Tensor | None]
     """(B, 1, 1, S) of each batch; None if all keys may be attended to."""
-    causal: bool = False
-    """Whether each position attends only to itself and those before it."""
+    causal: bool = False  # whether each position attends only to itself and those before it
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, heads: int, rate: float) -> Tensor:
-        """Compute equation 1 within each batch.
+        """Compute equation 1 within each batch: (1, N, H * d_v).
 
-        Args:
-            query: (1, N, H * K), the rows of all batches.
-            key: (1, M, H * K).
-            value: (1, M, H * d_v).
-            heads: H.
-            rate: of dropout.
-
-        Returns:
-            (1, N, H * d_v).
+        The rows of all batches: query (1, N, H * K), key (1, M, H * K), value (1, M, H * d_v).
         """
         attended = []
         for q, k, v, mask in zip(
@@ -79,24 +68,15 @@ _TENSORS = (
 class JoinedBatch:
     """Token ids of several batches: M source and N target positions, padding counted."""
 
-    source: Tensor
-    """(M,)."""
-    source_positions: Tensor
-    """(M,), the position of each token in its sentence."""
-    target_input: Tensor
-    """(N,)."""
-    target_positions: Tensor
-    """(N,)."""
-    target_output: Tensor
-    """(N,)."""
-    target_rows: Tensor
-    """The indices into N that are not padding."""
-    sources: list[torch.Size]
-    """(B, S) of each batch."""
-    targets: list[torch.Size]
-    """(B, T) of each batch."""
-    padded: list[bool]
-    """Whether any source of the batch is padded."""
+    source: Tensor  # (M,)
+    source_positions: Tensor  # (M,), the position of each token in its sentence
+    target_input: Tensor  # (N,)
+    target_positions: Tensor  # (N,)
+    target_output: Tensor  # (N,)
+    target_rows: Tensor  # the indices into N that are not padding
+    sources: list[torch.Size]  # (B, S) of each batch
+    targets: list[torch.Size]  # (B, T) of each batch
+    padded: list[bool]  # whether any source of the batch is padded
 
     def to(self, device: torch.device) -> "JoinedBatch":
         """Copy the batch to a device, in one copy."""

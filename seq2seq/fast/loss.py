@@ -28,18 +28,9 @@ def projected_loss(
     cache; padding is skipped before the projection. The matmuls run in the precision of autocast,
     the softmax and the sum of the weight's gradient in float32.
 
-    Args:
-        states: (B, T, D), the decoder's output.
-        weight: (V, D), the matrix that projects to the vocabulary.
-        target_output: (B, T).
-        smoothing: eps in the paper.
-        padding_id: the target id to ignore.
-        rows: the indices into B * T that are not padding, if known; a GPU is waited for otherwise.
-        bias: (V,), added to the logits.
-        chunk_elements: elements of the logits in memory at a time.
-
-    Returns:
-        Two sums over the target tokens, in nats; gradients flow through the first one alone.
+    Shapes: states (B, T, D), weight (V, D), target_output (B, T), bias (V,). `rows` are the indices
+    into B * T that are not padding, if known; a GPU is waited for otherwise. Both are sums over the
+    target tokens, in nats; gradients flow through the first one alone.
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS

@@ -94,10 +94,7 @@ def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
 class PackedMatmul:
     """The matmul with several matrices, stacked by rows and packed at the first use.
 
-    Args:
-        weights: the matrices.
-        biases: one for each matrix, or None for all of them.
-        pack: packs the stack.
+    There is a bias for each matrix, or None for all of them.
     """
 
     def __init__(
@@ -129,9 +126,7 @@ class PackedLinear(nn.Linear):
     """A linear layer with a packed matrix."""
 
     def __init__(self, plain: nn.Linear, pack: Pack) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = plain.in_features, plain.out_features
-        self.weight, self.bias = plain.weight, plain.bias
+        self.__dict__.update(plain.__dict__)
         self.matmul = PackedMatmul.of([plain], pack)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,10 +138,7 @@ class PackedAttention(MultiHeadAttention):
     """Self-attention by one matmul for W^Q, W^K and W^V, cross-attention by one for W^K and W^V."""
 
     def __init__(self, plain: MultiHeadAttention, pack: Pack, attend: Attend) -> None:
-        nn.Module.__init__(self)
-        self.num_heads = plain.num_heads
-        self.w_q, self.w_k, self.w_v, self.w_o = plain.w_q, plain.w_k, plain.w_v, plain.w_o
-        self.dropout = plain.dropout
+        self.__dict__.update(plain.__dict__)
         self.attend = attend
         linears = (plain.w_q, plain.w_k, plain.w_v)
         self.sizes = [linear.out_features for linear in linears]

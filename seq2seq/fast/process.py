@@ -52,26 +52,10 @@ def keep_few_compiled_matmuls() -> None:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_lock = threading.Lock()
-
-
-@contextmanager
-def process_lock() -> Iterator[None]:
-    """Let calls from several threads take turns.
-
-    The number of threads within an operation is a setting of the whole process.
-    """
-    with _lock:
-        yield
-
-
-def _unlock_child() -> None:
-    # The thread that holds the lock is not in a child process.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock_child)
+process_lock = threading.Lock()
+"""For calls that take turns: the threads of an operation are a setting of the whole process."""
+# The thread that holds it is not in a child process.
+os.register_at_fork(after_in_child=process_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -33,10 +33,7 @@ class FusedAttention(MultiHeadAttention):
     """Multi-head attention by PyTorch's fused kernel, sharing the parameters of a plain module."""
 
     def __init__(self, plain: MultiHeadAttention) -> None:
-        nn.Module.__init__(self)
-        self.num_heads = plain.num_heads
-        self.w_q, self.w_k, self.w_v, self.w_o = plain.w_q, plain.w_k, plain.w_v, plain.w_o
-        self.dropout = plain.dropout
+        self.__dict__.update(plain.__dict__)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | AttentionLayout) -> Tensor:
         """See `MultiHeadAttention.forward`; an `AttentionLayout` is that of joined batches."""
@@ -50,9 +47,6 @@ class FusedAttention(MultiHeadAttention):
         return self.w_o(self.concatenate_heads(heads))  # (B, T, D)
 
 
-_RANDOM_BITS = 16
-
-
 def random_keep_mask(x: Tensor, rate: float) -> Tensor:
     """Draw a mask of the shape and dtype of x: 0 with probability `rate`, else 1 / (1 - rate).
 
@@ -64,7 +58,7 @@ def random_keep_mask(x: Tensor, rate: float) -> Tensor:
     generator = np.random.Generator(np.random.SFC64(seed))
     words = generator.integers(0, 2**64, -(-x.numel() // 4), dtype=np.uint64)
     bits = torch.from_numpy(words.view(np.int16))[: x.numel()].view(x.shape)
-    threshold = round(rate * 2**_RANDOM_BITS) - 2 ** (_RANDOM_BITS - 1)
+    threshold = round(rate * 2**16) - 2**15
     return torch.ge(bits, threshold, out=torch.empty_like(x)).mul_(1.0 / (1.0 - rate))
 
 
@@ -78,12 +72,6 @@ class CpuDropout(nn.Dropout):
         return x * random_keep_mask(x, self.p)
 
 
-def cast_residuals(model: Transformer) -> None:
-    """Cast the embedded tokens to the precision of autocast, which all norms then keep."""
-    replace_modules(model, nn.LayerNorm, ResidualNorm)
-    model.dropout.register_forward_hook(_to_autocast_dtype)
-
-
 class ResidualNorm(nn.LayerNorm):
     """A norm whose output has the precision of its input, sharing the parameters of a plain one.
 
@@ -92,10 +80,7 @@ class ResidualNorm(nn.LayerNorm):
     """
 
     def __init__(self, plain: nn.LayerNorm) -> None:
-        nn.Module.__init__(self)
-        self.normalized_shape, self.eps = plain.normalized_shape, plain.eps
-        self.elementwise_affine = plain.elementwise_affine
-        self.weight, self.bias = plain.weight, plain.bias
+        self.__dict__.update(plain.__dict__)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x (..., D)."""
@@ -133,16 +118,11 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
 class TrainingKernels:
     """The fast forms to use in training; without any, the plain model is trained."""
 
-    attention: bool = True
-    """The fused kernel, on a GPU."""
-    dropout: bool = True
-    """Cheap masks, on a CPU."""
-    residual: bool = True
-    """Residual sums in autocast's precision."""
-    loss: bool = True
-    """Projection, loss and gradient in chunks."""
-    joined: bool = True
-    """Several micro-batches in one forward pass, on a GPU."""
+    attention: bool = True  # the fused kernel, on a GPU
+    dropout: bool = True  # cheap masks, on a CPU
+    residual: bool = True  # residual sums in autocast's precision
+    loss: bool = True  # projection, loss and gradient in chunks
+    joined: bool = True  # several micro-batches in one forward pass, on a GPU
     compiled: bool = False
     """Each layer compiled. Micro-batches are then not joined: each list of their shapes would be
     compiled again."""
@@ -157,15 +137,14 @@ PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=Fal
 
 
 def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
-    """Put the fast forms of attention, dropout, residuals and layers into a model, in place.
-
-    Parameters and their names don't change.
-    """
+    """Put the fast forms into a model, in place; parameters and their names don't change."""
     if kernels.attention and compute.on_gpu:
         replace_modules(model, MultiHeadAttention, FusedAttention)
     if kernels.dropout and not compute.on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:
-        cast_residuals(model)
+        # Embedded tokens get the precision of autocast, and all norms keep it.
+        replace_modules(model, nn.LayerNorm, ResidualNorm)
+        model.dropout.register_forward_hook(_to_autocast_dtype)
     if kernels.compiled:
         compile_layers(model)

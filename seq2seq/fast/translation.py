@@ -16,14 +16,10 @@ from seq2seq.model.transformer import Transformer, attention
 class TranslationKernels:
     """The fast forms to use in translation; without any, the plain model is searched."""
 
-    packed: bool = True
-    """Matrices in oneDNN's layout, on a CPU."""
-    step: bool = True
-    """Packed projections and cheap self-attention in a search step."""
-    static: bool | None = None
-    """Beam search in few shapes at fixed addresses; by default on a GPU."""
-    graphs: bool = True
-    """The steps of such a search as CUDA graphs, on a GPU."""
+    packed: bool = True  # matrices in oneDNN's layout, on a CPU
+    step: bool = True  # packed projections and cheap self-attention in a search step
+    static: bool | None = None  # beam search in few shapes at fixed addresses; by default on a GPU
+    graphs: bool = True  # the steps of such a search as CUDA graphs, on a GPU
 
 
 def use_translation_kernels(
@@ -34,14 +30,7 @@ def use_translation_kernels(
 ) -> IncrementalDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
-    Args:
-        model: on its device, in evaluation mode.
-        dtype: of the weights.
-        kernels: the fast forms to use.
-        buffers: where the steps of a `StaticDecoder`, if that is wanted, keep their tensors.
-
-    Returns:
-        The decoder that predicts one token at a time.
+    With `buffers`, the decoder is a `StaticDecoder`, which keeps its tensors in them.
     """
     on_gpu = model.embedding.weight.is_cuda
     pack: Pack = plain_matmul

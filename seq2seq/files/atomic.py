@@ -53,11 +53,8 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
     neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
     puts it back.
 
-    Args:
-        folder: the final name.
-        replaces: called with `folder` if something is there in the end; True to replace it, False
-            to keep it and drop the new folder. By default only what `check_replaceable` accepts is
-            replaced.
+    If something is there in the end, `replaces` says whether to replace it, or to keep it and drop
+    the new folder. By default only what `check_replaceable` accepts is replaced.
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
     with _locked(folder.parent):

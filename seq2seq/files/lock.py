@@ -1,6 +1,5 @@
 """The lock of a folder: one process at a time works in it."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,16 +55,3 @@ def is_locked(folder: Path) -> bool:
         return True
     except OSError:  # such as a folder of another user
         return False
-
-
-def check_writable(folder: Path) -> None:
-    """Check that a folder can be made, or written to, and change nothing."""
-    path = folder
-    while not path.exists() and not path.is_symlink() and path != path.parent:
-        path = path.parent
-    try:
-        with tempfile.TemporaryFile(dir=path) as file:
-            file.write(b"1")
-            file.flush()
-    except OSError as error:
-        raise UserError(f"{folder}: can't be written: {path}: {error.strerror}") from error

@@ -57,13 +57,9 @@ def parse_json(
     *,
     extra: Literal["forbid", "ignore"] = "forbid",
 ) -> Any:
-    """Parse UTF-8 JSON without NaN, half a surrogate pair, or a key that occurs twice.
+    """Parse UTF-8 JSON of a type, without NaN, half a surrogate pair, or a key that occurs twice.
 
-    Args:
-        path: the file's path, for messages.
-        content: the file's content.
-        schema: the type to return: a dataclass, a dict, a list, ...
-        extra: whether keys that a dataclass lacks are errors.
+    With `extra="forbid"`, keys that a dataclass lacks are errors. Messages name `path`.
     """
     from msgspec import ValidationError, convert
 

@@ -45,12 +45,11 @@ def max_bytes(expected: Mapping[str, Tensor]) -> int:
 def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str, Tensor]:
     """Read the finite tensors of a safetensors file on the CPU.
 
-    Args:
-        path: the path of a regular file.
-        check: raises an error if types or shapes are not those that are expected.
+    `check` raises an error if types or shapes are not those that are expected.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        # By its descriptor, because the library opens no path that is not UTF-8.
+        with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             check(
                 {
@@ -73,10 +72,10 @@ def check_expected(
     wanted: Descriptions = {n: (value.dtype, tuple(value.shape)) for n, value in expected.items()}
     odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if odd:
-        is_, should = (_describe(names.get(odd[0])) for names in (found, wanted))
+        is_, should = (names.get(odd[0], "absent") for names in (found, wanted))
         raise UserError(
-            f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {is_[:100]}, should"
-            f" be {should}; {len(odd)} differ in all"
+            f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {str(is_)[:100]},"
+            f" should be {should}; {len(odd)} differ in all"
         )
 
 
@@ -85,10 +84,3 @@ def check_finite(path: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, value in tensors.items():
         if not value.isfinite().all():
             raise UserError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
-
-
-def _describe(found: tuple[torch.dtype | None, tuple[int, ...]] | None) -> str:
-    if found is None:
-        return "absent"
-    dtype, shape = found
-    return f"{'of another type' if dtype is None else dtype} {list(shape)}"

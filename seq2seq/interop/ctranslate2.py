@@ -1,10 +1,5 @@
 """Export to CTranslate2: a folder for `ctranslate2.Translator`."""
 
-import hashlib
-import json
-import logging
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +10,6 @@ from torch import Tensor, nn
 from seq2seq.data.tokenizer import END_ID, START_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_folder
-from seq2seq.files.cache import private_cache
-from seq2seq.files.manifest import read_folder, read_manifest
 from seq2seq.interop.names import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Start
@@ -59,10 +52,9 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
     spec.config.add_attribute("layer_norm_epsilon", config.layer_norm_epsilon)
     _write_weights(spec, model)
     tokenizer = trained.tokenizer
-    pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
-    spec.register_source_vocabulary(
-        tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
-    )
+    source_ids, target_ids = range(tokenizer.source_vocab_size), range(tokenizer.vocab_size)
+    pieces = tokenizer.pieces(list(target_ids))
+    spec.register_source_vocabulary(tokenizer.source_pieces(list(source_ids)))
     spec.register_target_vocabulary(pieces)
     spec.config.unk_token = pieces[UNKNOWN_ID]
     spec.config.eos_token = pieces[END_ID]
@@ -125,51 +117,3 @@ def _write_norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 def _array(value: Tensor) -> Any:
     return value.detach().float().contiguous().numpy()
-
-
-logger = logging.getLogger("seq2seq")
-
-_FORMAT = "1"  # of the export; another one makes the models again
-
-
-def cached_ctranslate2(trained: TrainedModel) -> Mapping[str, bytes]:
-    """Return the files of a model for CTranslate2, from the user's cache or made now.
-
-    What is corrupt in the cache is made again. If the cache can't be used, that is logged.
-    """
-    try:
-        folder = private_cache("ctranslate2") / content_key(trained)
-    except UserError as error:
-        logger.warning(f"seq2seq: {error}; the model is exported at each start")
-        return ctranslate2_files(trained)
-    if folder.is_dir():
-        try:
-            return read_folder(folder, read_manifest(folder))
-        except UserError as error:
-            logger.warning(f"seq2seq: {error}; it is made again")
-    files = ctranslate2_files(trained)
-    try:
-        write_folder(folder, files)
-    except UserError as error:
-        logger.warning(f"seq2seq: {error}; the model is exported at each start")
-    return files
-
-
-def content_key(trained: TrainedModel) -> str:
-    """Compute the name of a model in the cache: equal for equal content, wherever it is stored."""
-    from ctranslate2 import __version__
-
-    digest = hashlib.sha256()
-    config = json.dumps(asdict(trained.model.config), default=str, sort_keys=True)
-    parts: list[tuple[str, bytes]] = [
-        ("versions", f"{_FORMAT} {__version__}".encode()),
-        ("config", config.encode()),
-        *sorted(trained.tokenizer.files().items()),
-    ]
-    for name, value in trained.model.state_dict().items():
-        content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        parts.append((f"{name} {value.dtype} {tuple(value.shape)}", content.data))
-    for name, content in parts:
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()

@@ -33,14 +33,11 @@ from seq2seq.storage.trained_model import TrainedModel
 def import_marian(
     folder: Path, *, punctuation: Punctuation | None = None, positions: Positions | None = None
 ) -> TrainedModel:
-    """Read a folder of Hugging Face's, or of Marian's own.
+    """Read a folder of Hugging Face's, which has a `config.json`, or of Marian's own.
 
-    Args:
-        folder: the folder; with a `config.json`, it is Hugging Face's.
-        punctuation: what to do with typographic punctuation; by default it is normalized if the
-            model knows less than half of it.
-        positions: sinusoidal, as `transformers` computes them, or concatenated, with which Marian
-            trains; by default, sinusoidal if the folder is Hugging Face's.
+    By default, typographic punctuation is normalized if the model knows less than half of it, and
+    positions are sinusoidal, as `transformers` computes them, in Hugging Face's folders, and
+    concatenated, with which Marian trains, in its own.
     """
     is_own = not (folder / "config.json").exists()
     if is_own and not any(folder.glob("*.npz")):
@@ -48,12 +45,6 @@ def import_marian(
     found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
     if positions is None:
         positions = Positions.concatenated if is_own else Positions.sinusoidal
-    return _make_model(found, positions, punctuation)
-
-
-def _make_model(
-    found: RawModel, positions: Positions, punctuation: Punctuation | None
-) -> TrainedModel:
     tokenizer = _make_tokenizer(found, punctuation)
     order = torch.arange(found.config.d_model)
     if positions is Positions.sinusoidal:
@@ -109,8 +100,7 @@ def _arrange(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Put the rows and the features of the vocabulary's matrices into this program's order.
 
-    Returns:
-        The parameters by their names here, and the choices of the configuration that they need.
+    Return the parameters by their names here, and the choices of the configuration they need.
     """
     source, target = tables
     by_use = {"source": source, "target": target, "output": target}

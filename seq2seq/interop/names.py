@@ -25,14 +25,11 @@ smoothed loss, to which every logit contributes, stays small."""
 class LayerNames(NamedTuple):
     """A linear layer or a norm, whose parameters are `weight` and `bias`."""
 
-    name: str
-    """Its name in this package."""
-    marian: str
-    """Its name in Marian."""
+    name: str  # its name in this package
+    marian: str  # its name in Marian
     reads_state: bool
     """Whether the columns of its matrix are features of a state, in Marian's order there."""
-    writes_state: bool
-    """Whether its outputs are."""
+    writes_state: bool  # whether its outputs are
 
 
 def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:
@@ -85,12 +82,7 @@ MAX_POSITIONS = 1088
 
 
 def check_expressible(config: TransformerConfig, program: str) -> None:
-    """Check that both programs can express the model's heads.
-
-    Args:
-        config: the hyperparameters of the model.
-        program: the name of the program, for the message.
-    """
+    """Check that the other program, too, can express the model's heads."""
     width = config.d_model / config.num_heads
     if (config.key_width, config.value_width) != (width, width):
         raise UserError(

@@ -49,15 +49,9 @@ class Table:
 
 
 def read_vocabulary(path: Path, size: int) -> dict[str, int]:
-    """Read a JSON object from piece to id.
-
-    Args:
-        path: the file.
-        size: rows of the matrix that it describes.
-    """
-    vocabulary: dict[str, int] = parse_json(
-        path, read_file(path, MAX_VOCABULARY_BYTES), dict[str, int]
-    )
+    """Read a JSON object from piece to id, of a matrix with `size` rows."""
+    content = read_file(path, MAX_VOCABULARY_BYTES)
+    vocabulary: dict[str, int] = parse_json(path, content, dict[str, int])
     check_ids(path, vocabulary, size)
     return vocabulary
 
@@ -68,22 +62,15 @@ def check_ids(path: Path, vocabulary: Mapping[str, int], size: int) -> None:
         raise UserError(
             f"{path}: {len(vocabulary):,} pieces, but the matrix has {size:,} rows by config.json"
         )
-    seen: set[int] = set()
-    for piece, row in vocabulary.items():
-        if not 0 <= row < size:
-            raise UserError(f"{path}: {piece[:100]!r} has the id {row}, not a row's")
-        if row in seen:
-            raise UserError(f"{path}: two pieces have the id {row}")
-        seen.add(row)
+    for expected, row in enumerate(sorted(vocabulary.values())):
+        if row != expected:
+            raise UserError(f"{path}: the ids are not 0 to {size - 1}, each once: {row}")
 
 
 def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None = None) -> Table:
     """Order a vocabulary as this program does: padding, unknown, start, end, then all others.
 
-    Args:
-        path: the file of the vocabulary, for messages.
-        vocabulary: from piece to row.
-        start_row: the row of the decoder's first input, if the vocabulary is the target's.
+    `start_row` is that of the decoder's first input, if the vocabulary is the target's.
     """
     if len(vocabulary) > MAX_PIECES:
         raise UserError(f"{path}: more than {MAX_PIECES:,} pieces")
@@ -117,15 +104,12 @@ class RawModel:
     """What a folder holds, by Hugging Face's names, in the order of its own rows and features."""
 
     folder: Path
-    config: TransformerConfig
-    """Without the choices that the matrices of the vocabulary determine."""
+    config: TransformerConfig  # without the choices that the matrices of the vocabulary determine
     max_source_tokens: int
     languages: tuple[str, str]
     tables: tuple[Table, Table]
     """The vocabularies of source and target; the same one twice if they share it."""
-    weights: dict[str, Tensor]
-    """The parameters of all layers."""
+    weights: dict[str, Tensor]  # the parameters of all layers
     matrices: dict[str, Tensor]
     """By use: source, target and output; what is missing is shared with the one before."""
-    bias: Tensor | None
-    """Of the logits, (1, V)."""
+    bias: Tensor | None  # of the logits, (1, V)

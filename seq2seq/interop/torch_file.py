@@ -32,13 +32,9 @@ _LEGACY_PICKLES = 4  # after it: version, system, tensors, and the keys of the s
 def read_torch_file(
     path: Path, content: bytes, check: Callable[[Descriptions], None]
 ) -> dict[str, Tensor]:
-    """Read a dictionary of finite tensors.
+    """Read a dictionary of finite tensors from the content of a file.
 
-    Args:
-        path: the path of the file, for messages.
-        content: the content of the file.
-        check: raises an error if types or shapes are not those that are expected; called before
-            any tensor is made.
+    Before any is made, `check` raises an error if types or shapes are not those that are expected.
     """
     try:
         if content.startswith(_ZIP_START):

@@ -98,12 +98,10 @@ class MarianConfig:
                     f"encoder_{name} is {sizes[0]} and decoder_{name} {sizes[1]}: they are equal in"
                     " this program's models"
                 )
-        for name in ("vocab_size", "max_position_embeddings"):
-            if getattr(self, name) < 2:
-                raise UserError(f"{name} is {getattr(self, name)}: must be at least 2")
-        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-            if not 0 <= getattr(self, name) < self.target_vocab_size:
-                raise UserError(f"{name} is {getattr(self, name)}: not the id of a piece")
+        if self.max_position_embeddings < 2:
+            raise UserError(f"max_position_embeddings is {self.max_position_embeddings}")
+        if not 0 <= self.decoder_start_token_id < self.target_vocab_size:
+            raise UserError(f"decoder_start_token_id is {self.decoder_start_token_id}: not a piece")
 
     @property
     def target_vocab_size(self) -> int:
@@ -157,8 +155,7 @@ def read_tokenizer_settings(folder: Path) -> TokenizerSettings:
     if not path.exists():
         return TokenizerSettings()
     content = read_file(path, MAX_SETTINGS_BYTES)
-    settings: TokenizerSettings = parse_json(path, content, TokenizerSettings, extra="ignore")
-    return settings
+    return parse_json(path, content, TokenizerSettings, extra="ignore")
 
 
 SAFETENSORS, TORCH_FILE = "model.safetensors", "pytorch_model.bin"

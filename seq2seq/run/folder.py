@@ -10,7 +10,7 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import is_temporary
-from seq2seq.files.lock import LOCK, check_writable, sole_writer
+from seq2seq.files.lock import LOCK, sole_writer
 from seq2seq.model.config import DROPOUTS
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
@@ -39,7 +39,6 @@ def lock_run_folder(folder: Path, world: World, *, resume: bool) -> Iterator[Non
 
     def lock() -> None:
         _check_work(folder, resume=resume)
-        check_writable(folder)
         stack.enter_context(sole_writer(folder))
         _check_work(folder, resume=resume)  # another run may just have left it
         _check_links(folder)

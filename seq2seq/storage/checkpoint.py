@@ -110,18 +110,13 @@ def read_progress(folder: Path) -> dict[str, Any]:
     """Read the progress that was saved in a checkpoint, from `progress_file`."""
     path = progress_file(folder)
     content = read_listed_file(folder, path.name, MAX_BYTES)
-    progress: dict[str, Any] = parse_json(path, content, dict[str, Any])
-    return progress
+    return parse_json(path, content, dict[str, Any])
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
-    """Load a checkpoint's weights and moments into a model and its optimizer.
-
-    Returns:
-        The progress that was saved with them.
-    """
+    """Load a checkpoint's weights and moments, and return the progress saved with them."""
     weights = read_weights(folder, model)
-    moments = _read_moments(folder, model)
+    moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
     progress = read_progress(folder)
     model.load_state_dict(weights)
     state = optimizer.state_dict()
@@ -141,22 +136,12 @@ def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
     return read_listed_tensors(folder, _MEAN, weights, "mean")
 
 
-def _read_moments(folder: Path, model: Transformer) -> dict[str, Tensor]:
-    moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
-    for name, value in moments.items():
-        if not name.endswith(".exp_avg") and (value < 0).any():
-            raise UserError(
-                f"{folder / _OPTIMIZER}: {name} holds negative values, which Adam never writes"
-            )
-    return moments
-
-
 def _expected_moments(model: Transformer) -> dict[str, Tensor]:
     """Names, shapes and types of the moments of Adam that a folder must hold."""
     moments: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
-        for moment in ("exp_avg", "exp_avg_sq"):
+        for moment in _MOMENTS[1:]:
             moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
     return moments
 
@@ -204,8 +189,6 @@ def remove_old(run: Path, keep: int) -> None:
 
 def average(folders: Sequence[Path]) -> TrainedModel:
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
-    if not folders:
-        raise UserError("no checkpoints to average")
     *others, last = folders
     mean = load_model(last)
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}

@@ -25,6 +25,7 @@ from seq2seq.files.manifest import (
     check_listed_file,
     check_replaceable,
     manifest_sum,
+    read_folder,
     read_listed_file,
     read_manifest,
 )
@@ -78,11 +79,8 @@ def save_search(
 ) -> None:
     """Write a model folder again, whole or not at all, with the search that was tuned for it.
 
-    Args:
-        folder: of a model alone.
-        search: what the model is to translate with from now on.
-        manifest: the sum of its manifest, by `manifest_sum`, when it was tuned.
-        edit_card: returns the new content of the model's card, if it has one.
+    `manifest` is the `manifest_sum` of the folder when it was tuned. `edit_card` returns the new
+    content of the model's card, if it has one.
     """
     check_model_path(folder)
     trained = load_model(folder)
@@ -207,15 +205,14 @@ def read_description(folder: Path) -> TrainedModel:
 def read_config(folder: Path) -> SavedConfig:
     """Read the configuration of a model folder."""
     content = read_listed_file(folder, _CONFIG, MAX_BYTES)
-    config: SavedConfig = parse_json(folder / _CONFIG, content, SavedConfig)
-    return config
+    return parse_json(folder / _CONFIG, content, SavedConfig)
 
 
 def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
-    read = partial(read_listed_file, folder, max_bytes=_MAX_TOKENIZER_BYTES)
+    names = [TOKENIZER_FILE] if saved.tokenizer is None else saved.tokenizer.files
+    files = read_folder(folder, names, _MAX_TOKENIZER_BYTES)
     if saved.tokenizer is None:
-        return Tokenizer.from_bytes(read(TOKENIZER_FILE), str(folder / TOKENIZER_FILE))
-    files = {name: read(name) for name in saved.tokenizer.files}
+        return Tokenizer.from_bytes(files[TOKENIZER_FILE], str(folder / TOKENIZER_FILE))
     languages = (saved.source_language, saved.target_language)
     return PairTokenizer.read(files, saved.tokenizer, languages, folder)
 

@@ -15,7 +15,6 @@ CALLS = [
     ("translate --model {model} --bema 3", 2, "unrecognized arguments: --bema 3"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} --beam many", 2, "--beam: invalid int value: 'many'"),
-    ("translate --model {model} --model {model} -i {text}", 1, "the same model is given twice"),
     ("translate --model {model} -i {text} --beam 0", 2, "beam_size=0"),
     ("translate --model {model} -i {text} --alpha nan", 2, "alpha=nan"),
     ("translate --model {model} -i {text} --device quantum", 1, "device 'quantum'"),

@@ -184,10 +184,8 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     seq2seq: Callable,
     tmp_path: Path,
     source: list[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("ctranslate2")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     expected = translate(seq2seq, trained, tmp_path, source)
     words = ("--engine", "ctranslate2")
     assert translate(seq2seq, trained, tmp_path, source, *words) == expected

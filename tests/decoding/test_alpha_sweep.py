@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import sweep_alphas
+from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SweepConfig
 from tests.decoding.table import END, START, Prefixes, Table, search
 
@@ -15,7 +15,7 @@ ALPHAS = (0.6, 0.0, 2.5, 1.0)
 def test_each_alpha_finds_what_a_search_of_its_own_finds(seed: int, beam: int) -> None:
     table = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0)
     limits, prefixes = [9, 1, 12, 5, 7], [(), (), (3, 2), (4,), ()]
-    swept = sweep_alphas(
+    swept = beam_search(
         table.step,
         Prefixes(range(len(limits))),
         torch.tensor(limits),

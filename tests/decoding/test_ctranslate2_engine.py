@@ -3,7 +3,7 @@
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,13 +22,6 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the library's own
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -176,18 +176,13 @@ def test_models_that_can_not_translate_together_are_named(
 ) -> None:
     other = Tokenizer.train(sentences[:50], TokenizerConfig(vocab_size=60))
     model = trained[0].model
-    first, second, link = tmp_path / "first", tmp_path / "second", tmp_path / "link"
+    first, second = tmp_path / "first", tmp_path / "second"
     save_model(first, trained[0])
     save_model(second, TrainedModel(model, other, "en", "de"))
-    link.symlink_to(first)
     with pytest.raises(UserError, match=f"{second}: another tokenizer than {first}: "):
         Translator.load([first, second])
-    with pytest.raises(UserError, match=f"{first}: the same model is given twice"):
-        Translator.load([first, link])
     with pytest.raises(UserError, match="model 2: translates from de to en, model 1 from en"):
         Translator([trained[0], TrainedModel(model, trained[0].tokenizer, "de", "en")])
-    with pytest.raises(ValueError, match="give at least one"):
-        Translator.load([])
 
 
 def test_attention_is_that_of_one_model(trained: list[TrainedModel]) -> None:

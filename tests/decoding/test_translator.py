@@ -322,7 +322,7 @@ def test_a_child_process_translates_while_a_thread_of_its_parent_does(
     within, leave = threading.Event(), threading.Event()
 
     def occupy() -> None:
-        with process_lock():
+        with process_lock:
             within.set()
             leave.wait()
 

@@ -208,10 +208,6 @@ STATES: dict[str, tuple[Change, str]] = {
         change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg"].fill_(float("inf"))),
         "not finite",
     ),
-    "squares below 0": (
-        change_tensors(OPTIMIZER, lambda t: t["embedding.weight.exp_avg_sq"].fill_(-1.0)),
-        "negative",
-    ),
     "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
     "progress with more keys": (edit(PROGRESS, "{", '{"_target_": "os.system", '), "_target_"),
     "progress below 0": (edit(PROGRESS, '"step": 1', '"step": -1'), "step is -1"),

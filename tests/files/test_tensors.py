@@ -1,5 +1,6 @@
 """Safetensors files: as the library writes them, and read only if they are what is expected."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def read(path: Path) -> dict[str, torch.Tensor]:
 def test_tensors_come_back_to_the_bit_and_keep_their_values_if_the_file_changes(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "tensors"
+    path = tmp_path / os.fsdecode(b"not UTF-8 \xff") / "tensors"
+    path.parent.mkdir()
     save_tensors(TENSORS, path)
     assert path.stat().st_size <= max_bytes(TENSORS)
     found = read(path)

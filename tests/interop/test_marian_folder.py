@@ -206,15 +206,15 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "not a number": (rewrite(encoder_l1_self_bq=np.full((1, 16), np.nan, "f4")), "not finite"),
     "not an archive": (write("model.npz", b"PK\3\4 no archive"), "not an archive"),
     "two models": (write("other.npz", b""), r"2 files \*.npz"),
-    "a tag": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "no piece in it"),
+    "a tag": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "has no <unk>"),
     "a tag at a piece": (
         write("opus.vocab.yml", b"a: !!python/object/apply:os.system [touch canary]\n"),
         "has no id",
     ),
     "an alias": (write("opus.vocab.yml", b"a: &x 1\nb: *x\n"), "'b' has no id"),
     "deep nesting": (write("opus.vocab.yml", b"a: " + b"[" * 10**6), "nested too deeply"),
-    "a piece twice": (write("opus.vocab.yml", b"a: 1\n'a': 2\n"), "'a' occurs twice"),
-    "a hole": (write("opus.vocab.yml", b"</s>: 0\n<unk>: 5\n"), "'<unk>' has the id 5"),
+    "a piece twice": (write("opus.vocab.yml", b"a: 0\n'a': 1\n"), "each once: 1"),
+    "a hole": (write("opus.vocab.yml", b"</s>: 0\n<unk>: 5\n"), "each once: 5"),
 }
 
 
