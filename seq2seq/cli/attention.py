@@ -4,10 +4,7 @@ import argparse
 from pathlib import Path
 
 from seq2seq.cli.text import print_json
-from seq2seq.cli.translation_options import (
-    add_control_options,
-    translation_options,
-)
+from seq2seq.cli.translation_options import add_control_options, translation_options
 
 _EXAMPLE = """\
 example:
@@ -27,18 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cross",
         help="source to source, target to target, or target to source (default cross)",
     )
+    parser.add_argument("--layer", metavar="N", help="counted from 1, or all (default: the last)")
     parser.add_argument(
-        "--layer",
-        type=_number_or_all,
-        metavar="N",
-        help="counted from 1, or all (default: the last)",
-    )
-    parser.add_argument(
-        "--head",
-        type=_number_or_all,
-        default="all",
-        metavar="N",
-        help="counted from 1, or all (default all)",
+        "--head", default="all", metavar="N", help="counted from 1, or all (default all)"
     )
     add_control_options(parser)
     output = parser.add_mutually_exclusive_group(required=True)
@@ -57,44 +45,23 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json and file_format not in FORMATS:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     translator = Translator.load(arguments.model, translation_options(arguments))
-    config = translator.models[0].config
-    depth = config.num_layers if arguments.kind == "encoder" else config.decoder_depth
-    layers = _select("layer", arguments.layer or str(depth), depth)
-    heads = _select("head", arguments.head, config.num_heads)
     target = arguments.target
     if target is None:
         target = translator.translate([arguments.source])[0].text
         if not target:
             raise UserError("the source or its translation is blank: give --target")
     maps = translator.attention(arguments.source, target)
+    found = maps.record(arguments.kind, arguments.layer, arguments.head)
     if arguments.json:
-        print_json(maps.record(arguments.kind, layers, heads), indent=None)
+        print_json(found, indent=None)
         return 0
     weights = getattr(maps, arguments.kind)
     panels = {
         f"layer {layer}, head {head}": weights[layer - 1, head - 1]
-        for layer in layers
-        for head in heads
+        for layer in found["layers"]
+        for head in found["heads"]
     }
-    rows, columns = maps.sides(arguments.kind)
     with create_binary(arguments.output) as picture:
-        picture.write(draw_heads(panels, rows, columns, file_format))
+        picture.write(draw_heads(panels, found["rows"], found["columns"], file_format))
     print(arguments.output)
     return 0
-
-
-def _number_or_all(word: str) -> str:
-    if word != "all" and not (word.isascii() and word.isdecimal()):
-        raise argparse.ArgumentTypeError(f"must be a number or all, not {word!r}")
-    return word
-
-
-def _select(noun: str, choice: str, count: int) -> list[int]:
-    from seq2seq.errors import UserError
-
-    if choice == "all":
-        return list(range(1, count + 1))
-    # int() refuses numbers of thousands of digits.
-    if len(choice) > 9 or not 1 <= int(choice) <= count:
-        raise UserError(f"--{noun} {choice}: must be from 1 to {count} for this model")
-    return [int(choice)]

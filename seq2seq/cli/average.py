@@ -36,12 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files.lock import is_locked
     from seq2seq.reporting.record import record_average
     from seq2seq.storage.checkpoint import average, checkpoints, find_model
-    from seq2seq.storage.model_folder import (
-        CARD_FILE,
-        check_model_path,
-        read_search,
-        save_model,
-    )
+    from seq2seq.storage.model_folder import CARD_FILE, check_model_path, read_search, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -53,10 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
         )
-    of_the_run = run_folder / "averaged"
-    output = of_the_run if arguments.output is None else Path(arguments.output)
+    own = run_folder / "averaged"
+    output = own if arguments.output is None else Path(arguments.output)
     check_model_path(output)
-    of_its_run = output.absolute() == of_the_run.absolute()
+    of_its_run = output.absolute() == own.absolute()
     tuned = False
     with suppress(UserError):  # there is none, or it is corrupt
         # The mean replaces the run's model.

@@ -37,12 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report.
-
-    Returns:
-        0; with --strict, 1 if a detail is neither as the paper nor as tensor2tensor.
-    """
+    """Print the report; with --strict, return 1 if a detail differs from both."""
     from seq2seq.errors import UsageError
+    from seq2seq.fidelity.detail import Subject, new_model
     from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
 
     if arguments.model and arguments.overrides:
@@ -50,7 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.model:
         subject = _trained(Path(arguments.model))
     else:
-        subject = _configured(compose_config(arguments.overrides))
+        config = compose_config(arguments.overrides)
+        subject = Subject(
+            model=new_model(config.model),
+            vocab_size=config.data.tokenizer.vocab_size,
+            training=config.training,
+            search=config.search,
+            data=config.data,
+        )
     imported = bool(arguments.model) and subject.run is None
     rows = examine(subject, MODEL_DETAILS if imported else DETAILS)
     if arguments.json:
@@ -86,18 +90,6 @@ def compose_config(overrides: list[str]) -> "Config":
             return to_config(compose("train", overrides))
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UsageError(explain(error)) from error
-
-
-def _configured(config: "Config") -> "Subject":
-    from seq2seq.fidelity.detail import Subject, new_model
-
-    return Subject(
-        model=new_model(config.model),
-        vocab_size=config.data.tokenizer.vocab_size,
-        training=config.training,
-        search=config.search,
-        data=config.data,
-    )
 
 
 def _trained(run: Path) -> "Subject":

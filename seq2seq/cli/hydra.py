@@ -4,7 +4,7 @@ import difflib
 import re
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -92,11 +92,8 @@ def _quote_text(override: str, *, multirun: bool) -> str:
     is_text = KEYS.get(_general(key.lstrip("+"))) in (str, str | None)
     if not equals or not (is_text or key == "hydra.sweep.dir"):
         return override
-    try:
+    with suppress(HydraException):
         parsed = OverridesParser.create().parse_override(override)
-    except HydraException:
-        pass
-    else:
         # A number would lose how it was typed.
         sweep = multirun and parsed.is_sweep_override()
         if sweep or isinstance(parsed.value(), str | QuotedString | None):

@@ -31,13 +31,15 @@ _COMMANDS = {
     "average": "average the weights of several checkpoints",
 }
 
-_EXAMPLES = """\
+_TRAIN_EXAMPLES = """\
 examples:
   seq2seq train model=tiny schedule=demo run_dir=runs/demo     the embedded corpus, in minutes
   seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
                 data.valid.source=valid.en data.valid.target=valid.de \\
                 data.source_language=en data.target_language=de \\
                 model=small schedule=small_data run_dir=runs/mine
+"""
+_EXAMPLES = f"""{_TRAIN_EXAMPLES}\
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq serve --model runs/mine
   seq2seq score -i test.out.de -r test.de
@@ -45,7 +47,7 @@ examples:
 """
 
 
-_TRAIN_HELP = """\
+_TRAIN_HELP = f"""\
 usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
 
 Train a model from parallel text; a Hydra application: every option is KEY=VALUE.
@@ -66,13 +68,7 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
   --debug          show a traceback on errors
   --hydra-help     Hydra's own flags
 
-examples:
-  seq2seq train model=tiny schedule=demo run_dir=runs/demo
-  seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
-                data.valid.source=valid.en data.valid.target=valid.de \\
-                data.source_language=en data.target_language=de \\
-                model=small schedule=small_data run_dir=runs/mine
-"""
+{_TRAIN_EXAMPLES}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.text import print_json
+from seq2seq.cli.text import print_json, read_leniently, read_parallel
 
 if TYPE_CHECKING:
-    from seq2seq.reporting.sets import OtherSystem, TextSet
+    from seq2seq.reporting.sets import OtherSystem
 
 
 _EXAMPLES = """\
@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files.atomic import write_file
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
+    from seq2seq.reporting.sets import TextSet
 
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
@@ -66,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.run_dir)
     names = distinct_names([Path(source).absolute() for source, _ in arguments.test])
     tests = [
-        _read(name, source, reference, arguments.to)
-        for name, (source, reference) in zip(names, arguments.test, strict=True)
+        TextSet(name, *read_parallel(*paths), arguments.to)
+        for name, paths in zip(names, arguments.test, strict=True)
     ]
     other = None
     if arguments.compare is not None:
@@ -89,15 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(name: str, source: str, reference: str, language: str | None) -> "TextSet":
-    from seq2seq.cli.text import read_parallel
-    from seq2seq.reporting.sets import TextSet
-
-    return TextSet(name, *read_parallel(source, reference), language)
-
-
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
-    from seq2seq.cli.text import read_leniently
     from seq2seq.config import read_config
     from seq2seq.data.config import target_languages
     from seq2seq.errors import UsageError, UserError

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seq2seq.cli.text import file_name, print_json, read_leniently
 from seq2seq.cli.translation_options import (
@@ -19,7 +19,7 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
-    from seq2seq.evaluation.scores import Score, ScoreConfig
+    from seq2seq.evaluation.scores import Score
     from seq2seq.evaluation.significance import Comparison
 
 
@@ -55,10 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
     parser.epilog = _EXAMPLES
     translations = parser.add_argument_group("translations")
-    translations.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    add_models_option(
-        translations, help="translate with this model instead; repeat it for an ensemble"
-    )
+    given = translations.add_mutually_exclusive_group(required=True)
+    given.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
+    add_models_option(given, help="translate with this model instead; repeat it for an ensemble")
     translations.add_argument(
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
@@ -69,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(translations)
 
     references = parser.add_argument_group("references")
-    references.add_argument(
+    expected = references.add_mutually_exclusive_group(required=True)
+    expected.add_argument(
         "-r",
         "--reference",
         action="append",
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="references; repeat it for several references per line",
     )
-    references.add_argument(
+    expected.add_argument(
         "-t", "--test-set", metavar="NAME", help="one of sacreBLEU's test sets, such as wmt14/full"
     )
     references.add_argument(
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     bleu_metric(config)
     paper = _paper_language(arguments)
     if arguments.compare:
-        from seq2seq.evaluation.significance import check_sampling
+        from seq2seq.evaluation.significance import check_sampling, compare
 
         check_sampling(arguments.samples, arguments.seed)
     first, reference_paths = _find_files(arguments)
@@ -162,9 +162,19 @@ def run(arguments: argparse.Namespace) -> int:
 
         scores.append(paper_bleu(hypotheses, references, paper, test_set=config.test_set))
         print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
-    comparisons = _compare(arguments, systems, references, config)
+    comparisons = []
+    if arguments.compare:
+        comparisons = compare(
+            systems,
+            references,
+            config,
+            resampling=arguments.resampling or "bootstrap",
+            samples=arguments.samples,
+            seed=arguments.seed,
+        )
     if arguments.json:
-        print_json(_as_record(scores, comparisons))
+        found = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
+        print_json({name: list(map(asdict, values)) for name, values in found.items()})
     else:
         print(_as_text(scores, comparisons))
     if skipped := too_long_for_ter([*systems.values(), *references]):
@@ -178,28 +188,18 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
     translations = [arguments.input, arguments.source, *arguments.compare]
     named = [path for path in translations if path]
-    checks = [
-        (
-            bool(arguments.input) == bool(arguments.model),
-            "give either translations with -i or a model with --model",
+    checks = {
+        "-t and -l go together": bool(arguments.test_set) != bool(arguments.language_pair),
+        "-t has its own source: remove -s": arguments.source and arguments.test_set,
+        "--model needs a text to translate: give -s, or a test set with -t": (
+            arguments.model and not (arguments.source or arguments.test_set)
         ),
-        (
-            bool(arguments.reference) == bool(arguments.test_set),
-            "give either references with -r or a test set with -t",
+        "a file of translations is named twice: name each once": len(set(named)) < len(named),
+        "the paper's BLEU is cased: remove --lowercase or --paper": (
+            arguments.paper and arguments.lowercase
         ),
-        (bool(arguments.test_set) != bool(arguments.language_pair), "-t and -l go together"),
-        (bool(arguments.source and arguments.test_set), "-t has its own source: remove -s"),
-        (
-            bool(arguments.model) and not (arguments.source or arguments.test_set),
-            "--model needs a text to translate: give -s, or a test set with -t",
-        ),
-        (len(set(named)) < len(named), "a file of translations is named twice: name each once"),
-        (
-            arguments.paper and arguments.lowercase,
-            "the paper's BLEU is cased: remove --lowercase or --paper",
-        ),
-    ]
-    for wrong, message in checks:
+    }
+    for message, wrong in checks.items():
         if wrong:
             raise UsageError(message)
     for needed, options in _NEEDS.items():
@@ -211,8 +211,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 def _tokenizer(arguments: argparse.Namespace) -> str | None:
     """Choose BLEU's tokenizer: as given, or that of the model's validations."""
     if arguments.tokenize or not arguments.model or arguments.test_set:
-        tokenizer: str | None = arguments.tokenize
-        return tokenizer
+        return arguments.tokenize
     from seq2seq.config import trained_bleu_tokenizer
 
     return trained_bleu_tokenizer(arguments.model)
@@ -230,34 +229,14 @@ def _paper_language(arguments: argparse.Namespace) -> str | None:
     return language
 
 
-def _compare(
-    arguments: argparse.Namespace,
-    systems: dict[str, list[str]],
-    references: list[list[str]],
-    config: "ScoreConfig",
-) -> "list[Comparison]":
-    if not arguments.compare:
-        return []
-    from seq2seq.evaluation.significance import Resampling, compare
-
-    return compare(
-        systems,
-        references,
-        config,
-        resampling=Resampling(arguments.resampling or "bootstrap"),
-        samples=arguments.samples,
-        seed=arguments.seed,
-    )
-
-
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """Find the file of translations or of text to translate, and the files of references."""
     if not arguments.test_set:
         return arguments.input or arguments.source, arguments.reference
     from seq2seq.evaluation.scores import named_test_set
 
-    test_set = named_test_set(arguments.test_set, arguments.language_pair)
-    return arguments.input or str(test_set.source), [str(path) for path in test_set.references]
+    source, references = named_test_set(arguments.test_set, arguments.language_pair)
+    return arguments.input or str(source), list(map(str, references))
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
@@ -273,15 +252,6 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
         warnings.count(line, translation)
     print(f"seq2seq: {warnings}", file=sys.stderr)
     return [translation.text for translation in translations]
-
-
-def _as_record(
-    scores: "list[Score]", comparisons: "list[Comparison]"
-) -> dict[str, list[dict[str, Any]]]:
-    results = {"scores": [asdict(score) for score in scores]}
-    if comparisons:
-        results["comparisons"] = [asdict(comparison) for comparison in comparisons]
-    return results
 
 
 def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:

@@ -179,9 +179,9 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
     from seq2seq.errors import UsageError
     from seq2seq.serving.requests import Limits, describe
 
-    given = {name: getattr(arguments, name, None) for name in Limits.__struct_fields__}
+    given = {name: n for name, n in vars(arguments).items() if n is not None}
     try:
-        return convert({name: n for name, n in given.items() if n is not None}, Limits)
+        return convert(given, Limits)
     except ValidationError as error:
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
@@ -207,17 +207,15 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     each = [translation_options(arguments, [run]) for run in arguments.model]
     for run, pair, options in zip(arguments.model, pairs, each, strict=True):
         trained = load_model(find_model(Path(run)))
-        source, targets, has_several = _languages(run, trained, pair)
-        its_options = replace(
-            options,
-            source_language=pair and source,
-            to=targets[0] if has_several else None,
-        )
+        source, targets = _languages(run, trained, pair)
+        has_several = len(trained.target_languages) > 1
+        to = targets[0] if has_several else None
+        options = replace(options, source_language=pair and source, to=to)
         if choose:
-            translator, reason = fastest_translator(trained, its_options)
+            translator, reason = fastest_translator(trained, options)
             print(f"seq2seq: {run}: {reason}", file=sys.stderr)
         else:
-            translator = Translator(trained, its_options)
+            translator = Translator(trained, options)
         translator.translate([_FIRST])
         for target in targets:
             into = translator.with_target_language(target) if has_several else translator
@@ -227,12 +225,11 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     return models
 
 
-def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str], bool]:
-    """Return the source language of a model, its target languages, and whether it has several."""
+def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
+    """Return the source language of a model and its target languages."""
     from seq2seq.data.config import DataConfig
     from seq2seq.errors import UsageError
 
-    has_several = len(trained.target_languages) > 1
     if pair is None:
         source, targets = trained.source_language, trained.target_languages
         unnamed = {DataConfig.source_language, DataConfig.target_language, ""}
@@ -242,16 +239,14 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
                 " --languages en-de",
                 file=sys.stderr,
             )
-        return source, targets, has_several
+        return source, targets
     source, _, rest = pair.partition("-")
     targets = list(dict.fromkeys(rest.split(",")))
     if not source or not all(targets):
         raise UsageError(f"--languages {pair}: write SOURCE-TARGET, such as en-de")
-    if len(targets) > 1 and not has_several:
-        raise UsageError(
-            f"--languages {pair}: the model has one target language: name that one alone"
-        )
-    return source, targets, has_several
+    if len(targets) > 1 and len(trained.target_languages) < 2:
+        raise UsageError(f"--languages {pair}: the model has one target language: name it alone")
+    return source, targets
 
 
 def _read_keys(path: str | None) -> list[str]:

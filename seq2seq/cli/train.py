@@ -78,14 +78,14 @@ def train(words: list[str]) -> int:
     world = World.from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)
-    if world.size > 1 and multirun:
-        error = UsageError("--multirun can't run under torchrun: start each run on its own")
-        raise _reported_by_main(world, error)
     before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
     try:
+        if world.size > 1 and multirun:
+            raise UsageError("--multirun can't run under torchrun: start each run on its own")
         exit_codes = _run_application(world)
     except UsageError as error:
-        raise _reported_by_main(world, error) from error
+        # One process reports it.
+        raise (error if world.is_main else SystemExit(2)) from error
     finally:
         sys.argv = before
     if not exit_codes and multirun and len(flags) == 1:
@@ -138,11 +138,6 @@ def _is_override(word: str) -> bool:
     return not word.startswith("-") and "=" in word
 
 
-def _reported_by_main(world: World, error: UsageError) -> UsageError | SystemExit:
-    """Return the error in the main process, and a silent exit in the others."""
-    return error if world.is_main else SystemExit(2)
-
-
 def _resume_hint(config: Config) -> str | None:
     """Return the overrides that continue all runs of a --multirun; None for a single run."""
     application = HydraConfig.get()
@@ -153,23 +148,19 @@ def _resume_hint(config: Config) -> str | None:
     return " ".join([*known, "resume=auto"])
 
 
-def _fixed_overrides(words: list[str]) -> set[str]:
-    """Return the overrides that all runs of a --multirun share, as Hydra spells them for each."""
-    overrides = OverridesParser.create().parse_overrides(words)
-    return {
-        f"{one.get_key_element()}={one.get_value_element_as_str()}"
-        for one in overrides
-        if not one.is_sweep_override()
-    }
-
-
 def _run_folder(config: Config) -> Path:
     """Return the given folder, or one named after data, model and date."""
     application = HydraConfig.get()
     if application.runtime.choices.get("experiment") == "finetune" and config.init_from is None:
         raise UsageError("experiment=finetune needs a model: add init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
-        fixed = _fixed_overrides([word for word in sys.argv[1:] if _is_override(word)])
+        words = [word for word in sys.argv[1:] if _is_override(word)]
+        # What all runs share, as Hydra spells it for each.
+        fixed = {
+            f"{one.get_key_element()}={one.get_value_element_as_str()}"
+            for one in OverridesParser.create().parse_overrides(words)
+            if not one.is_sweep_override()
+        }
         items = [i.lstrip("+") for i in application.overrides.task if i not in fixed]
         name = ",".join(i.replace("/", "-") for i in items if not i.startswith("run_dir="))
         if config.run_dir is None:

@@ -20,7 +20,7 @@ from seq2seq.cli.translation_options import (
     add_sentence_options,
     translation_options,
 )
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -144,7 +144,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
 
-    _check_usage(arguments)
+    if arguments.nbest is not None and arguments.scores:
+        raise UsageError("--nbest writes the scores already: remove --scores")
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
@@ -173,13 +174,6 @@ def run(arguments: argparse.Namespace) -> int:
     report_replaced(arguments.input, lines.replaced)
     print(f"seq2seq: {warnings}", file=sys.stderr)
     return 0
-
-
-def _check_usage(arguments: argparse.Namespace) -> None:
-    from seq2seq.errors import UsageError
-
-    if arguments.nbest is not None and arguments.scores:
-        raise UsageError("--nbest writes the scores already: remove --scores")
 
 
 class _Lines:
@@ -217,19 +211,10 @@ def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoRet
 
 
 def _format(number: int, translation: "Translation", arguments: argparse.Namespace) -> str:
-    if arguments.nbest is not None:
-        return (
-            "".join(
-                f"{number}\t{_column(candidate.text)}\t{candidate.score:.6f}\n"
-                for candidate in translation.candidates
-            )
-            or f"{number}\t\t0.000000\n"
-        )
-    if arguments.scores:
-        return f"{translation.score:.6f}\t{_column(translation.text)}\n"
-    return f"{translation.text}\n"
-
-
-def _column(text: str) -> str:
+    if not arguments.scores and arguments.nbest is None:
+        return f"{translation.text}\n"
     # Byte pieces can produce a tab, which would begin another column.
-    return text.replace("\t", " ")
+    columns = [(c.score, c.text.replace("\t", " ")) for c in translation.candidates] or [(0.0, "")]
+    if arguments.scores:
+        return f"{translation.score:.6f}\t{columns[0][1]}\n"
+    return "".join(f"{number}\t{text}\t{score:.6f}\n" for score, text in columns)

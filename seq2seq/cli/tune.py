@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from seq2seq.cli.text import print_json
+from seq2seq.cli.text import print_json, read_parallel
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -46,11 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-r", "--reference", metavar="FILE", help="its references")
     parser.add_argument(
-        "--beams", type=_integers, metavar="N,N,...", help="beam sizes (default 1,2,4,8)"
+        "--beams",
+        type=partial(_values, int, "integers as 2,4,8"),
+        metavar="N,N,...",
+        help="beam sizes (default 1,2,4,8)",
     )
     parser.add_argument(
         "--alphas",
-        type=_numbers,
+        type=partial(_values, float, "numbers as 0.6,0.8,1"),
         metavar="A,A,...",
         help="exponents of the length penalty (default 0,0.2,... to 1)",
     )
@@ -130,17 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
 class _Text:
     chosen: "TextSet"
     bleu_tokenizer: str | None
+    # If it is a run's: the names of run and data, and all validation sets.
     run: str | None = None
-    """The name of the run whose validation set it is; None if other text was given."""
     data: str = ""
-    """The name of its data."""
     sets: "Sequence[TextSet]" = ()
-    """All of the run's validation sets."""
 
 
 def _text(arguments: argparse.Namespace) -> _Text:
     """Read the given text, or a run's validation set."""
-    from seq2seq.cli.text import read_parallel
     from seq2seq.config import read_config, trained_bleu_tokenizer
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets
@@ -203,15 +203,7 @@ def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | 
     print("nothing written" if written is None else f"written: {written}")
 
 
-def _integers(text: str) -> list[int]:
-    return _values(text, int, "integers as 2,4,8")
-
-
-def _numbers(text: str) -> list[float]:
-    return _values(text, float, "numbers as 0.6,0.8,1")
-
-
-def _values(text: str, kind: Callable[[str], T], form: str) -> list[T]:
+def _values(kind: Callable[[str], T], form: str, text: str) -> list[T]:
     """Read the values of an option that are separated by commas, each once."""
     try:
         return list(dict.fromkeys(map(kind, text.split(","))))

@@ -45,21 +45,33 @@ class AttentionMaps:
         columns = self.target_input if kind == "decoder" else self.source
         return rows, columns
 
-    def record(self, kind: str, layers: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
-        """Return the weights of some layers and heads, counted from 1, as JSON has them.
+    def record(
+        self, kind: str, layer: int | str | None = None, head: int | str = "all"
+    ) -> dict[str, Any]:
+        """Return the weights of a layer (by default the last) and a head as JSON has them.
 
-        `weights` is a list [layer][head][row][column].
+        Both are counted from 1, or "all". `weights` is a list [layer][head][row][column].
         """
         rows, columns = self.sides(kind)
         weights = getattr(self, kind)
+        layers = _choose("layer", layer or len(weights), len(weights))
+        heads = _choose("head", head, weights.shape[1])
         return {
             "kind": kind,
-            "layers": list(layers),
-            "heads": list(heads),
+            "layers": layers,
+            "heads": heads,
             "rows": rows,
             "columns": columns,
             "weights": [[weights[i - 1, j - 1].tolist() for j in heads] for i in layers],
         }
+
+
+def _choose(name: str, choice: int | str, count: int) -> list[int]:
+    numbers = {str(number): [number] for number in range(1, count + 1)}
+    numbers["all"] = list(range(1, count + 1))
+    if str(choice) not in numbers:
+        raise UserError(f"{name} {choice}: must be from 1 to {count} for this model, or all")
+    return numbers[str(choice)]
 
 
 @torch.no_grad()

@@ -43,13 +43,9 @@ def paper_bleu(
     *,
     test_set: str | None = None,
 ) -> Score:
-    """Compute the BLEU to compare with the paper's tables (section 6); cased.
+    """Compute the BLEU of raw lines to compare with the paper's tables (section 6); cased.
 
-    Args:
-        hypotheses: raw lines.
-        references: one or more lists of raw lines.
-        language: the target language, such as `de`.
-        test_set: the name of the test set, for the signature.
+    The signature names the test set.
     """
     check_lines(hypotheses, references)
     # Without force, sacreBLEU warns that the text is tokenized.
@@ -57,25 +53,14 @@ def paper_bleu(
         [prepare(line, language) for line in hypotheses],
         [[prepare(line, language) for line in lines] for lines in references],
     )
-    mark = signature(len(references), language, test_set)
-    return Score(NAME, result.score, mark, components(result))
-
-
-def signature(num_references: int, language: str, test_set: str | None = None) -> str:
-    """Name every choice that changes the score."""
-    return "|".join(
-        [
-            "BLEU-paper",
-            f"nrefs:{num_references}",
-            *([f"test:{test_set}"] if test_set else []),
-            "case:mixed",
-            "punct:ascii",
-            f"tok:moses-{sacremoses.__version__}",
-            f"lang:{language}",
-            f"hyphens:{'split' if language == 'de' else 'kept'}",
-            "smooth:none",
-        ]
+    # Every choice that changes the score.
+    named = f"test:{test_set}|" if test_set else ""
+    signature = (
+        f"BLEU-paper|nrefs:{len(references)}|{named}case:mixed|punct:ascii"
+        f"|tok:moses-{sacremoses.__version__}|lang:{language}"
+        f"|hyphens:{'split' if language == 'de' else 'kept'}|smooth:none"
     )
+    return Score(NAME, result.score, signature, components(result))
 
 
 def prepare(line: str, language: str = "de") -> str:

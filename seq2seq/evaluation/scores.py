@@ -49,18 +49,10 @@ class ScoreConfig:
     test_set: str | None = None
     """The test set's name in sacreBLEU, for the signature."""
     language_pair: str | None = None
-    """Source and target language of the named test set, such as `en-de`."""
+    """Such as `en-de`."""
 
     def __post_init__(self) -> None:
         check_types(self)
-
-
-@dataclass(frozen=True)
-class NamedTestSet:
-    """The files of one of sacreBLEU's test sets."""
-
-    source: Path
-    references: list[Path]
 
 
 def score_all(
@@ -106,9 +98,8 @@ def bleu_and_length(
     config: ScoreConfig | None = None,
 ) -> tuple[Score, float]:
     """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token."""
-    config = config or ScoreConfig()
     check_lines(hypotheses, references)
-    metric = bleu_metric(config)
+    metric = bleu_metric(config := config or ScoreConfig())
     result = metric.corpus_score(hypotheses, references)
     mark = signature(metric.get_signature(), config)
     return Score(result.name, result.score, mark, components(result)), result.ratio
@@ -127,7 +118,7 @@ def chrf(
 ) -> Score:
     """Compute the F-score of character n-grams (Popović 2015), sacreBLEU's chrF2."""
     config = config or ScoreConfig()
-    return _score(chrf_metric(config), hypotheses, references, config)
+    return _score(CHRF(lowercase=config.lowercase), hypotheses, references, config)
 
 
 def ter(
@@ -223,16 +214,6 @@ def tokenizer_without_spaces(language: str) -> str | None:
     return _WITHOUT_SPACES.get(language.lower().replace("_", "-").partition("-")[0])
 
 
-def check_tokenizer(name: str | None) -> None:
-    """Check that BLEU can be computed with a tokenizer."""
-    bleu_metric(ScoreConfig(tokenize=name))
-
-
-def chrf_metric(config: ScoreConfig) -> CHRF:
-    """Make sacreBLEU's chrF2."""
-    return CHRF(lowercase=config.lowercase)
-
-
 def signature(metric: Signature, config: ScoreConfig) -> str:
     """Return the signature of a metric by sacreBLEU, with the named test set."""
     metric.update("test", config.test_set)
@@ -240,8 +221,8 @@ def signature(metric: Signature, config: ScoreConfig) -> str:
     return str(metric)
 
 
-def named_test_set(name: str, language_pair: str) -> NamedTestSet:
-    """Find one of sacreBLEU's test sets, which sacreBLEU downloads the first time."""
+def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
+    """Find source and references of a test set that sacreBLEU downloads the first time."""
     if name not in DATASETS:
         near = get_close_matches(name, DATASETS, n=3) or ["wmt14", "wmt14/full", "wmt20"]
         raise UsageError(f"-t {name}: no such test set; did you mean {', '.join(near)}?")
@@ -249,10 +230,8 @@ def named_test_set(name: str, language_pair: str) -> NamedTestSet:
         pairs = ", ".join(sorted(DATASETS[name].langpairs))
         raise UsageError(f"-l {language_pair}: {name} has {pairs}")
     try:
-        return NamedTestSet(
-            Path(get_source_file(name, language_pair)),
-            [Path(path) for path in get_reference_files(name, language_pair)],
-        )
+        references = get_reference_files(name, language_pair)
+        return Path(get_source_file(name, language_pair)), list(map(Path, references))
     # sacreBLEU fails in a different way for each cause (network, moved file, corrupt archive, full
     # disk), and ends the process on a wrong checksum.
     except (Exception, SystemExit) as error:
@@ -271,11 +250,7 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Check that parallel texts have the same number of lines.
-
-    Args:
-        counts: the number of lines of each text, by its name.
-    """
+    """Check that parallel texts have the same number of lines, given by their names."""
     (first, expected), *others = counts.items()
     for name, count in others:
         if count != expected:

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from operator import ne
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu import BLEU, TER
+from sacrebleu import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.helpers import extract_all_word_ngrams
 from sacrebleu.significance import PairedTest, Result, estimate_ci
@@ -21,26 +21,18 @@ from seq2seq.evaluation.scores import (
     ScoreConfig,
     bleu_metric,
     check_lines,
-    chrf_metric,
     signature,
     too_long_for_ter,
 )
 
-
-class Resampling(Enum):
-    """The resampling that estimates which differences arise by chance."""
-
-    bootstrap = "bootstrap"
-    """Draw lines with replacement (Koehn 2004)."""
-    randomization = "randomization"
-    """Swap the two systems' lines at random (Riezler and Maxwell 2005)."""
-
+Resampling = Literal["bootstrap", "randomization"]
+"""Estimate which differences arise by chance: draw lines with replacement (Koehn 2004), or swap the
+two systems' lines at random (Riezler and Maxwell 2005)."""
 
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
 SEED = 12345
 """Of the bootstrap samples; sacreBLEU's default."""
-_SACREBLEU_NAMES = {Resampling.bootstrap: "bs", Resampling.randomization: "ar"}
 
 
 @dataclass(frozen=True)
@@ -69,21 +61,14 @@ def compare(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
     *,
-    resampling: Resampling = Resampling.bootstrap,
+    resampling: Resampling = "bootstrap",
     samples: int | None = None,
     seed: int | None = None,
 ) -> list[Comparison]:
     """Compare each system with the first one by BLEU, chrF and, if no line is too long, TER.
 
-    The result has a comparison for each other system and each metric.
-
-    Args:
-        systems: the lines of each system, by name; the first is the baseline.
-        references: one or more lists of lines.
-        config: the options of the metrics.
-        resampling: the kind of test.
-        samples: the number of resamplings; by default 1,000 (bootstrap) or 10,000 (randomization).
-        seed: the seed of the test, by default 12345; equal seeds give equal values.
+    The result has a comparison for each other system and each metric. The number of samples is by
+    default 1,000 (bootstrap) or 10,000 (randomization). Equal seeds give equal values.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
@@ -91,7 +76,10 @@ def compare(
     for hypotheses in systems.values():
         check_lines(hypotheses, references)
     config = config or ScoreConfig()
-    metrics: dict[str, Metric] = {"BLEU": bleu_metric(config), "chrF": chrf_metric(config)}
+    metrics: dict[str, Metric] = {
+        "BLEU": bleu_metric(config),
+        "chrF": CHRF(lowercase=config.lowercase),
+    }
     if not too_long_for_ter([*systems.values(), *references]):
         metrics["TER"] = TER()
     with _sacrebleu_seed(SEED if seed is None else seed):
@@ -99,7 +87,7 @@ def compare(
             list(systems.items()),
             metrics,
             references,
-            test_type=_SACREBLEU_NAMES[resampling],
+            test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
             n_samples=samples or 0,
         )
     signatures, results = test()
@@ -108,7 +96,13 @@ def compare(
     for i, (system, lines) in enumerate(others, start=1):
         differing = sum(map(ne, lines, baseline_lines))
         for metric in signatures:
-            of_baseline, of_system = _result(results[metric][0]), _result(results[metric][i])
+            of_baseline, of_system = results[metric][0], results[metric][i]
+            assert isinstance(of_baseline, Result)
+            assert isinstance(of_system, Result)
+            mean, half = of_system.mean, of_system.ci
+            bounds = None
+            if mean is not None and half is not None:
+                bounds = float(mean - half), float(mean + half)
             testable = len(lines) > 1 and of_system.score != of_baseline.score
             comparisons.append(
                 Comparison(
@@ -118,7 +112,7 @@ def compare(
                     value=float(of_system.score),
                     difference=float(of_system.score - of_baseline.score),
                     p_value=float(of_system.p_value or 0.0) if testable else 1.0,
-                    interval=_interval(of_system),
+                    interval=bounds,
                     differing_lines=differing,
                     signature=signature(signatures[metric], config),
                 )
@@ -133,17 +127,6 @@ def check_sampling(samples: int | None, seed: int | None) -> None:
     # sacreBLEU takes 0 as "no seed".
     if seed is not None and seed < 1:
         raise UsageError(f"--seed {seed}: must be at least 1")
-
-
-def _result(cell: str | Result) -> Result:
-    assert isinstance(cell, Result)
-    return cell
-
-
-def _interval(result: Result) -> tuple[float, float] | None:
-    if result.mean is None or result.ci is None:
-        return None
-    return float(result.mean - result.ci), float(result.mean + result.ci)
 
 
 @contextmanager
@@ -193,7 +176,7 @@ def ngrams(line: str, tokenize: str | None = None) -> Counter[tuple[str, ...]]:
 
 def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Compute the chrF2 of each line by itself."""
-    metric = chrf_metric(ScoreConfig())
+    metric = CHRF()
     return [
         metric.corpus_score([hypothesis], [[reference]]).score
         for hypothesis, reference in zip(hypotheses, references, strict=True)

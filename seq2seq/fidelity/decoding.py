@@ -96,20 +96,21 @@ def length_penalties(subject: Subject) -> Finding:
     alpha = subject.search.alpha
     found = {n: _measured_penalty(subject.search, n) for n in (2, 10, 50)}
 
-    def is_everywhere(penalty: Callable[[int], float]) -> bool:
-        return all(math.isclose(found[n], penalty(n), rel_tol=1e-4) for n in found)
-
-    counted = is_everywhere(lambda n: ((5 + n) / 6) ** alpha)
-    uncounted = is_everywhere(lambda n: ((5 + n - 1) / 6) ** alpha)
-    names = {
-        "((5 + length) / 6)^alpha, </s> counted": counted,
-        "((5 + length) / 6)^alpha, </s> not counted": uncounted,
-        "length^alpha": is_everywhere(lambda n: float(n**alpha)),
-        "(length without </s>)^alpha": is_everywhere(lambda n: float((n - 1) ** alpha)),
+    formulas: dict[str, Callable[[int], float]] = {
+        "((5 + length) / 6)^alpha, </s> counted": lambda n: (5 + n) / 6,
+        "((5 + length) / 6)^alpha, </s> not counted": lambda n: (5 + n - 1) / 6,
+        "length^alpha": lambda n: n,
+        "(length without </s>)^alpha": lambda n: n - 1,
     }
-    name = next((name for name, right in names.items() if right), "another formula")
+    fitting = [
+        name
+        for name, base in formulas.items()
+        if all(math.isclose(found[n], base(n) ** alpha, rel_tol=1e-4) for n in found)
+    ]
+    name = fitting[0] if fitting else "another formula"
     shown = ", ".join(f"{penalty:.4f} at {n}" for n, penalty in found.items())
-    return Finding(f"{name}: {shown}", counted or uncounted, counted)
+    right = name.startswith("((5 + length) / 6)^alpha")
+    return Finding(f"{name}: {shown}", right, right and name.endswith(" </s> counted"))
 
 
 @detail(

@@ -65,14 +65,14 @@ def _check_size(name: str, size: int, limit: int) -> None:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a measure."""
+    """What was measured, and whether it agrees with the paper and with tensor2tensor.
+
+    The agreement with a missing claim is None.
+    """
 
     here: str
-    """A description of the measured behavior."""
     paper: bool | None
-    """Whether it agrees with the paper; None where the paper is silent."""
     tensor2tensor: bool | None
-    """Whether it agrees with tensor2tensor; None where that is not known."""
 
     @classmethod
     def both(cls, here: str, right: bool) -> Self:
@@ -87,11 +87,9 @@ class Finding:
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        if self.differs:
-            return "differs"
-        if self.paper and self.tensor2tensor:
-            return "as the paper and tensor2tensor"
-        return "as the paper" if self.paper else "as tensor2tensor"
+        agrees = {"the paper": self.paper, "tensor2tensor": self.tensor2tensor}
+        names = [name for name, right in agrees.items() if right]
+        return f"as {' and '.join(names)}" if names else "differs"
 
 
 Measure: TypeAlias = Callable[[Subject], Finding]
@@ -99,18 +97,19 @@ Measure: TypeAlias = Callable[[Subject], Finding]
 
 @dataclass(frozen=True)
 class Detail:
-    """A row of the report: one thing that a reproduction can get wrong."""
+    """A row of the report: one thing that a reproduction can get wrong.
+
+    The claim of the paper, or of tensor2tensor, is None where it is silent, or not known.
+    """
 
     name: str
-    """Name of the detail, with the section of the paper."""
+    """With the section of the paper."""
     paper: str | None
-    """The claim of the paper; None where it is silent."""
     tensor2tensor: str | None
-    """The behavior of tensor2tensor; None where it is not known."""
     measure: Measure
 
     def __call__(self, subject: Subject) -> Finding:
-        """Measure the subject; the agreement with a missing claim is None."""
+        """Measure the subject."""
         found = self.measure(subject)
         return Finding(
             found.here,

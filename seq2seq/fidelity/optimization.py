@@ -23,10 +23,8 @@ _MAX_MICRO_BATCHES = 8
 class Rehearsal:
     """The subject's training on random pairs, with a small model of its width in float64.
 
-    Args:
-        subject: the subject.
-        gain: a factor on the shared matrix; large ones give large gradients, small ones flat
-            distributions.
+    A large `gain`, a factor on the shared matrix, gives large gradients, a small one flat
+    distributions.
     """
 
     def __init__(self, subject: Subject, *, gain: float = 1.0) -> None:
@@ -43,13 +41,7 @@ class Rehearsal:
         batching = Batching(corpus, source_tokens=96, target_tokens=96, seed=1)
         count = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
         self.micro_batches = batching.epoch(0)[:count]
-        self.trainer = Trainer(
-            self.model,
-            batching,
-            subject.training,
-            compute=Compute(),
-            seed=1,
-        )
+        self.trainer = Trainer(self.model, batching, subject.training, compute=Compute(), seed=1)
         self.gradients: dict[nn.Parameter, Tensor] = {}
         """The gradients summed over all micro-batches, as the optimizer gets them."""
         self.at_states: list[tuple[Tensor, Tensor]] = []
@@ -85,7 +77,7 @@ class _Targets:
     distributions: Tensor
     """(tokens, V), a row for each target token."""
     divisor: float
-    """The divisor of the summed loss."""
+    """Of the summed loss."""
     loss: float
     """The summed cross-entropy between these distributions and the model's."""
     metrics: StepMetrics

@@ -36,10 +36,8 @@ def batch(subject: Subject) -> Finding:
     training = subject.training
     statistics, longest = synthetic_batches(training)
     micro_batches = training.micro_batches
-    source, target = (
-        micro_batches * statistics.source_tokens,
-        micro_batches * statistics.target_tokens,
-    )
+    source = micro_batches * statistics.source_tokens
+    target = micro_batches * statistics.target_tokens
     where = f"on synthetic news; padding {statistics.padding:.1%}"
     sources, targets = (recorded(subject, f"train/{side}_tokens") for side in ("source", "target"))
     if sources and targets:
@@ -68,9 +66,8 @@ def batch(subject: Subject) -> Finding:
 def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     """Batch synthetic pairs with the lengths of news text.
 
-    Returns:
-        The means over the micro-batches of an epoch, and the largest number of tokens, padding
-        counted, of a micro-batch's longer side.
+    Return the means over the micro-batches of an epoch, and the largest number of tokens, padding
+    counted, of a micro-batch's longer side.
     """
     budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
     corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(1, min(250, budget)))

@@ -3,10 +3,10 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from types import ModuleType
 
 import torch
+from tabulate import tabulate
 
 from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
 from seq2seq.fidelity.detail import Detail, Finding, Subject
@@ -24,8 +24,8 @@ MODEL_DETAILS = _details(layers, embedding)
 """The details of a model alone, whose training is not known."""
 DETAILS = MODEL_DETAILS + _details(optimization, recipe, decoding, results)
 
-_TITLES = ("#", "detail", "the paper", "tensor2tensor (2017)", "here, measured", "verdict")
-_WIDTHS = (2, 16, 21, 21, 32, 13)
+_TITLES = ("#", "detail", "the paper", "tensor2tensor", "here, measured", "verdict")
+_WIDTHS = (2, 16, 21, 21, 29, 13)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def examine(subject: Subject, details: Sequence[Detail] = DETAILS) -> list[Row]:
 
 def as_text(rows: Sequence[Row]) -> str:
     """Format the report as a table of at most 120 columns, and a summary."""
-    return f"{text_table([_TITLES], map(_cells, rows), _WIDTHS)}\n\n{summary(rows)}"
+    return f"{text_table(map(_cells, rows), _TITLES, _WIDTHS)}\n\n{summary(rows)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -91,17 +91,8 @@ def as_records(rows: Sequence[Row]) -> list[dict[str, object]]:
     ]
 
 
-def text_table(
-    titles: Iterable[Sequence[str]], rows: Iterable[Sequence[str]], widths: Sequence[int]
-) -> str:
-    """Format rows in columns of fixed widths, wrapping long cells."""
-    rule = "-+-".join("-" * width for width in widths)
-    lines = [*_lines(titles, widths), rule, *_lines(rows, widths)]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _lines(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> Iterable[str]:
-    for row in rows:
-        cells = [textwrap.wrap(c, width) or [""] for c, width in zip(row, widths, strict=True)]
-        for parts in zip_longest(*cells, fillvalue=""):
-            yield " | ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+def text_table(rows: Iterable[Sequence[str]], titles: Sequence[str], widths: Sequence[int]) -> str:
+    """Format rows in columns of at most these widths, wrapping long cells."""
+    return tabulate(
+        rows, titles, tablefmt="presto", maxcolwidths=list(widths), disable_numparse=True
+    )

@@ -8,6 +8,7 @@ from statistics import mean
 from seq2seq.errors import UserError
 from seq2seq.fidelity.report import COLUMNS, text_table
 from seq2seq.model import TransformerConfig
+from seq2seq.training.config import TrainingConfig
 
 Setting = int | float | str | None
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
@@ -22,34 +23,27 @@ class PaperRow:
     settings: Mapping[str, Setting]
     """The settings that differ from base."""
     perplexity: float
-    """Perplexity per word piece."""
+    """Per word piece."""
     bleu: float
     millions: int | None = None
     """Parameters in millions, where the paper prints them."""
 
-    def overrides(self, divisor: int = 1) -> list[str]:
-        """Write the settings as overrides of `seq2seq train`, with all widths divided."""
-        words = []
-        for name, value in self.settings.items():
-            section = "training" if name == "label_smoothing" else "model"
-            if name in WIDTHS and isinstance(value, int):
-                value //= divisor
-            words.append(f"{section}.{name}={value}")
-        return words
+
+def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
+    """Return the settings that the table varies; d_k and d_v of d_model / num_heads are None."""
+    derived = config.d_model // config.num_heads
+    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    return {
+        **{name: getattr(config, name) for name in names},
+        "d_k": None if config.key_width == derived else config.key_width,
+        "d_v": None if config.value_width == derived else config.value_width,
+        "label_smoothing": label_smoothing,
+        "positions": config.positions.value,
+    }
 
 
-BASE: Mapping[str, Setting] = {
-    "num_layers": 6,
-    "d_model": 512,
-    "d_ff": 2048,
-    "num_heads": 8,
-    "d_k": None,
-    "d_v": None,
-    "dropout": 0.1,
-    "label_smoothing": 0.1,
-    "positions": "sinusoidal",
-}
-"""The settings that the table varies; d_k and d_v of None are d_model / num_heads."""
+BASE = table_settings(TransformerConfig(), TrainingConfig.label_smoothing)
+"""The settings of the base model."""
 
 _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 
@@ -79,14 +73,12 @@ ROWS = (
 
 @dataclass(frozen=True)
 class TableRun:
-    """A run to compare with the table."""
+    """A run to compare with the table, as of its last validation; its settings are `BASE`'s."""
 
     name: str
     settings: Mapping[str, Setting]
-    """Settings with the keys of `BASE`."""
     seed: int
     step: int
-    """The step of the last validation."""
     perplexity: float
     bleu: float
     parameters: int
@@ -94,36 +86,21 @@ class TableRun:
 
 @dataclass(frozen=True)
 class Line:
-    """The runs of a row, one for each seed, with the row of the paper, if there is one."""
+    """The runs of a row, one for each seed, with the row of the paper, if there is one.
+
+    The scores are means, and the spreads the highest of the runs minus the lowest.
+    """
 
     runs: Sequence[TableRun]
     row: PaperRow | None
     change: str
     """The settings that differ from base's, under the paper's names."""
     perplexity: float
-    """The mean of the runs; so is `bleu`."""
     bleu: float
     perplexity_spread: float
-    """The highest of the runs minus the lowest; so is `bleu_spread`."""
     bleu_spread: float
     perplexity_minus_base: float
     bleu_minus_base: float
-
-
-def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
-    """Return the settings of a configuration with the keys of `BASE`."""
-    derived = config.d_model // config.num_heads
-    return {
-        "num_layers": config.num_layers,
-        "d_model": config.d_model,
-        "d_ff": config.d_ff,
-        "num_heads": config.num_heads,
-        "d_k": None if config.key_width == derived else config.key_width,
-        "d_v": None if config.value_width == derived else config.value_width,
-        "dropout": config.dropout,
-        "label_smoothing": label_smoothing,
-        "positions": config.positions.value,
-    }
 
 
 def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -205,16 +182,16 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
 
 
 _TITLES = (
-    ("", "", "perplexity", "", "BLEU", "", "million", ""),
-    ("row", "change", "here", "paper", "here", "paper", "here", "paper"),
+    *("row", "change", "perplexity\nhere", "perplexity\npaper", "BLEU\nhere", "BLEU\npaper"),
+    *("million\nhere", "million\npaper"),
 )
 _SCORES = {"perplexity": "perplexity", "bleu": "BLEU"}
-_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 5)
+_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 7)
 
 
 def as_text(lines: Sequence[Line]) -> str:
     """Format a table of at most 120 columns, with the differences from base in parentheses."""
-    table = text_table(_TITLES, map(_cells, lines), _WIDTHS)
+    table = text_table(map(_cells, lines), _TITLES, _WIDTHS)
     return "\n".join([table, "", *_seeds(lines), *_orderings(lines)])
 
 
@@ -249,21 +226,18 @@ def _cells(line: Line) -> tuple[str, ...]:
 def _orderings(lines: Sequence[Line]) -> list[str]:
     """Count the rows that are on the same side of base as in the paper, by each score."""
     sentences = []
+    base = next(line for line in lines if line.change == "base")
     for name, title in _SCORES.items():
         sides, unclear = {True: list[str](), False: list[str]()}, []
-        base_spread = next(
-            getattr(line, f"{name}_spread") for line in lines if line.change == "base"
-        )
         for line in lines:
-            if line.row is None:
+            if line.row is None or getattr(line.row, name) == getattr(ROWS[0], name):
                 continue
             paper = getattr(line.row, name) - getattr(ROWS[0], name)
             here = getattr(line, f"{name}_minus_base")
-            if abs(paper) > 1e-9:
-                sides[here * paper > 0].append(line.row.name)
-                spread = max(getattr(line, f"{name}_spread"), base_spread)
-                if spread and abs(here) <= spread:
-                    unclear.append(line.row.name)
+            sides[here * paper > 0].append(line.row.name)
+            spread = max(getattr(one, f"{name}_spread") for one in (line, base))
+            if spread and abs(here) <= spread:
+                unclear.append(line.row.name)
         same, other = sides[True], sides[False]
         if same or other:
             rest = f"; not {', '.join(other)}" if other else ""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -62,14 +62,11 @@ def synthetic_tokenizer() -> Tokenizer:
     return Tokenizer.train(sentences, TokenizerConfig(vocab_size=FIRST_WORD + len(letters) + 1))
 
 
-LENGTH = 24
-"""Tokens of a sentence."""
-_SENTENCES = 2
+LENGTH = 24  # tokens of a sentence
 _MODULES = (MultiHeadAttention, FeedForward, nn.LayerNorm, EncoderLayer, DecoderLayer)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One call of a module."""
 
     module: nn.Module
@@ -137,4 +134,4 @@ def trace(model: Transformer, *, training: bool) -> tuple[Trace, Trace]:
 def random_tokens(model: Transformer) -> Tensor:
     """Draw random words, (B, T)."""
     rows = min(model.vocab_size, model.embedding.num_embeddings)
-    return torch.randint(FIRST_WORD, rows, (_SENTENCES, LENGTH))
+    return torch.randint(FIRST_WORD, rows, (2, LENGTH))

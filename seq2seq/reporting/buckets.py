@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -67,15 +67,7 @@ def make_buckets(
     references: Sequence[str],
     tokenize: str | None = None,
 ) -> list[Bucket]:
-    """Score by source length, by kind of word and, if they are known, by training frequencies.
-
-    Args:
-        lengths: of the sources.
-        counts: how often words occur in training, if that is known.
-        hypotheses: lines.
-        references: lines.
-        tokenize: BLEU's tokenizer.
-    """
+    """Score by source length, by kind of word and, if `counts` has them, by training frequency."""
     outputs = [words(line, tokenize) for line in hypotheses]
     expected = [words(line, tokenize) for line in references]
     buckets = by_length(lengths, hypotheses, references, tokenize)
@@ -112,13 +104,12 @@ def _lines(
 ) -> list[Bucket]:
     members: dict[int, list[int]] = {}
     for line, size in sizes.items():
-        members.setdefault(_index(bounds, size), []).append(line)
+        members.setdefault(bisect_right(bounds, size) - 1, []).append(line)
     buckets = []
     for index, lines in sorted(members.items()):
         sides = [hypotheses[line] for line in lines], [references[line] for line in lines]
         score = bleu_with_interval(*sides, tokenize)
-        start, end = bounds[index], _end(bounds, index)
-        buckets.append(Bucket(by, start, end, len(lines), "BLEU", *score))
+        buckets.append(Bucket(by, *_range(bounds, index), len(lines), "BLEU", *score))
     return buckets
 
 
@@ -133,12 +124,13 @@ def by_word_frequency(
     """
 
     def group(word: str, in_reference: int) -> int:
-        return _index(FREQUENCIES, counts.get(word, 0))
+        return bisect_right(FREQUENCIES, counts.get(word, 0)) - 1
 
-    return [
-        replace(found, by="word_frequency", start=FREQUENCIES[i], end=_end(FREQUENCIES, i))
-        for i, found in _word_f1(group, len(FREQUENCIES), hypotheses, references)
-    ]
+    buckets = []
+    for i, found in _word_f1(group, len(FREQUENCIES), hypotheses, references):
+        start, end = _range(FREQUENCIES, i)
+        buckets.append(Bucket("word_frequency", start, end, *found))
+    return buckets
 
 
 def by_word_kind(
@@ -152,7 +144,7 @@ def by_word_kind(
         return 1 if word[:1].isupper() else 2 if in_reference > 1 else 3
 
     return [
-        replace(found, by="word_kind", kind=KINDS[i])
+        Bucket("word_kind", 0, None, *found, kind=KINDS[i])
         for i, found in _word_f1(group, len(KINDS), hypotheses, references)
     ]
 
@@ -162,8 +154,8 @@ def _word_f1(
     groups: int,
     hypotheses: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
-) -> Iterator[tuple[int, Bucket]]:
-    """Yield each group with a word in a reference, and its bucket, to be completed.
+) -> Iterator[tuple[int, tuple[int, str, float, float, float]]]:
+    """Yield each group with a word in a reference, and its bucket's values from `count` on.
 
     `group_of` returns the group of a word, given how often the line's reference has the word.
     """
@@ -181,7 +173,7 @@ def _word_f1(
     for group in range(groups):
         if count := int(totals[group, 2]):
             value = float(_f1(totals[group]))
-            yield group, Bucket("", 0, None, count, "F1", value, *interval(_f1(drawn[:, group])))
+            yield group, (count, "F1", value, *interval(_f1(drawn[:, group])))
 
 
 def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -190,9 +182,5 @@ def _f1(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(200.0 * correct / np.maximum(output + expected, 1))
 
 
-def _index(bounds: Sequence[int], value: int) -> int:
-    return bisect_right(bounds, value) - 1
-
-
-def _end(bounds: Sequence[int], index: int) -> int | None:
-    return bounds[index + 1] if index + 1 < len(bounds) else None
+def _range(bounds: Sequence[int], index: int) -> tuple[int, int | None]:
+    return bounds[index], bounds[index + 1] if index + 1 < len(bounds) else None

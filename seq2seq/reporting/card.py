@@ -24,18 +24,14 @@ _DATA = "## Data\n"
 
 @dataclass(frozen=True)
 class CardScores:
-    """What a model scored on the validation sets, and by which search."""
+    """What a model scored on each validation set, and by which search."""
 
     run: str
-    """The name of the run."""
     data: str
-    """The name of the data."""
     sets: Mapping[str, Sequence[Score]]
-    """The scores on each validation set, by its name."""
     beam_size: int
     alpha: float
     output_warnings: OutputWarnings | None
-    """Of the translations, if it is known."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,9 @@ class ModelFacts:
     origin: str
     """What the model is, such as "the checkpoint that validated best"."""
     ended: str = ""
-    """Why its training ended."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its training, by their dotted names."""
     data: DataRecord | None = None
-    """The record of its training data."""
     scored: CardScores | None = None
     license_name: str | None = None
 
@@ -63,10 +57,7 @@ def facts_of_run(
 ) -> ModelFacts:
     """Collect what is known of a model of a run.
 
-    Args:
-        report: of the run, on its validation sets.
-        averaged: the number of checkpoints whose mean it is; 0 for the one that validated best.
-        license_name: named in the card only if given.
+    It is the mean of `averaged` checkpoints; if that is 0, the one that validated best.
     """
     best = (
         "the running mean of the weights that validated best"

@@ -40,12 +40,11 @@ class Attention:
 
 @dataclass(frozen=True)
 class Sample:
-    """A line of the test set with its translation."""
+    """A line of the test set, counted from 1, with its translation."""
 
     kind: str
     """`worst`, `median` or `best`."""
     line: int
-    """Counted from 1."""
     source: str
     reference: str
     output: str
@@ -55,21 +54,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class NgramChange:
-    """An n-gram that one system gets right more often than the other."""
+    """How often each system has an n-gram where the reference has it."""
 
     ngram: str
     run: int
-    """Times that the run's outputs have it where the reference has it."""
     other: int
-    """The same for the other system."""
 
 
 @dataclass(frozen=True)
 class LineChange:
-    """A line that one system translates better than the other."""
+    """A line, counted from 1, that one system translates better than the other."""
 
     line: int
-    """Counted from 1."""
     source: str
     reference: str
     run: str
@@ -87,7 +83,6 @@ class SetComparison:
     buckets: list[Bucket]
     """The other system's scores, in the same buckets as the run's."""
     ngrams_won: list[NgramChange]
-    """N-grams that the run gets right more often."""
     ngrams_lost: list[NgramChange]
     lines_won: list[LineChange]
     """Lines that the run translates better, by chrF."""
@@ -172,16 +167,7 @@ def compare_set(
     buckets: list[Bucket],
     scoring: ScoreConfig,
 ) -> SetComparison:
-    """Compare the outputs of a run with those of another system.
-
-    Args:
-        names: of the run and the other system; they differ.
-        sources: lines.
-        references: lines.
-        outputs: the lines of the run, and the other system's lines.
-        buckets: the other system's scores.
-        scoring: the options of the tests' metrics.
-    """
+    """Compare the outputs of a run and of another system, whose scores `buckets` has."""
     run, other = outputs
     won, lost = ngram_changes(run, other, references, scoring.tokenize)
     lines = line_changes(sources, references, run, other)

@@ -1,11 +1,8 @@
-"""Pictures of the page: curves by matplotlib, and the cells of attention's heat maps."""
+"""The curves of the page, by matplotlib."""
 
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from seq2seq.reporting.comparison import Attention
 
 Points = Sequence[tuple[float, float]]
 
@@ -14,9 +11,6 @@ COLORS = ("#0b62b8", "#b3470b", "#2b7a3d", "#7b3fa0")
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 _INK, _GRID = "#5b6570", "#d5dbe1"  # the page's --soft and --line
 _MAX_POINTS = 300  # of a curve
-_LEVELS = 8
-_CELL = 16  # pixels
-_LABEL = 14  # characters
 
 
 def curves_svg(curves: Mapping[str, Points]) -> str:
@@ -76,46 +70,3 @@ def _thin(points: Points) -> list[tuple[float, float]]:
     every = math.ceil(len(finite) / _MAX_POINTS) or 1
     kept = finite[::every]
     return kept if not finite or kept[-1] == finite[-1] else [*kept, finite[-1]]
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Where the parts of a heat map are, in pixels; a strong cell is a large weight."""
-
-    width: int
-    height: int
-    left: int
-    """Room for the labels of the rows."""
-    top: int
-    cells: dict[float, str]
-    """The path of all cells of an opacity; weights below 1/16 have none."""
-    rows: list[tuple[float, str]]
-    """The position and the label of each row."""
-    columns: list[tuple[float, str]]
-
-
-def heat_map(attention: Attention) -> HeatMap:
-    """Arrange the heat map of an attention."""
-    left, top = (
-        7 * min(max(map(len, pieces)), _LABEL) + 8 for pieces in (attention.rows, attention.columns)
-    )
-    cells: dict[float, str] = {}
-    for row, weights in enumerate(attention.weights):
-        for column, weight in enumerate(weights):
-            if level := min(_LEVELS, round(weight * _LEVELS)):
-                x, y = left + column * _CELL, top + row * _CELL
-                path = f"M{x} {y}h{_CELL}v{_CELL}h-{_CELL}z"
-                cells[level / _LEVELS] = cells.get(level / _LEVELS, "") + path
-    return HeatMap(
-        width=left + _CELL * len(attention.columns) + 4,
-        height=top + _CELL * len(attention.rows) + 4,
-        left=left,
-        top=top,
-        cells=cells,
-        rows=[(top + (i + 0.5) * _CELL, _label(p)) for i, p in enumerate(attention.rows)],
-        columns=[(left + (i + 0.5) * _CELL, _label(p)) for i, p in enumerate(attention.columns)],
-    )
-
-
-def _label(piece: str) -> str:
-    return piece if len(piece) <= _LABEL else piece[: _LABEL - 1] + "…"

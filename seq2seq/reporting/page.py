@@ -7,16 +7,18 @@ from a corpus, a model or a configuration is shown and not interpreted.
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from markupsafe import Markup
 
 from seq2seq.reporting.buckets import Bucket
-from seq2seq.reporting.comparison import SetComparison, differing_parts
-from seq2seq.reporting.draw import Points, curves_svg, heat_map
+from seq2seq.reporting.comparison import differing_parts
+from seq2seq.reporting.draw import Points, curves_svg
 from seq2seq.reporting.record import DataRecord
-from seq2seq.reporting.report import OtherRun, RunFacts, RunReport
+from seq2seq.reporting.report import OtherRun, RunReport
 from seq2seq.reporting.sets import WARNINGS, SetReport
+
+T = TypeVar("T")
 
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
@@ -50,7 +52,6 @@ class Bar:
 
     share: float
     low: float = 0.0
-    """Equal to `high` if there is no interval."""
     high: float = 0.0
 
 
@@ -68,20 +69,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture of curves."""
+    """A picture of curves, and where each of them ends."""
 
     title: str
     svg: Markup
     last: Mapping[str, str]
-    """Where each curve ends, by its name."""
 
 
 def draw_page(report: RunReport) -> str:
     """Draw the page of a run; without the samples' attention if it would have more than 1 MB."""
     page = _render(report, with_attention=True)
-    if len(page.encode()) <= _MAX_BYTES:
-        return page
-    return _render(report, with_attention=False)
+    return page if len(page.encode()) <= _MAX_BYTES else _render(report, with_attention=False)
 
 
 def _render(report: RunReport, *, with_attention: bool) -> str:
@@ -99,18 +97,15 @@ def _render(report: RunReport, *, with_attention: bool) -> str:
     return environment.get_template("page.html").render(
         report=report,
         with_attention=with_attention,
-        scores=_scores(report),
-        facts=_facts(report),
-        both=_both(report),
+        bleus=_bleus,
         charts=_charts(report),
         validations=_validations(report),
-        data=_data(report.data or DataRecord()),
+        histograms=_histograms(report.data or DataRecord()),
         # Shown whole, to be copied.
         command=Markup.escape(escape_text(report.command, len(report.command))),
         WARNINGS=WARNINGS,
-        tables=_set_tables,
+        bucket_tables=_bucket_tables,
         differing_parts=differing_parts,
-        heat_map=heat_map,
         lines=lambda count: "1 line" if count == 1 else f"{count:,} lines",
     )
 
@@ -146,42 +141,9 @@ def format_cell(value: Any) -> tuple[str, bool]:
     return str(value), False
 
 
-def _facts(report: RunReport) -> str:
-    """Describe the run in sentences."""
-    pair = f"{report.config['data.source_language']} to {', '.join(report.target_languages)}"
-    facts = [f"Translates {pair}. Training ended: {_end(report)}."]
-    if report.machine:
-        facts.append(f"Machine: {report.machine}.")
-    facts.append(f"Scored here: {_model(report)}.")
-    if report.best:
-        select = report.config["training.select"]
-        by = "" if select == "valid" else f" by training.select={select}"
-        facts.append(f"Best validation while training{by}: {_best(report)}.")
-    if report.means:
-        bleus = ", ".join(f"{bleu:.2f} of the last {n}" for n, bleu in report.means.items())
-        kept = f"the mean of {report.averaged} was" if report.averaged else "none was"
-        facts.append(f"Validation BLEU of the mean of checkpoints: {bleus}; {kept} kept.")
-    if report.changes:
-        facts.append(f"Resumed with other settings: {'; '.join(report.changes)}.")
-    return " ".join(facts)
-
-
-def _end(facts: RunFacts) -> str:
-    return facts.ended or f"not yet, {facts.steps:,} steps are saved"
-
-
-def _model(facts: RunFacts) -> str:
-    mean = f", the mean of the last {facts.averaged} checkpoints" if facts.averaged else ""
-    which = f"the model in {facts.model}{mean if facts.model == 'averaged' else ''}"
-    return f"{which}, with beam {facts.search['beam_size']} and alpha {facts.search['alpha']:g}"
-
-
-def _best(facts: RunFacts) -> str:
-    """Name the BLEU of each validation set, and of their mean, at the best step."""
-    sets = {_set_name(key): value for key, value in facts.best.items() if key.endswith("/bleu")}
-    of = {name: f" ({name})" if len(sets) > 1 else "" for name in sets}
-    bleus = ", ".join(f"{value:.2f}{of[name]}" for name, value in sets.items())
-    return f"BLEU {bleus} at step {facts.best['step']:,}" if sets else ""
+def _bleus(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Return what is known of the BLEU of each validation set, and of their mean."""
+    return {_set_name(name): known for name, known in metrics.items() if name.endswith("/bleu")}
 
 
 def _set_name(metric: str) -> str:
@@ -190,42 +152,12 @@ def _set_name(metric: str) -> str:
     return middle[0] if middle else first
 
 
-def _scores(report: RunReport) -> Table:
-    rows = []
-    for one in report.sets:
-        for score in one.scores:
-            interval = one.bleu_interval if score.name == "BLEU" else (0, 0)
-            rows.append([one.name, one.lines, score.name, score.value, interval])
-    return Table(["set", "lines", "metric", "value", "95 % interval"], rows)
-
-
-def _both(report: RunReport) -> tuple[Table, list[str]] | None:
-    """Compare two runs; and name the validation sets that they don't share."""
-    other = report.other_run
-    if other is None:
-        return None
-    rows: dict[str, Callable[[RunFacts], str]] = {
-        "model": _model,
-        "best validation": _best,
-        "training ended": _end,
-        "steps": lambda one: f"{one.steps:,}",
-        "minutes": lambda one: f"{one.minutes:,.1f}" if one.minutes else "",
-        "machine": lambda one: one.machine,
-        "parameters": lambda one: f"{one.parameters:,}",
-    }
-    table = [[name, describe(report), describe(other)] for name, describe in rows.items()]
-    known = {_set_name(name) for name in report.curves if name.endswith("/bleu")} - {"mean"}
-    return Table(["", "this run", other.run], table), sorted(known - other.same_sets.keys())
-
-
 def _charts(report: RunReport) -> list[Chart]:
     sets = {_set_name(name): name for name in report.curves if name.endswith("/bleu")}
     charts = []
     for title, names in _CHARTS.items():
         metrics = names or sets
-        curves: dict[str, Points] = {
-            label: report.curves.get(name, []) for label, name in metrics.items()
-        }
+        curves: dict[str, Points] = {n: report.curves.get(m, []) for n, m in metrics.items()}
         if report.other_run is not None:
             curves |= _others_curves(report.other_run, metrics)
         curves = {label: points for label, points in curves.items() if points}
@@ -251,7 +183,6 @@ def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Point
 
 
 def _validations(report: RunReport) -> Table:
-    """List the last validations."""
     bleus = [name for name in report.curves if name.endswith("/bleu") and name != "valid/bleu"]
     metrics = ["valid/loss", "valid/perplexity", "valid/bleu", *bleus]
     titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {_set_name(n)}" for n in bleus)]
@@ -263,42 +194,36 @@ def _validations(report: RunReport) -> Table:
     return Table(titles, rows)
 
 
-def _data(record: DataRecord) -> dict[str, Table]:
-    """Return the tables of the data's record, by their titles."""
-    rows: list[list[str | int]] = []
-    for split, counts in record.counts.items():
-        reasons = ", ".join(f"{n:,} {why}" for why, n in counts.left_out.items() if n)
-        rows.append([split, counts.read, counts.kept, reasons or "none"])
-    tables = {"": Table(["split", "pairs read", "kept", "skipped"], rows)}
-    if lengths := record.lengths:
-        titles = ["tokens in training", *(f"{q} %" for q in lengths.percentiles)]
-        rows = [["source", *lengths.source], ["target", *lengths.target]]
-        tables["Tokens of training sentences"] = Table(titles, rows)
-    if sizes := record.histogram:
-        labels = [_range(*ends) for ends in _spans(sizes.bounds)]
-        series = {"source": sizes.source, "target": sizes.target}
-        tables["Training sentences by length"] = _histogram(labels, series, "tokens")
-    if ratios := record.ratios:
-        labels = [
-            f"{start:g} or more" if end is None else f"{start:g} to {end:g}"
-            for start, end in _spans(ratios.bounds)
-        ]
-        table = _histogram(labels, {"pairs": ratios.pairs}, "target per source tokens")
+def _histograms(record: DataRecord) -> dict[str, Table]:
+    tables = {}
+    if record.histogram:
+        table = _histogram(["tokens", "source", "target"], record.histogram, _range)
+        tables["Training sentences by length"] = table
+    if record.ratios:
+        table = _histogram(["target per source tokens", "pairs"], record.ratios, _ratio_range)
         tables["Training pairs by length ratio"] = table
     return tables
 
 
-def _histogram(labels: Sequence[str], series: Mapping[str, Sequence[int]], title: str) -> Table:
-    top = max(1, *(count for counts in series.values() for count in counts))
-    rows = [
-        [label, *(cell for count in counts for cell in (count, Bar(count / top)))]
-        for label, *counts in zip(labels, *series.values(), strict=True)
-    ]
-    return Table([title, *(t for name in series for t in (name, "bar"))], rows)
+def _histogram(
+    titles: Sequence[str],
+    rows: Sequence[tuple[float, *tuple[int, ...]]],
+    name: Callable[[float, float | None], str],
+) -> Table:
+    """Draw rows of a lower bound and counts, each count with a bar."""
+    top = max(1, *(count for _, *counts in rows for count in counts))
+    ends = [*(start for start, *_ in rows[1:]), None]
+    return Table(
+        [titles[0], *(title for side in titles[1:] for title in (side, "bar"))],
+        [
+            [name(start, end), *(cell for n in counts for cell in (n, Bar(n / top)))]
+            for (start, *counts), end in zip(rows, ends, strict=True)
+        ],
+    )
 
 
-def _spans(bounds: Sequence[float]) -> list[tuple[float, float | None]]:
-    return list(zip(bounds, [*bounds[1:], None], strict=True))
+def _ratio_range(start: float, end: float | None) -> str:
+    return f"{start:g} or more" if end is None else f"{start:g} to {end:g}"
 
 
 def _range(start: float, end: float | None) -> str:
@@ -308,33 +233,20 @@ def _range(start: float, end: float | None) -> str:
     return f"{start:,}" if end == start + 1 else f"{start:,} to {end - 1:,}"
 
 
-def _set_tables(one: SetReport) -> dict[str, Any]:
-    """Return the tables of a test set."""
-    compared, buckets = one.comparison, {}
+def _bucket_tables(one: SetReport) -> dict[str, Table]:
+    compared, tables = one.comparison, {}
+    other, others = ("", []) if compared is None else (compared.other, compared.buckets)
     for by, (title, values) in _BUCKETS.items():
         if group := [bucket for bucket in one.buckets if bucket.by == by]:
-            theirs = [] if compared is None else [b for b in compared.buckets if b.by == by]
-            other = "" if compared is None else compared.other
-            buckets[title] = bucket_table(group, values, other, theirs)
-    counts = [[name, getattr(one.output_warnings, kind)] for kind, name in WARNINGS.items()]
-    return {
-        "warnings": Table(["suspicious outputs", "count"], counts),
-        "buckets": buckets,
-        "tests": None if compared is None else _tests(compared),
-    }
+            theirs = [bucket for bucket in others if bucket.by == by]
+            tables[title] = bucket_table(group, values, other, theirs)
+    return tables
 
 
 def bucket_table(
     buckets: Sequence[Bucket], values: str, other: str = "", theirs: Sequence[Bucket] = ()
 ) -> Table:
-    """List the scores of buckets of one kind and, if there is another system, its scores.
-
-    Args:
-        buckets: the run's.
-        values: what they are divided by.
-        other: the name of the other system.
-        theirs: its buckets, the same as the run's.
-    """
+    """List the scores of buckets of one kind and, if there is another system, its scores."""
     metric = buckets[0].metric
     titles = [values, "words" if metric == "F1" else "lines"]
     titles += [f"{metric}, this run" if theirs else metric, "interval", "bar"]
@@ -345,21 +257,4 @@ def bucket_table(
         for one in (bucket, *theirs[i : i + 1]):
             bar = Bar(one.value / 100, one.low / 100, one.high / 100)
             rows[-1] += [one.value, (one.low, one.high), bar]
-    return Table(titles, rows)
-
-
-def _tests(compared: SetComparison) -> Table:
-    other = compared.other
-    rows = [
-        [
-            test.metric,
-            test.value - test.difference,
-            test.value,
-            Number(f"{test.difference:+.2f}"),
-            Number(f"{test.p_value:.4f}"),
-            test.interval or (0, 0),
-        ]
-        for test in compared.tests
-    ]
-    titles = ["metric", "this run", other, "difference", "p", f"95 % interval of {other}"]
     return Table(titles, rows)

@@ -25,9 +25,8 @@ from seq2seq.reporting.buckets import LENGTHS
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
 """Is there once training and averaging are finished, and says why they ended."""
-PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
-RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
-"""Lower bounds of the histogram of target tokens per source token."""
+_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+_RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -37,49 +36,7 @@ class SplitCounts:
     read: int
     kept: int
     left_out: dict[str, int]
-    """Pairs that were skipped, by the reason."""
-
-
-@dataclass(frozen=True)
-class Sides:
-    """Numbers of both sides of the training sentences."""
-
-    source: list[int]
-    target: list[int]
-
-
-@dataclass(frozen=True)
-class Histogram(Sides):
-    """Sentences from each of the bounds, in tokens, to the next."""
-
-    bounds: list[int]
-
-    def __post_init__(self) -> None:
-        if not len(self.bounds) == len(self.source) == len(self.target):
-            raise ValueError("a histogram has a number for each bound")
-
-
-@dataclass(frozen=True)
-class Lengths(Sides):
-    """Tokens of a sentence at each of the percentiles."""
-
-    percentiles: list[int]
-
-    def __post_init__(self) -> None:
-        if not len(self.percentiles) == len(self.source) == len(self.target):
-            raise ValueError("there is a length for each percentile")
-
-
-@dataclass(frozen=True)
-class Ratios:
-    """Pairs from each of the bounds, in target tokens per source token, to the next."""
-
-    bounds: list[float]
-    pairs: list[int]
-
-    def __post_init__(self) -> None:
-        if len(self.bounds) != len(self.pairs):
-            raise ValueError("a histogram has a number for each bound")
+    """Pairs by the reason for which they were skipped."""
 
 
 @dataclass(frozen=True)
@@ -90,30 +47,29 @@ class DataRecord:
     warnings: list[str] = field(default_factory=list)
     """Overlaps of the splits, and signs of misaligned text."""
     sha256: dict[str, str] = field(default_factory=dict)
-    histogram: Histogram | None = None
-    ratios: Ratios | None = None
-    lengths: Lengths | None = None
+    lengths: list[tuple[int, int, int]] = field(default_factory=list)
+    """For each percentile, the tokens of a training source and of a target."""
+    histogram: list[tuple[int, int, int]] = field(default_factory=list)
+    """From each lower bound in tokens on, how many training sources and how many targets."""
+    ratios: list[tuple[float, int]] = field(default_factory=list)
+    """From each lower bound in target tokens per source token on, how many training pairs."""
 
     def validation_sums(self) -> dict[str, list[str]]:
         """Return the sums of each validation set, by the name of the set."""
         sums: dict[str, list[str]] = {}
         for file, digest in self.sha256.items():
             split, *rest = file.partition(": ")[0].split(".")
-            if split == "valid":
-                sums.setdefault("valid", []).append(digest)
-            elif split == "valid_sets":
-                sums.setdefault(rest[0], []).append(digest)
+            if split in ("valid", "valid_sets"):
+                sums.setdefault("valid" if split == "valid" else rest[0], []).append(digest)
         return sums
 
 
 def data_record(data: PreparedData) -> bytes:
     """Return the record of the training data as JSON."""
-    sides = {"source": data.train.source_lengths, "target": data.train.target_lengths}
-    ratios = sides["target"] / sides["source"]
-    lengths = {
-        side: np.percentile(found, PERCENTILES, method="nearest").astype(int).tolist()
-        for side, found in sides.items()
-    }
+    sides = data.train.source_lengths, data.train.target_lengths
+    percentiles = [np.percentile(n, _PERCENTILES, method="nearest").astype(int) for n in sides]
+    histograms = [_histogram(lengths, LENGTHS) for lengths in sides]
+    ratios = _histogram(sides[1] / sides[0], _RATIOS)
     record = DataRecord(
         counts={
             split: SplitCounts(counts.read, counts.kept, counts.dropped)
@@ -121,12 +77,9 @@ def data_record(data: PreparedData) -> bytes:
         },
         warnings=data.warnings,
         sha256=_sums(data.splits),
-        histogram=Histogram(
-            bounds=list(LENGTHS),
-            **{side: _histogram(found, LENGTHS) for side, found in sides.items()},
-        ),
-        ratios=Ratios(list(RATIOS), _histogram(ratios, RATIOS)),
-        lengths=Lengths(percentiles=list(PERCENTILES), **lengths),
+        lengths=list(zip(_PERCENTILES, *(found.tolist() for found in percentiles), strict=True)),
+        histogram=list(zip(LENGTHS, *histograms, strict=True)),
+        ratios=list(zip(_RATIOS, ratios, strict=True)),
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
     text = json.dumps(asdict(record), indent=2, ensure_ascii=False)

@@ -42,12 +42,10 @@ class RunFacts:
     """What a run folder tells."""
 
     run: str
-    """Its name."""
     model: str
     """The folder of the model that translated."""
     parameters: int
     search: dict[str, float]
-    """Beam size and alpha of the translations."""
     ended: str
     """Why its training has ended; empty if it has not."""
     steps: int
@@ -63,7 +61,7 @@ class RunFacts:
     averaged: int
     """The number of checkpoints whose mean was kept; 0 if none was."""
     curves: dict[str, list[tuple[float, float]]]
-    """(step, value) of each metric, by name."""
+    """(step, value) of each metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +79,9 @@ class RunReport(RunFacts):
     """Everything that the page shows."""
 
     data: DataRecord | None
-    """What training recorded of its data, if that is known."""
     target_languages: list[str]
-    """Of the model."""
     sets: list[SetReport]
     other_run: OtherRun | None
-    """The run that it is compared with, if any."""
     command: str
     """The command that trains the run again."""
     config: dict[str, Any]
@@ -121,11 +116,15 @@ def make_report(
         if other.run is not None:
             other_run = _compare_runs(run, config, other.run, theirs)
     translator, subject = load_translator(run, device), trained_subject(run, config)
+    fidelity = [r for r in examine(subject) if r.finding.differs or r.finding.paper is False]
     languages = target_languages(translator.tokenizer.controls)
     for text in tests:
         # load_translator chose the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
-    texts = tests or _validation_sets(config)
+    try:
+        texts = tests or validation_sets(config)
+    except UserError as error:
+        raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set
     return RunReport(
@@ -136,7 +135,7 @@ def make_report(
         other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
-        fidelity=_deviations(subject),
+        fidelity=fidelity,
     )
 
 
@@ -157,23 +156,34 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, Any]:
     """Collect the fields of `RunFacts`."""
     path = run / METRICS
-    records = _records(path) if path.is_file() else []
-    finished, state = read_object(run / FINISHED_FILE), _state(run)
+    # Only what can be drawn and what JSON can hold.
+    records = [
+        {name: value for name, value in record.items() if abs(value) <= _LARGEST}
+        for record in (read_metrics(path) if path.is_file() else ())
+    ]
+    names = dict.fromkeys(name for record in records for name in record if name != "step")
+    search = _chosen_search(run, config)
+    finished, state = read_object(run / FINISHED_FILE), dict[str, Any]()
+    for newest in checkpoints(run)[-1:]:
+        with suppress(UserError):
+            state = read_object(progress_file(newest))
     progress, means = _part(state, "progress"), _part(finished, "means")
+    settings, changes = _part(state, "changeable"), progress.get("changes")
+    known = [str(finished["machine"])] if "machine" in finished else []
     return {
         "run": name,
         "model": find_model(run).name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "search": _search(run, config),
+        "search": {"beam_size": search.beam_size, "alpha": search.alpha},
         "ended": str(finished.get("ended", "")),
         "steps": int(_number(progress.get("step", finished.get("step"))) or 0),
         "minutes": None if (s := _number(progress.get("seconds"))) is None else s / 60,
-        "machine": _machine(state, finished),
-        "changes": _changes(state),
+        "machine": ", ".join([*known, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
+        "changes": list(map(str, changes)) if isinstance(changes, list) else [],
         "best": _best(records, config.training),
         "means": {n: bleu for n, found in means.items() if (bleu := _number(found)) is not None},
         "averaged": int(_number(finished.get("averaged")) or 0),
-        "curves": _curves(records),
+        "curves": {n: [(r["step"], r[n]) for r in records if n in r] for n in names},
     }
 
 
@@ -187,14 +197,7 @@ def load_translator(run: Path, device: str) -> Translator:
 
 def _chosen_search(run: Path, config: Config) -> SearchConfig:
     tuned = read_search(find_model(run))
-    if tuned is None:
-        return config.search
-    return replace(config.search, beam_size=tuned.beam_size, alpha=tuned.alpha)
-
-
-def _search(run: Path, config: Config) -> dict[str, float]:
-    search = _chosen_search(run, config)
-    return {"beam_size": search.beam_size, "alpha": search.alpha}
+    return config.search if tuned is None else replace(config.search, **asdict(tuned))
 
 
 def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict[str, float]:
@@ -203,13 +206,6 @@ def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict
     with suppress(KeyError):  # config.yaml names a set that was not validated
         return max(validations, key=training.selecting_bleu, default={})
     return {}
-
-
-def _validation_sets(config: Config) -> list[TextSet]:
-    try:
-        return validation_sets(config)
-    except UserError as error:
-        raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
 
 
 def validation_sets(config: Config) -> list[TextSet]:
@@ -221,11 +217,6 @@ def validation_sets(config: Config) -> list[TextSet]:
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
         sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
     return sets
-
-
-def _curves(records: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[float, float]]]:
-    names = dict.fromkeys(name for record in records for name in record if name != "step")
-    return {name: [(r["step"], r[name]) for r in records if name in r] for name in names}
 
 
 def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun:
@@ -264,41 +255,10 @@ def trained_subject(run: Path, config: Config) -> Subject:
     )
 
 
-def _deviations(subject: Subject) -> list[Row]:
-    return [row for row in examine(subject) if row.finding.differs or row.finding.paper is False]
-
-
-def _state(run: Path) -> dict[str, Any]:
-    """Read what the newest checkpoint knows of the training; empty if there is none."""
-    for folder in checkpoints(run)[-1:]:
-        with suppress(UserError):
-            return read_object(progress_file(folder))
-    return {}
-
-
 def _number(value: object) -> float | None:
     return value if isinstance(value, int | float) else None
-
-
-def _machine(state: Mapping[str, Any], finished: Mapping[str, Any]) -> str:
-    settings = _part(state, "changeable")
-    known = [str(finished["machine"])] if "machine" in finished else []
-    return ", ".join([*known, *(f"{key} {settings[key]}" for key in _MACHINE if key in settings)])
-
-
-def _changes(state: Mapping[str, Any]) -> list[str]:
-    changes = _part(state, "progress").get("changes")
-    return list(map(str, changes)) if isinstance(changes, list) else []
 
 
 def _part(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     part = state.get(name)
     return part if isinstance(part, dict) else {}
-
-
-def _records(path: Path) -> list[dict[str, float]]:
-    """Read the figures of a run that can be drawn and that JSON can hold."""
-    return [
-        {name: value for name, value in record.items() if abs(value) <= _LARGEST}
-        for record in read_metrics(path)
-    ]

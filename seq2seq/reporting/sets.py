@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from seq2seq.config import Config
 from seq2seq.data.corpus import training_splits
@@ -54,9 +55,7 @@ class OtherSystem:
 
     name: str
     translate: Callable[[TextSet], list[str]]
-    """Returns an output for each source of a test set."""
     run: Path | None = None
-    """Its run folder, if it is a run."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,6 @@ class WarningLine:
     kind: str
     """The count of `OutputWarnings` to which it belongs."""
     line: int
-    """Counted from 1."""
     source: str
     output: str
 
@@ -78,11 +76,8 @@ class Overlap:
     among: str
     """The training pairs that were read, in words."""
     sources: int
-    """Lines whose source is a training source."""
     references: int
-    """Lines whose reference is a training target."""
     pairs: int
-    """Lines that are training pairs."""
 
 
 @dataclass(frozen=True)
@@ -95,32 +90,24 @@ class SetReport:
     without_ter: str
     """Why TER is not among them; empty if it is."""
     bleu_interval: tuple[float, float]
-    """The 95 % bootstrap interval of BLEU."""
     output_warnings: OutputWarnings
     warning_lines: list[WarningLine]
     """The first lines of each kind."""
     buckets: list[Bucket]
     overlap: Overlap | None
-    """With the training text, if that can be read."""
     training_note: str
     """In what training text words and lines were counted, or why they were not."""
     samples: list[Sample]
     comparison: SetComparison | None
-    """With another system, if one was given."""
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """The translations of one test set."""
+class _Outputs(NamedTuple):
+    """The translations of one test set, and the other system's, if there is one."""
 
     text: TextSet
     translations: list[Translation]
+    lines: list[str]
     others: list[str]
-    """The other system's; empty if there is none."""
-
-    @property
-    def lines(self) -> list[str]:
-        return [translation.text for translation in self.translations]
 
 
 def report_sets(
@@ -132,14 +119,14 @@ def report_sets(
 ) -> list[SetReport]:
     """Translate and score test sets, and compare with another system if there is one."""
     own = config.data.target_language
-    others = [
+    others = [  # first, because they may be refused
         [] if other is None else other.translate(replace(text, language=text.language or own))
         for text in texts
     ]
-    translated = [
-        _Outputs(text, list(for_language(translator, text).translate_stream(text.sources)), theirs)
-        for text, theirs in zip(texts, others, strict=True)
-    ]
+    translated = []
+    for text, theirs in zip(texts, others, strict=True):
+        found = list(for_language(translator, text).translate_stream(text.sources))
+        translated.append(_Outputs(text, found, [one.text for one in found], theirs))
     training = _look_up(config, translated)
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     names = (name, "" if other is None else other.name)
@@ -205,7 +192,7 @@ def _report_set(
     scoring: ScoreConfig,
     names: tuple[str, str],
 ) -> SetReport:
-    text, outputs, others = translated.text, translated.lines, translated.others
+    text, translations, outputs, others = translated
     counts = training.counts
     lengths = [len(ids) for ids in translator.tokenizer.encode(text.sources)]
     comparison = None
@@ -215,7 +202,7 @@ def _report_set(
             names, text.sources, text.references, (outputs, others), theirs, scoring
         )
     _, *interval = bleu_with_interval(outputs, text.references, scoring.tokenize)
-    warnings, lines = find_warnings(text.sources, translated.translations)
+    warnings, lines = find_warnings(text.sources, translations)
     return SetReport(
         name=text.name,
         lines=len(outputs),

@@ -11,7 +11,7 @@ from typing import Any
 from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import check_tokenizer
+from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
 from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
@@ -121,7 +121,7 @@ class TrainingRun:
     """A run with its data, its model and its folder, in one of the processes."""
 
     def __init__(self, config: Config, folder: Path, world: World) -> None:
-        check_tokenizer(config.bleu_tokenizer)  # before hours of training
+        bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
         self.config = config
         self.folder = folder
         self.world = world

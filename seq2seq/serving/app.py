@@ -62,14 +62,7 @@ R = TypeVar("R")
 
 
 class App:
-    """The handlers of all routes.
-
-    Args:
-        service: translates.
-        limits: the limits.
-        metrics: what is counted.
-        keys: the keys of which a request must give one; empty if none is needed.
-    """
+    """The handlers of all routes; a request must give one of the keys, if there are any."""
 
     def __init__(
         self, service: Service, limits: Limits, metrics: Metrics, keys: Sequence[str]
@@ -138,13 +131,12 @@ class App:
         model = self._service.find(
             fields.source_language or source, fields.target_language or target
         )
-        config = model.translator.models[0].config
-        depth = config.num_layers if fields.kind == "encoder" else config.decoder_depth
-        layers = _choose("layer", fields.layer or depth, depth)
-        heads = _choose("head", fields.head, config.num_heads)
         work = self._service.attention(model, fields.source, fields.target or None)
         maps = await self._finish(request, work)
-        return JSONResponse(maps.record(fields.kind, layers, heads))
+        try:
+            return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
+        except UserError as error:
+            raise invalid(str(error)) from None
 
     async def detect(self, request: Request) -> Response:
         """Detect the language of a text."""
@@ -157,14 +149,7 @@ class App:
         pairs = list(self._service.models)
         codes = dict.fromkeys([source for source, _ in pairs] + [target for _, target in pairs])
         return JSONResponse(
-            [
-                {
-                    "code": code,
-                    "name": language_name(code),
-                    "targets": [target for source, target in pairs if source == code],
-                }
-                for code in codes
-            ]
+            [_language(code) | {"targets": [t for s, t in pairs if s == code]} for code in codes]
         )
 
     async def settings(self, _: Request) -> Response:
@@ -180,10 +165,7 @@ class App:
                 "suggestions": False,
                 "filesTranslation": True,
                 "supportedFilesFormat": list(SUFFIXES),
-                "language": {
-                    "source": {"code": source, "name": language_name(source)},
-                    "target": {"code": target, "name": language_name(target)},
-                },
+                "language": {"source": _language(source), "target": _language(target)},
             }
         )
 
@@ -280,14 +262,8 @@ def make_app(
 ) -> ASGIApp:
     """Make the application that a server of ASGI runs.
 
-    Args:
-        service: translates.
-        limits: the limits.
-        metrics: what is counted.
-        keys: the keys of which a request must give one; empty if none is needed.
-        hosts: the names that a request may give as its host; `*` means all.
-        origins: the origins of other pages that may send requests; `*` means all.
-        page: whether to show the page.
+    A request must give one of the keys, if there are any, and one of the hosts, where `*` means
+    all. Other pages may send requests from `origins`.
     """
     routes: list[BaseRoute] = [*App(service, limits, metrics, keys).routes]
     if page:
@@ -308,12 +284,17 @@ def make_app(
         ],
         exception_handlers={
             HTTPException: _http_error,
-            UserError: _user_error,
-            Exception: _internal_error,
+            UserError: lambda _, error: JSONResponse({"error": str(error)}, 500),
+            # The error itself is raised again, and logged by the guard.
+            Exception: lambda *_: JSONResponse({"error": "internal error"}, 500),
         },
     )
     app.router.redirect_slashes = False
     return Guard(app, metrics, origins)
+
+
+def _language(code: str) -> dict[str, Any]:
+    return {"code": code, "name": language_name(code)}
 
 
 async def _disconnected(request: Request) -> None:
@@ -327,24 +308,5 @@ def _http_error(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-def _user_error(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 500)
-
-
-def _internal_error(_: Request, error: Exception) -> Response:
-    """Answer with 500; the error itself is raised again, and logged by the guard."""
-    return JSONResponse({"error": "internal error"}, 500)
-
-
 def _busy(message: str, seconds: float) -> HTTPException:
     return HTTPException(503, message, {"retry-after": str(max(1, round(seconds)))})
-
-
-def _choose(name: str, chosen: int | str, most: int) -> list[int]:
-    """Return the layers or heads that a request chose, counted from 1."""
-    if chosen == "all":
-        return list(range(1, most + 1))
-    assert isinstance(chosen, int)
-    if chosen > most:
-        raise invalid(f"{name} must be from 1 to {most}, or all")
-    return [chosen]

@@ -20,12 +20,11 @@ _SMOOTHING = 0.2
 
 
 class BusyError(Exception):
-    """The queue is full."""
+    """The queue is full; what is waiting needs about so many seconds."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"busy: about {max(1, round(seconds))} s of work is waiting")
         self.seconds = seconds
-        """The estimated time of what is waiting."""
 
 
 class TooLargeError(Exception):
@@ -47,7 +46,7 @@ class _Job(Generic[K, T, R]):
 
 
 class Batcher(Generic[K, T, R]):
-    """Runs the items of all callers in batches, some at the same time.
+    """Runs the items of all callers in batches, at most `workers` at the same time.
 
     A batch begins at once when a worker is idle. It takes one item of each waiting job in turn,
     until it has its worker's share of what waits, or is full. Were it to take all, the next worker
@@ -55,12 +54,8 @@ class Batcher(Generic[K, T, R]):
     of a batch have the same key. If a batch of several jobs fails, each of them runs again by
     itself, so that a job fails only by its own items.
 
-    Args:
-        run: runs a batch: (key, items) -> their results, in order.
-        workers: the most batches that run at the same time.
-        batch_size: the most of a batch, padding counted: its items times the largest of their
-            sizes. One larger item is a batch of its own.
-        queue_size: the largest sum of sizes of all that waits or runs.
+    `batch_size` limits a batch, padding counted: its items times the largest of their sizes. One
+    larger item is a batch of its own. `queue_size` limits the sizes of all that waits or runs.
     """
 
     def __init__(
@@ -78,24 +73,14 @@ class Batcher(Generic[K, T, R]):
         self._jobs: deque[_Job[K, T, R]] = deque()
         self._batches: set[asyncio.Task[None]] = set()
         self._rate = _INITIAL_RATE  # sizes per second of a worker
-        self.waiting = 0
-        """The sum of sizes of the items that have not begun."""
-        self.running = 0
-        """The sum of sizes of the items of the batches that run."""
+        # Sums of sizes: of the items that have not begun, and of the batches that run.
+        self.waiting = self.running = 0
 
     async def submit(self, key: K, items: Sequence[T], sizes: Sequence[int]) -> list[R]:
-        """Run items, in common batches with other callers' items.
+        """Run items, in common batches with other callers' items of the same key.
 
-        If the caller is cancelled, its items that have not begun are dropped.
-
-        Args:
-            key: only items of equal keys share a batch.
-            items: the items, whose results are returned in this order.
-            sizes: the size of each, at least 1.
-
-        Raises:
-            TooLargeError: if the queue could never hold the items.
-            BusyError: if the queue is too full now.
+        If the caller is cancelled, its items that have not begun are dropped. Raises TooLargeError
+        if the queue could never hold the items, BusyError if it is too full now.
         """
         if not items:
             return []

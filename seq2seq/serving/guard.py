@@ -36,13 +36,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Wraps an application.
-
-    Args:
-        app: the application.
-        metrics: counts the requests.
-        origins: the origins of other pages that may send requests; `*` means all.
-    """
+    """Wraps an application, to which pages of `origins` may send requests; `*` means all."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, origins: Collection[str]) -> None:
         self._app, self._metrics, self._origins = app, metrics, frozenset(origins)

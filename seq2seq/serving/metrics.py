@@ -1,5 +1,7 @@
 """What the server counts, for Prometheus. No label holds a text, an address or a key."""
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -10,38 +12,19 @@ class Metrics:
     """The metrics of one server, in a registry of its own; the process's figures are in it too."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        own: dict[str, Any] = {"namespace": "seq2seq", "registry": self.registry}
         self.requests = Counter(
-            "seq2seq_requests_total",
-            "Requests by route and status.",
-            ["route", "status"],
-            registry=registry,
+            "requests", "Requests by route and status.", ["route", "status"], **own
         )
         self.request_seconds = Histogram(
-            "seq2seq_request_seconds",
-            "Time of a translation request.",
-            buckets=_SECONDS,
-            registry=registry,
+            "request_seconds", "Time of a translation request.", buckets=_SECONDS, **own
         )
         self.batch_sentences = Histogram(
-            "seq2seq_batch_sentences",
-            "Sentences per batch.",
-            buckets=_SENTENCES,
-            registry=registry,
+            "batch_sentences", "Sentences per batch.", buckets=_SENTENCES, **own
         )
-        self.lines = Counter(
-            "seq2seq_lines_total",
-            "Lines translated, new or from the cache.",
-            ["made"],
-            registry=registry,
-        )
-        self.tokens = Counter(
-            "seq2seq_tokens_total", "Tokens read and written.", ["side"], registry=registry
-        )
-        self.suspect = Counter(
-            "seq2seq_suspect_total", "Suspicious translations by kind.", ["kind"], registry=registry
-        )
-        self.queue_tokens = Gauge(
-            "seq2seq_queue_tokens", "Tokens queued or being translated.", registry=registry
-        )
+        self.lines = Counter("lines", "Lines translated, new or from the cache.", ["made"], **own)
+        self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **own)
+        self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **own)
+        self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **own)

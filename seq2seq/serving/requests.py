@@ -53,11 +53,6 @@ class Upload(NamedTuple):
     name: str
     content: bytes
 
-    @classmethod
-    async def of(cls, file: UploadFile) -> "Upload":
-        """Read a file of a form."""
-        return cls(file.filename or "", await file.read())
-
 
 class Fields(Struct, kw_only=True):
     """The fields of every request for work; fields unknown to its route are ignored."""
@@ -204,22 +199,18 @@ async def _parse_multipart(request: Request, body: bytes) -> dict[str, Any]:
     again = Request(request.scope, receive)
     # A part as large as the body stays in memory: nothing is written to a disk.
     async with again.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=len(body) + 1) as form:
-        return _group(
-            [
-                (name, value if isinstance(value, str) else await Upload.of(value))
-                for name, value in form.multi_items()
-            ]
-        )
+        pairs: list[tuple[str, Any]] = []
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile):
+                pairs.append((name, Upload(value.filename or "", await value.read())))
+            else:
+                pairs.append((name, value))
+        return _group(pairs)
 
 
 def _group(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Make a list of the values of a repeated field."""
-    found: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     for name, value in pairs:
-        if name not in found:
-            found[name] = value
-        elif isinstance(found[name], list):
-            found[name].append(value)
-        else:
-            found[name] = [found[name], value]
-    return found
+        found.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}

@@ -13,13 +13,11 @@ from seq2seq.errors import UsageError, UserError
 MAX_CONNECTIONS = 500
 """With more open, requests are answered with 503."""
 
-_LAST_PORT = 65535
-
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of a server; port 0 is any that is free."""
-    if not 0 <= port <= _LAST_PORT:
-        raise UsageError(f"--port {port}: must be from 0 to {_LAST_PORT}")
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port {port}: must be from 0 to 65535")
     try:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -30,12 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
-    """Make the server of an application, to be run on a socket.
-
-    Args:
-        app: the application.
-        grace: maximum seconds to finish open requests at the end.
-    """
+    """Make the server of an application; it may take `grace` seconds to finish open requests."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -57,13 +50,7 @@ def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
 
 
 def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open.
-
-    Args:
-        app: the application.
-        opened: a socket that listens.
-        grace: maximum seconds to finish.
-    """
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open."""
     # Each connection is an open file.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

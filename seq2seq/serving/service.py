@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.attention import AttentionMaps
@@ -50,11 +51,7 @@ def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 class Detector:
-    """Says which of some languages a text is written in.
-
-    Args:
-        codes: the languages to choose from, at least one.
-    """
+    """Says which of some languages a text is written in."""
 
     def __init__(self, codes: Sequence[str]) -> None:
         self._codes = sorted(set(codes))
@@ -68,22 +65,16 @@ class Detector:
         if len(self._codes) == 1:
             return self._codes[0], 0.0
         if self._identifier is None:
-            self._identifier = _identifier(self._codes)
+            identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+            try:
+                identifier.set_languages(self._codes)
+            except ValueError:
+                raise invalid(
+                    "one of the languages served can't be detected: give the source"
+                ) from None
+            self._identifier = identifier
         language, confidence = self._identifier.classify(text)
         return str(language), round(100 * float(confidence), 1)
-
-
-def _identifier(codes: list[str]) -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise invalid("detecting languages needs py3langid, which is not installed") from None
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    try:
-        identifier.set_languages(codes)
-    except ValueError:
-        raise invalid("one of the languages served can't be detected: give the source") from None
-    return identifier
 
 
 Pair = tuple[str, str]
@@ -109,18 +100,14 @@ class Model:
 
 
 @dataclass(frozen=True)
-class _Translate:
-    """A key of batches: segments for one model and one number of candidates."""
+class _Work:
+    """A key of batches: segments for one model and one number of candidates.
+
+    If that is 0, the items are pairs of texts whose attention is asked for.
+    """
 
     pair: Pair
     nbest: int
-
-
-@dataclass(frozen=True)
-class _Attend:
-    """A key of batches: pairs of texts whose attention is asked for."""
-
-    pair: Pair
 
 
 class Service:
@@ -128,11 +115,6 @@ class Service:
 
     All methods are called on one event loop. As many threads as a translator has workers run the
     models, each its own batches.
-
-    Args:
-        models: the models, each of another language pair.
-        limits: the limits.
-        metrics: counts what is done.
     """
 
     def __init__(self, models: Sequence[Model], limits: Limits, metrics: Metrics) -> None:
@@ -154,13 +136,13 @@ class Service:
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
         )
-        self._batcher = Batcher[_Translate | _Attend, Any, Any](
+        self._batcher = Batcher[_Work, Any, Any](
             self._run,
             workers=workers,
             batch_size=limits.batch_tokens,
             queue_size=limits.queue_tokens,
         )
-        self._cache: OrderedDict[tuple[_Translate, str], Translation] = OrderedDict()
+        self._cache: OrderedDict[tuple[_Work, str], Translation] = OrderedDict()
 
     @property
     def queue_tokens(self) -> int:
@@ -188,7 +170,7 @@ class Service:
         """Translate lines, each with up to `alternatives` further candidates."""
         if alternatives > model.max_alternatives:
             raise invalid(f"alternatives must be at most {model.max_alternatives}")
-        key = _Translate(model.pair, 1 + alternatives)
+        key = _Work(model.pair, 1 + alternatives)
         cached = {line: self._cached(key, line) for line in lines}
         found = {line: known for line, known in cached.items() if known}
         missing = [line for line, known in cached.items() if not known]
@@ -201,7 +183,9 @@ class Service:
             candidates = [next(translated) if len(s.source_ids) > 1 else [] for s in of_line]
             found[line] = Translation.from_segments(of_line, candidates)
             new.append(found[line])
-            self._keep(key, line, found[line])
+            self._cache[key, line] = found[line]
+        while len(self._cache) > self._limits.cache:
+            self._cache.popitem(last=False)
         self._count(found, sizes, new)
         return [found[line] for line in lines]
 
@@ -219,7 +203,7 @@ class Service:
             )
         try:
             found: list[AttentionMaps] = await self._batcher.submit(
-                _Attend(model.pair), [(source, target)], [sum(sizes)]
+                _Work(model.pair, 0), [(source, target)], [sum(sizes)]
             )
         except UserError as error:
             raise HTTPException(400, str(error)) from None
@@ -229,11 +213,11 @@ class Service:
         """End the threads, after the batches that run."""
         self._threads.shutdown()
 
-    async def _run(self, key: _Translate | _Attend, items: list[Any]) -> list[Any]:
+    async def _run(self, key: _Work, items: list[Any]) -> list[Any]:
         """Run a batch in one of the threads."""
         translator = self.models[key.pair].translator
         loop = asyncio.get_running_loop()
-        if isinstance(key, _Attend):
+        if key.nbest == 0:
             return [
                 await loop.run_in_executor(self._threads, translator.attention, *texts)
                 for texts in items
@@ -242,18 +226,13 @@ class Service:
         with_nbest = translator.with_nbest(key.nbest)
         return await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
 
-    def _cached(self, key: _Translate, line: str) -> Translation | None:
+    def _cached(self, key: _Work, line: str) -> Translation | None:
         if not line.strip():
             return Translation([])
         found = self._cache.get((key, line))
         if found is not None:
             self._cache.move_to_end((key, line))
         return found
-
-    def _keep(self, key: _Translate, line: str, translation: Translation) -> None:
-        self._cache[key, line] = translation
-        while len(self._cache) > self._limits.cache:
-            self._cache.popitem(last=False)
 
     def _count(
         self, found: dict[str, Translation], sizes: list[int], new: list[Translation]

@@ -30,7 +30,7 @@ CALLS = [
     ("translate --model {model} -i {text} --sample --beam 4", 2, "--beam is for beam search"),
     ("translate --model {model} -i {text} --nbest 2 --scores", 2, "remove --scores"),
     ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
-    ("score -i {text}", 2, "-r or a test set"),
+    ("score -i {text}", 2, "-r/--reference -t/--test-set"),
     ("score -i {text} -r {text} --beam 9", 2, "--beam needs --model"),
     ("rescore --model {model} -s - -i -", 2, "standard input can't be both texts"),
     ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
@@ -40,7 +40,7 @@ CALLS = [
     (
         "attention --model {model} --source one --json --layer 2",
         1,
-        "--layer 2: must be from 1 to 1",
+        "layer 2: must be from 1 to 1",
     ),
     ("attention --model {model} --source one --target= --json", 1, "the target is blank"),
     ("attention --model {model} --source= --json", 1, "give --target"),

@@ -19,7 +19,7 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
-from seq2seq.evaluation.scores import NamedTestSet, ScoreConfig, score_all
+from seq2seq.evaluation.scores import ScoreConfig, score_all
 
 REFERENCES = ["Der Nord-Süd-Dialog, bitte.", "Ein Hund läuft im tiefen Schnee.", "Gut\u2028so."]
 HYPOTHESES = ["Der Nord-Süd-Dialog bitte.", "Ein Hund rennt im tiefen Schnee.", "Gut\u2028so."]
@@ -204,9 +204,9 @@ def test_a_model_isn_t_run_when_an_option_is_refused(
 def test_a_named_test_set_brings_source_references_and_language(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def local(name: str, pair: str) -> NamedTestSet:
+    def local(name: str, pair: str) -> tuple[Path, list[Path]]:
         assert (name, pair) == ("wmt14", "en-fr")
-        return NamedTestSet(files / "test.en", [files / "test.de"])
+        return files / "test.en", [files / "test.de"]
 
     monkeypatch.setattr("seq2seq.evaluation.scores.named_test_set", local)
     fake_translator(monkeypatch)
@@ -223,8 +223,6 @@ def test_a_named_test_set_brings_source_references_and_language(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-i out.de --model runs/mine -s test.en -r test.de", "--model"),
-        ("-i out.de -r test.de -t wmt14 -l en-de", "-t"),
         ("--model runs/mine -r test.de", "give -s"),
         ("-i out.de -r test.de --compare out.de", "named twice"),
         ("-i out.de -r test.de --paper --lowercase", "cased"),

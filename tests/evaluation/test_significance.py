@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -31,7 +32,7 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.parametrize("resampling", Resampling)
+@pytest.mark.parametrize("resampling", get_args(Resampling))
 def test_equal_scores_and_single_lines_prove_nothing(resampling: Resampling) -> None:
     one = {"a": ["The dog runs ."], "b": ["A cat sits ."]}
     spaced = {"a": ["The dog runs ."] * 20, "b": ["The dog runs."] * 20}  # 13a splits both alike
@@ -51,9 +52,9 @@ def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
     ("resampling", "options", "metrics"),
     [
         # The command fails to write a bootstrap of chrF or TER as JSON.
-        (Resampling.bootstrap, ["--paired-bs", "--paired-bs-n", "100"], ["BLEU"]),
+        ("bootstrap", ["--paired-bs", "--paired-bs-n", "100"], ["BLEU"]),
         (
-            Resampling.randomization,
+            "randomization",
             ["--paired-ar", "--paired-ar-n", "100"],
             ["BLEU", "chrF2", "TER"],
         ),
@@ -85,14 +86,14 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(
             assert ours.p_value == pytest.approx(theirs["p_value"], abs=1e-12)
             baseline = expected[0][metric]["score"]
             assert ours.difference == pytest.approx(theirs["score"] - baseline, abs=1e-9)
-            if resampling is Resampling.bootstrap:
+            if resampling == "bootstrap":
                 low, high = theirs["mean"] - theirs["ci"], theirs["mean"] + theirs["ci"]
                 assert ours.interval == pytest.approx((low, high), abs=1e-9)
             else:
                 assert ours.interval is None
 
 
-@pytest.mark.parametrize("resampling", Resampling)
+@pytest.mark.parametrize("resampling", get_args(Resampling))
 def test_a_worse_system_differs_significantly_and_an_equal_one_does_not(
     resampling: Resampling,
 ) -> None:

@@ -467,6 +467,9 @@ def test_other_data_differ() -> None:
     assert not results.evaluation_sets(subject()).differs
     assert results.evaluation_sets(subject(data=other_split)).differs
     assert results.evaluation_sets(subject(data=DataConfig(name="captions"))).differs
+    files = {"valid": "newstest2013.en", "test": "newstest2014.en"}
+    named = DataConfig(**{split: SplitConfig(source=name) for split, name in files.items()})
+    assert not results.evaluation_sets(subject(data=named)).differs
     assert results.vocabulary(replace(subject(), vocab_size=8000)).differs
     assert results.vocabulary(replace(subject(), vocab_size=40_960)).tensor2tensor
 

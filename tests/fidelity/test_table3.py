@@ -41,7 +41,7 @@ def test_differences_from_base_and_their_signs() -> None:
     assert [line.bleu_minus_base for line in lines] == [0.0, 1.0, -1.0, -10.0]
     text = as_text(lines)
     assert max(map(len, text.splitlines())) <= 120
-    assert "| 6.50 (+0.50)  | 5.29 (+0.37) | 21.00 (+1.00) | 24.9 (-0.9)" in text
+    assert "| 6.50 (+0.50) | 5.29 (+0.37) | 21.00 (+1.00) | 24.9 (-0.9)" in text
     assert "not in the table" in text
     assert "perplexity: 2 of 2 rows are on the same side of base as in the paper" in text
     assert "BLEU: 1 of 2 rows are on the same side of base as in the paper; not A_h1" in text

@@ -148,14 +148,15 @@ def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
     ]
     # The end symbol counts on both sides.
     ratios = [(len(t) + 1) / (len(s) + 1) for s, t in zip(*sides, strict=True)]
-    bounds = [*data["ratios"]["bounds"], float("inf")]
-    expected = [sum(a <= r < b for r in ratios) for a, b in pairwise(bounds)]
-    assert data["ratios"]["pairs"] == expected
-    for side, encoded in zip(("source", "target"), sides, strict=True):
+    bounds, found = zip(*data["ratios"], strict=True)
+    expected = [sum(a <= r < b for r in ratios) for a, b in pairwise([*bounds, float("inf")])]
+    assert list(found) == expected
+    bounds, *histograms = zip(*data["histogram"], strict=True)
+    for encoded, found, longest in zip(sides, histograms, data["lengths"][-1][1:], strict=True):
         lengths = [len(line) + 1 for line in encoded]
-        ends = pairwise([*data["histogram"]["bounds"], float("inf")])
-        assert data["histogram"][side] == [sum(a <= n < b for n in lengths) for a, b in ends]
-        assert data["lengths"][side][-1] == max(lengths)
+        ends = pairwise([*bounds, float("inf")])
+        assert list(found) == [sum(a <= n < b for n in lengths) for a, b in ends]
+        assert longest == max(lengths)
 
 
 def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:

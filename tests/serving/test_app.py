@@ -187,7 +187,7 @@ def test_several_models_are_served_by_their_languages() -> None:
 def test_attention_is_that_of_the_translator(server: Served, folder: Path) -> None:
     maps = Translator.load(folder).attention("a man sees", "the sea")
     answer = server.post("/attention", source="a man sees", target="the sea", layer=1, head="2")
-    assert answer.json == maps.record("cross", [1], [2])
+    assert answer.json == maps.record("cross", 1, 2)
     found = server.post("/attention", source="a man sees", target="the sea", kind="decoder").json
     assert (found["layers"], found["heads"]) == ([2], [1, 2])
     assert found["rows"] == found["columns"] == maps.target_input
@@ -309,7 +309,7 @@ def test_other_paths_and_methods_are_refused_as_json(server: Served) -> None:
     ("fields", "message"),
     [
         ({"source": " ", "target": "a"}, "the source is blank"),
-        ({"source": "a", "layer": 3}, "layer must be from 1 to 2"),
+        ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
         ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
     ],
 )
