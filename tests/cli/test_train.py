@@ -1,5 +1,6 @@
 """`seq2seq train` on a toy language, through the command line."""
 
+import argparse
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,6 +255,30 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     assert found <= recorded
     assert shown.count("(the best so far)") >= 1
     assert "tokens/s, waiting for data" in shown
+
+
+def test_hydra_s_flags_are_read_by_a_parser_that_checks_help(
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As Python 3.14 does.
+    parser = argparse._ActionsContainer
+    add = parser.add_argument
+
+    def check(self: Any, action: argparse.Action) -> None:
+        if not isinstance(action.help, str):
+            raise ValueError("badly formed help string")
+
+    def add_and_check(self: Any, *names: Any, **options: Any) -> argparse.Action:
+        action = add(self, *names, **options)
+        if action.help:
+            self._check_help(action)
+        return action
+
+    monkeypatch.setattr(parser, "_check_help", check, raising=False)
+    monkeypatch.setattr(parser, "add_argument", add_and_check)
+    result = seq2seq("train", "--cfg", "job")
+    assert result.code == 0
+    assert "max_steps: 100000" in result.out
 
 
 NAMES = ["für.en", "a=b", "a,b", "(a)", "{a: b}", "[a]", "a'b", 'a"b', "a#b", "~a", "a b", "a:b"]

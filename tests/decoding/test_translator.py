@@ -118,6 +118,17 @@ def test_translations_begin_with_their_prefixes(
             list(translator.translate_stream(["a child", "the sea"], few))
 
 
+def test_a_callers_autocast_changes_nothing(
+    make_translator: MakeTranslator, lines: list[str]
+) -> None:
+    translator = make_translator(workers=2)
+    expected, scores = translator.translate(lines), translator.log_probabilities(lines, lines)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert translator.translate(lines) == expected
+        assert translator.log_probabilities(lines, lines) == scores
+        assert translator.attention("a child", "a tree").cross.dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("choice", "complaint"),
     [

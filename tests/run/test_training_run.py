@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ def test_weights_batches_and_dropout_follow_the_seed(toy: Config, tmp_path: Path
     batch = [first.trainer.batching.epoch(0)[0]]
     losses = [run.trainer.update(batch).smoothed for run in (first, same, other)]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> None:
+    try:
+        opened(toy, tmp_path, deterministic=True)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        opened(toy, tmp_path)
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
