@@ -141,17 +141,6 @@ def test_scores_are_shown_even_if_the_model_can_t_be_written(
     assert "nothing written" in result.out
 
 
-def test_other_text_is_scored_by_the_tokenizer_of_the_training(
-    run: Path, text: list[str | Path], seq2seq: Callable
-) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("bleu_tokenizer: null", "bleu_tokenizer: char"))
-    words = ["tune", "--model", run, *text, "--beams", "1", "--alphas", "1", "--dry-run", "--json"]
-    for given, used in (([], "char"), (["--tokenize", "intl"], "intl")):
-        best = json.loads(seq2seq(*words, *given).out)["best"]
-        assert f"tok:{used}|" in best["signature"]
-
-
 def test_a_run_that_is_still_in_training_is_told_of(
     run: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
-from translate import Translator as PyPITranslator
 
 from seq2seq.decoding.translator import Translator
 from tests.serving.live import Served
@@ -32,18 +31,6 @@ def test_deep_translator(server: Served, expected: str) -> None:
     client = LibreTranslator("en", "de", api_key="any", custom_url=server.url + "/")
     assert client.translate(TEXT) == expected
     assert client.translate_batch([TEXT, TEXT]) == [expected] * 2
-
-
-def test_translate_of_pypi(server: Served, expected: str) -> None:
-    for source in ("en", "autodetect"):
-        client = PyPITranslator(
-            provider="libre",
-            to_lang="de",
-            from_lang=source,
-            secret_access_key=None,
-            base_url=server.url,
-        )
-        assert client.translate(TEXT) == expected
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
