@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
+from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.models import perturb
 
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each
@@ -27,6 +27,7 @@ settings.register_profile(
 settings.load_profile("steady")
 
 MakeModel = Callable[..., Transformer]
+MakeTrained = Callable[..., TrainedModel]
 
 
 class Result(NamedTuple):
@@ -126,6 +127,17 @@ def make_model() -> MakeModel:
         model = new_transformer(config, vocab_size).double().eval()
         perturb(model)
         return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_trained(make_model: MakeModel, tokenizer: Tokenizer) -> MakeTrained:
+    """Such models in float32, with their tokenizer."""
+
+    def make(**choices: object) -> TrainedModel:
+        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
+        return TrainedModel(model, tokenizer, "en", "de")
 
     return make
 

@@ -6,7 +6,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ from torch.distributed.run import get_args_parser
 from seq2seq import __version__
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import Transformer
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
+from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "seq2seq"
@@ -255,16 +252,11 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_every_python_example_runs(
-    code: str,
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    code: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
     (tmp_path / "runs").mkdir()
     for run in ("captions", "second"):
-        save_model(tmp_path / "runs" / run, TrainedModel(model, tokenizer, "en", "de"))
+        save_untrained(tmp_path / "runs" / run, tokenizer)
     monkeypatch.chdir(tmp_path)
     exec(code, {})
 

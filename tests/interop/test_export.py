@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer
+from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.interop.ctranslate2 import write_ctranslate2
 from seq2seq.interop.marian_export import write_marian
-from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.trained_model import TrainedModel
+from tests.conftest import MakeTrained
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -27,20 +27,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
-    model = make_model(vocab_size=tokenizer.vocab_size, layer_norm_epsilon=1e-5).float()
-    return TrainedModel(model, tokenizer, "en", "de")
-
-
-def ctranslate2_pieces(trained: TrainedModel, sentences: list[str]) -> list[list[str]]:
-    ids = trained.tokenizer.encode(sentences)
-    return [trained.tokenizer.pieces(one) for one in ids]
+def trained(make_trained: MakeTrained) -> TrainedModel:
+    return make_trained(layer_norm_epsilon=1e-5)
 
 
 NEEDS_CTRANSLATE2 = pytest.mark.skipif(
     not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"
 )
-NO_CONTROL = [["<pad>"], ["<s>"]]
 
 
 def greedy(trained: TrainedModel, sentences: list[str], longest: int) -> list[list[str]]:
@@ -62,14 +55,9 @@ def greedy(trained: TrainedModel, sentences: list[str], longest: int) -> list[li
     ids=str,
 )
 def test_marian_has_the_same_ids_logits_and_greedy_output(
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    sentences: list[str],
-    tmp_path: Path,
-    choices: dict[str, object],
+    make_trained: MakeTrained, sentences: list[str], tmp_path: Path, choices: dict[str, object]
 ) -> None:
-    sizes = {"vocab_size": tokenizer.vocab_size, "layer_norm_epsilon": 1e-5}
-    trained = TrainedModel(make_model(**sizes, **choices).float(), tokenizer, "en", "de")
+    trained = make_trained(layer_norm_epsilon=1e-5, **choices)
     write_marian(tmp_path / "marian", trained)
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian")
     model = transformers.MarianMTModel.from_pretrained(tmp_path / "marian").eval()
@@ -125,23 +113,19 @@ def test_marian_outputs_no_control_symbol_even_if_it_is_the_most_probable(
     ],
 )
 def test_ctranslate2_has_the_same_scores_and_greedy_output(
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    sentences: list[str],
-    tmp_path: Path,
-    choices: dict[str, object],
+    make_trained: MakeTrained, sentences: list[str], tmp_path: Path, choices: dict[str, object]
 ) -> None:
     import ctranslate2
 
-    model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
-    trained = TrainedModel(model, tokenizer, "en", "de")
+    trained = make_trained(**choices)
     write_ctranslate2(tmp_path / "ct2", trained)
     assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
     translator = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
     few = sentences[::7]
-    pieces = ctranslate2_pieces(trained, few)
+    pieces = [trained.tokenizer.pieces(ids) for ids in trained.tokenizer.encode(few)]
+    controls = [["<pad>"], ["<s>"]]
     found = translator.translate_batch(
-        pieces, beam_size=1, max_decoding_length=7, suppress_sequences=NO_CONTROL
+        pieces, beam_size=1, max_decoding_length=7, suppress_sequences=controls
     )
     expected = greedy(trained, few, 7)
     assert [result.hypotheses[0] for result in found] == expected
@@ -171,14 +155,12 @@ def test_ctranslate2_has_the_same_scores_and_greedy_output(
     ],
 )
 def test_models_that_the_program_cannot_express_are_refused(
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
+    make_trained: MakeTrained,
     tmp_path: Path,
     write: Callable[[Path, TrainedModel], None],
     choices: dict[str, object],
     complaint: str,
 ) -> None:
-    model = make_model(vocab_size=tokenizer.vocab_size, **choices)
     with pytest.raises(UserError, match=complaint):
-        write(tmp_path / "model", TrainedModel(model, tokenizer, "en", "de"))
+        write(tmp_path / "model", make_trained(**choices))
     assert not (tmp_path / "model").exists()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +9,7 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import Transformer
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
+from tests.models import save_untrained
 
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "benchmarks"
 
@@ -26,13 +23,9 @@ def rows(script: str, *words: str | Path) -> list[list[str]]:
 
 
 def test_a_translation_is_measured_for_each_system(
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    sentences: list[str],
-    tmp_path: Path,
+    tokenizer: Tokenizer, sentences: list[str], tmp_path: Path
 ) -> None:
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
-    save_model(tmp_path / "model", TrainedModel(model, tokenizer, "a", "b"))
+    save_untrained(tmp_path / "model", tokenizer)
     (tmp_path / "text").write_text("\n".join(sentences[:4]))
     words = ["--model", tmp_path / "model", "--source", tmp_path / "text", "--reference"]
     words += [tmp_path / "text", "--rounds", "1", "--single", "2", "--beam", "2", "--only"]

@@ -34,18 +34,9 @@ from seq2seq.storage.checkpoint import (
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.optimizer import make_adam
+from tests.conftest import MakeTrained
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-MakeTrained = Callable[..., TrainedModel]
-
-
-@pytest.fixture
-def make_trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTrained:
-    def make(**choices: Any) -> TrainedModel:
-        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float()
-        return TrainedModel(model, tokenizer, "en", "de")
-
-    return make
 
 
 def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
