@@ -59,13 +59,16 @@ def save(folder: Path, kind: str) -> None:
         nested().to_parquet(folder / "train-00000-of-00001.parquet")
     elif kind == "tsv":
         flat().to_csv(folder / "train.tsv", sep="\t", index=False)
+    elif kind == "json":
+        rows = [json.dumps({"en": a, "de": b}, ensure_ascii=False) for a, b in PAIRS]
+        (folder / "train.jsonl").write_text("\n".join(rows), encoding="utf-8", newline="")
     elif kind == "saved dataset":
         nested().save_to_disk(folder)
     else:
         datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "tsv", "saved dataset", "saved splits"])
+@pytest.mark.parametrize("kind", ["parquet", "json", "tsv", "saved dataset", "saved splits"])
 def test_a_local_folder_gives_its_pairs(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     (tmp_path / "data" / os.fsdecode(b"caf\xe9.txt")).touch()  # which does not matter

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -315,6 +316,18 @@ def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, lo
     assert [prepared.folder] == made
     assert (prepared.folder / "mark").exists()
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_full_disk_is_named(tmp_path: Path, log: Log) -> None:
+    config = configure(tmp_path, sentences(3000, seed=1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
+    try:
+        with pytest.raises(UserError, match="can't be written: File too large"):
+            prepare(config, tmp_path / "cache", log)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:

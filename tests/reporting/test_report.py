@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.hydra import config_path, quote_texts, register
 from seq2seq.cli.main import main
+from seq2seq.cli.train import inherit
 from seq2seq.config import read_config
 from seq2seq.data.config import CorpusConfig
 from seq2seq.data.corpus import Split
@@ -34,6 +35,7 @@ from seq2seq.reporting.sets import (
     Overlap,
     TextSet,
 )
+from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
@@ -137,6 +139,24 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     with initialize_config_dir(str(config_path()), version_base="1.3"):
         again = replace(config, run_dir=None, cache=None, resume=False)
         assert OmegaConf.to_object(compose("train", quoted)) == again
+
+
+def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configuration(
+    run: Path,
+) -> None:
+    config = replace(read_config(run), init_from=str(run), run_dir=None, cache=None)
+    config.data.tokenizer.sampling = 0.1
+    initial, config.init_sha256 = describe_initial_model(config, run / "new")
+    # Else the default dropout would be taken for one that nobody has chosen.
+    initial.model.config = replace(initial.model.config, dropout=0.3)
+    overrides = shlex.split(train_command(config))[2:]
+    quoted = quote_texts(overrides)
+    register(quoted)
+    with initialize_config_dir(str(config_path()), version_base="1.3"):
+        chosen = compose("train", quoted)
+    inherit(chosen, initial, overrides)
+    chosen.init_sha256 = config.init_sha256
+    assert OmegaConf.to_object(chosen) == config
 
 
 def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
