@@ -141,7 +141,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     # Refused now, before a model translates.
     bleu_metric(config)
-    paper = _paper_language(arguments)
+    pair = arguments.language_pair or "en-de"
+    language = arguments.language or pair.rpartition("-")[2]
+    if arguments.paper:
+        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu, tokenize
+
+        tokenize("", language)
     if arguments.compare:
         from seq2seq.evaluation.significance import check_sampling, compare
 
@@ -157,10 +162,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
-    if paper:
-        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
-
-        scores.append(paper_bleu(hypotheses, references, paper, test_set=config.test_set))
+    if arguments.paper:
+        scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
         print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
     comparisons = []
     if arguments.compare:
@@ -215,18 +218,6 @@ def _tokenizer(arguments: argparse.Namespace) -> str | None:
     from seq2seq.config import trained_bleu_tokenizer
 
     return trained_bleu_tokenizer(arguments.model)
-
-
-def _paper_language(arguments: argparse.Namespace) -> str | None:
-    """Choose the target language of the paper's BLEU, if that is wanted, and check it."""
-    if not arguments.paper:
-        return None
-    from seq2seq.evaluation.paper_bleu import tokenize
-
-    pair: str = arguments.language_pair or "en-de"
-    language: str = arguments.language or pair.rpartition("-")[2]
-    tokenize("", language)
-    return language
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:

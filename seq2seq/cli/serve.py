@@ -62,11 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " translates one sentence faster on this machine",
     )
     add_device_options(parser)
-    _add_limits(parser)
-    _add_access(parser)
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     for name, unit, text in (
         ("char-limit", "N", "characters of a request (default 5000)"),
@@ -77,9 +72,6 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         ("cache", "N", "lines whose translations are kept (default 1000)"),
     ):
         limits.add_argument(f"--{name}", type=int, metavar=unit, help=text)
-
-
-def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
@@ -103,6 +95,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
+    from seq2seq.data.lines import read_text_lines
     from seq2seq.errors import UserError
 
     try:
@@ -119,18 +112,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check_access(arguments)
     limits = _limits(arguments)
-    keys = _read_keys(arguments.api_key_file)
+    keys: list[str] = []
+    if arguments.api_key_file is not None:
+        lines = map(str.strip, read_text_lines(arguments.api_key_file))
+        keys = list(filter(None, lines))
+        if not keys:
+            raise UserError(f"{arguments.api_key_file}: no key in it: write one per line")
     with listen(arguments.host, arguments.port) as opened:
         metrics = Metrics()
         service = Service(_load(arguments), limits, metrics)
         retain_freed_memory()
         local = is_loopback(arguments.host)
+        hosts = [arguments.host, *arguments.allow_host]
+        if local:
+            hosts += ["localhost", "127.0.0.1", "[::1]"]
+        elif not arguments.allow_host:
+            hosts = ["*"]
         app = make_app(
             service,
             limits,
             metrics,
             keys=keys,
-            hosts=_hosts(arguments, local),
+            hosts=hosts,
             origins=arguments.allow_origin,
             page=not arguments.no_page,
         )
@@ -150,14 +153,6 @@ def run(arguments: argparse.Namespace) -> int:
     service.close()
     print("seq2seq: stopped", file=sys.stderr)
     return 0
-
-
-def _hosts(arguments: argparse.Namespace, local: bool) -> list[str]:
-    """Return the host names that requests may give; `*` if they may give any."""
-    if not local and not arguments.allow_host:
-        return ["*"]
-    names = [arguments.host, *arguments.allow_host]
-    return [*names, "localhost", "127.0.0.1", "[::1]"] if local else names
 
 
 def _check_access(arguments: argparse.Namespace) -> None:
@@ -247,16 +242,3 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
     if len(targets) > 1 and len(trained.target_languages) < 2:
         raise UsageError(f"--languages {pair}: the model has one target language: name it alone")
     return source, targets
-
-
-def _read_keys(path: str | None) -> list[str]:
-    """Read the keys of a file, one per line."""
-    from seq2seq.data.lines import read_text_lines
-    from seq2seq.errors import UserError
-
-    if path is None:
-        return []
-    keys = [line.strip() for line in read_text_lines(path) if line.strip()]
-    if not keys:
-        raise UserError(f"{path}: no key in it: write one per line")
-    return keys

@@ -48,7 +48,7 @@ class Rehearsal:
         """The decoder's states of each micro-batch and the gradient there, both (B, T, D)."""
         for parameter in self.model.parameters():
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._keep_gradient
+                lambda p: self.gradients.__setitem__(p, p.grad.clone())
             )
         self.model.decoder.register_forward_hook(self._keep_states)
 
@@ -58,11 +58,6 @@ class Rehearsal:
         self.trainer.progress.step = step - 1
         with torch.random.fork_rng(devices=[]):
             return self.trainer.update(self.micro_batches)
-
-    def _keep_gradient(self, parameter: Tensor) -> None:
-        assert isinstance(parameter, nn.Parameter)
-        assert parameter.grad is not None
-        self.gradients[parameter] = parameter.grad.clone()
 
     def _keep_states(self, module: nn.Module, inputs: object, states: Tensor) -> None:
         states.register_hook(  # type: ignore[no-untyped-call]
