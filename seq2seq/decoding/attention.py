@@ -28,16 +28,11 @@ _MAX_PIXELS = 10_000  # per side of a .png, which must fit into memory
 class AttentionMaps:
     """The weights of every attention for one sentence pair; L layers, H heads."""
 
-    source: list[str]
-    """S pieces, the last of them ``</s>``."""
-    target_input: list[str]
-    """T pieces, the first of them the start symbol."""
-    encoder: Tensor
-    """(L, H, S, S): the weight that each source position (row) gives to each other (column)."""
-    decoder: Tensor
-    """(L, H, T, T): the same for target positions."""
-    cross: Tensor
-    """(L, H, T, S): the weight that each target position gives to each source position."""
+    source: list[str]  # S pieces, the last of them ``</s>``
+    target_input: list[str]  # T pieces, the first of them the start symbol
+    encoder: Tensor  # (L, H, S, S): the weight that each source position gives to each other
+    decoder: Tensor  # (L, H, T, T): the same for target positions
+    cross: Tensor  # (L, H, T, S): the weight that each target position gives to each source one
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
         """Return the pieces that attend, then those attended to, of a kind of attention."""

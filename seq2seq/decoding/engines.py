@@ -111,7 +111,13 @@ class CTranslate2Engine:
         kind = "cuda" if device.type == "cuda" else "cpu"
         with _errors_as_user_errors():
             supported = ctranslate2.get_supported_compute_types(kind)
-        compute_type = _compute_type(precision, supported)
+        if precision == "auto":
+            precision = "int8" if "int8" in supported else "fp32"
+        compute_type = _COMPUTE_TYPES.get(precision, precision)
+        if compute_type not in supported:
+            raise UserError(
+                f"precision {precision!r} is not possible with engine ctranslate2 here: choose auto"
+            )
         files = ctranslate2_files(trained)
         with _errors_as_user_errors():
             self._translator = ctranslate2.Translator(
@@ -189,16 +195,3 @@ def _errors_as_user_errors() -> Iterator[None]:
         raise UserError(
             f"engine ctranslate2 can't be used here: {message}; choose the engine native"
         ) from error
-
-
-def _compute_type(precision: str, supported: set[str]) -> str:
-    if precision == "auto":
-        return "int8" if "int8" in supported else "float32"
-    chosen = _COMPUTE_TYPES.get(precision, precision)
-    if chosen not in supported:
-        names = [name for name, kind in _COMPUTE_TYPES.items() if kind in supported]
-        raise UserError(
-            f"precision {precision!r} is not possible with engine ctranslate2 here: choose"
-            f" {', '.join(names)} or auto"
-        )
-    return chosen

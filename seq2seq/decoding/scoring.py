@@ -20,10 +20,8 @@ from seq2seq.model import Transformer
 class TargetScore:
     """The log-probability of a given translation, or of several together."""
 
-    log_probability: float
-    """In nats, `</s>` included."""
-    tokens: int
-    """Number of target tokens, `</s>` included."""
+    log_probability: float  # in nats, `</s>` included
+    tokens: int  # number of target tokens, `</s>` included
 
     @property
     def perplexity(self) -> float:

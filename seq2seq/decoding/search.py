@@ -48,8 +48,7 @@ class Rules(TypedDict):
     start_id: int  # the token before the first
     end_id: int  # the token that ends an output
     suppressed_ids: NotRequired[Sequence[int]]  # tokens that no output contains
-    prefixes: NotRequired[Sequence[Sequence[int]]]
-    """The forced beginning of each output, no longer than its maximum length."""
+    prefixes: NotRequired[Sequence[Sequence[int]]]  # the forced beginning of each output
 
 
 class SearchBatch:

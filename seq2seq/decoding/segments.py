@@ -17,22 +17,14 @@ from seq2seq.model.config import Positions
 class Segment:
     """One input of the model."""
 
-    source_ids: list[int]
-    """Token ids, beginning with the control symbols and ending with `</s>`."""
-    max_length: int
-    """The maximum length of its translation in tokens, `</s>` not counted."""
-    separator: str = ""
-    """The white space between it and the next segment of the line."""
-    truncated: bool = False
-    """Whether it is a sentence longer than the model accepts, whose end was skipped."""
-    unknown: int = 0
-    """Number of pieces that are unknown to the tokenizer."""
-    prefix: str = ""
-    """The forced beginning of its translation."""
-    prefix_ids: Sequence[int] = ()
-    """Token ids of the prefix."""
-    source: str = ""
-    """Its text, without white space around it."""
+    source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
+    max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
+    separator: str = ""  # the white space between it and the next segment of the line
+    truncated: bool = False  # whether it was too long for the model, and its end was skipped
+    unknown: int = 0  # number of pieces that are unknown to the tokenizer
+    prefix: str = ""  # the forced beginning of its translation
+    prefix_ids: Sequence[int] = ()  # token ids of the prefix
+    source: str = ""  # its text, without white space around it
 
 
 def make_segments(

@@ -60,7 +60,6 @@ class StaticSearch:
 
     def __init__(self, buffers: Buffers, graphs: Graphs | None = None) -> None:
         self.buffers, self.graphs = buffers, graphs
-        self.version = buffers.version
 
     @torch.inference_mode()
     def __call__(
@@ -89,7 +88,12 @@ class StaticSearch:
                 beams.reserve(beams.length + MULTIPLE)
                 state.reserve(beams.length + MULTIPLE)
             forced = beams.force()
-            self._run((state.shape, *astuple(config), forced), advance)
+            if self.graphs is None:
+                advance()
+            else:
+                # A new version of the buffers has new addresses, and so graphs of its own.
+                key = (self.buffers.version, state.shape, *astuple(config), forced)
+                self.graphs.run(key, advance)
             beams.length += 1
             # Read which sentences were done after the step before, while this one runs.
             previous, copied = copied, HostCopy(beams.done_flags.clone())
@@ -105,15 +109,6 @@ class StaticSearch:
                 copied = None
         beams.store_done([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
         return beams.results()[:count]
-
-    def _run(self, key: Hashable, advance: Callable[[], None]) -> None:
-        if self.graphs is None:
-            advance()
-            return
-        if self.version != self.buffers.version:
-            self.graphs.forget()
-            self.version = self.buffers.version
-        self.graphs.run(key, advance)
 
 
 class _StaticBeams(Beams):

@@ -14,12 +14,9 @@ class Candidate:
     """One translation of a line."""
 
     text: str
-    score: float
-    """Log-probability divided by the length penalty."""
-    pieces: list[str]
-    """The subword pieces of the text."""
-    truncated: bool
-    """Whether it was cut off at the maximum length."""
+    score: float  # log-probability divided by the length penalty
+    pieces: list[str]  # the subword pieces of the text
+    truncated: bool  # whether it was cut off at the maximum length
 
 
 def make_candidates(
@@ -129,20 +126,13 @@ class OutputWarnings:
     """Counts of suspicious outputs, and of sources that were split, cut or unknown in part."""
 
     lines: int = 0
-    empty: int = 0
-    """Lines without output whose source is not blank."""
-    copied: int = 0
-    """Lines whose output is the source."""
-    repeating: int = 0
-    """Lines in whose output the same one to eight pieces occur four times in a row."""
-    output_truncated: int = 0
-    """Lines whose output was cut off at the maximum length."""
-    source_split: int = 0
-    """Lines translated in more than one segment."""
-    source_truncated: int = 0
-    """Lines with a sentence longer than the model accepts, whose end was skipped."""
-    unknown: int = 0
-    """Source pieces that are unknown to the tokenizer, in all lines."""
+    empty: int = 0  # lines without output whose source is not blank
+    copied: int = 0  # lines whose output is the source
+    repeating: int = 0  # lines in whose output one to eight pieces occur four times in a row
+    output_truncated: int = 0  # lines whose output was cut off at the maximum length
+    source_split: int = 0  # lines translated in more than one segment
+    source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
+    unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
 
     def count(self, source: str, translation: Translation) -> None:
         """Count one line and its translation."""

@@ -61,11 +61,6 @@ class Graphs:
         if len(self.replays) > self.most:
             del self.replays[next(iter(self.replays))]
 
-    def forget(self) -> None:
-        """Drop all graphs, since their tensors have moved."""
-        self.replays.clear()
-        self.met.clear()
-
     def _record(self, function: Call) -> Call | None:
         try:
             # They run one after the other and leave nothing in it, so they share their memory.
@@ -75,7 +70,7 @@ class Graphs:
             return record(function, *self.memory)
         except RuntimeError as error:
             self.works = False
-            self.forget()
+            self.replays.clear()
             reason = str(error).splitlines()[0]
             logger.warning(f"translation continues without CUDA graphs, slower: {reason}")
             return None

@@ -27,8 +27,7 @@ class AttentionLayout:
 
     queries: list[torch.Size]  # (B, T) of each batch
     keys: list[torch.Size]  # (B, S) of each batch
-    masks: Sequence[Tensor | None]
-    """(B, 1, 1, S) of each batch; None if all keys may be attended to."""
+    masks: Sequence[Tensor | None]  # (B, 1, 1, S) of each batch; None if no key is hidden
     causal: bool = False  # whether each position attends only to itself and those before it
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, heads: int, rate: float) -> Tensor:

@@ -123,9 +123,8 @@ class TrainingKernels:
     residual: bool = True  # residual sums in autocast's precision
     loss: bool = True  # projection, loss and gradient in chunks
     joined: bool = True  # several micro-batches in one forward pass, on a GPU
+    # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
     compiled: bool = False
-    """Each layer compiled. Micro-batches are then not joined: each list of their shapes would be
-    compiled again."""
 
     def join_on(self, compute: Compute) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""

@@ -22,7 +22,6 @@ from seq2seq.errors import UserError
 from seq2seq.files.manifest import MANIFEST, check_replaceable, manifest_of, read_manifest
 
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
-_LONGEST_STEM = 200  # bytes, of 255
 
 Content: TypeAlias = bytes | Callable[[Path], object]
 """The content of a file, or a function that writes a file of that path."""
@@ -90,11 +89,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path = Path(os.path.realpath(path))
-    if path.is_symlink():  # links that point to each other
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    # The longest name that is legal still is with a token and a suffix.
-    stem = os.fsencode(path.name)[:_LONGEST_STEM].decode(errors="ignore")
-    part = path.with_name(f"{stem}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with part.open("xb") as file:
         try:
             _keep_mode(file, path)
@@ -142,9 +137,8 @@ def errors_as_user_errors(path: Path) -> Iterator[None]:
     """Turn errors of writing into user errors that name the path."""
     try:
         yield
-    except (OSError, RecursionError) as error:  # pathlib makes parent folders recursively
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{str(path)[:300]}: can't be written: {reason}") from error
+    except OSError as error:
+        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 def remove_folder(folder: Path) -> None:

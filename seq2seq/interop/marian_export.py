@@ -53,7 +53,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
         {
             "model.safetensors": partial(save_tensors, marian_weights(trained.model)),
             "config.json": _json(_marian_config(trained)),
-            "generation_config.json": _json(_generation()),
+            "generation_config.json": _json(_GENERATION),
             "tokenizer_config.json": _json(_tokenizer_settings(trained)),
             **_tokenizer_files(tokenizer),
         },
@@ -134,22 +134,18 @@ def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
 
 def _marian_config(trained: TrainedModel) -> dict[str, Any]:
     config, tokenizer = trained.model.config, trained.tokenizer
-    sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (
-            ("layers", config.num_layers if side == "encoder" else config.decoder_depth),
-            ("attention_heads", config.num_heads),
-            ("ffn_dim", config.d_ff),
-        )
-    }
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "vocab_size": tokenizer.source_vocab_size,
         "decoder_vocab_size": tokenizer.vocab_size,
         "d_model": config.d_model,
-        **sizes,
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.decoder_depth,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
         "activation_function": config.activation.value,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
@@ -158,25 +154,24 @@ def _marian_config(trained: TrainedModel) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": config.shared_embedding,
         "tie_word_embeddings": config.tied_output,
         "max_position_embeddings": tokenizer.max_source_tokens or MAX_POSITIONS,
-        "pad_token_id": PADDING_ID,
-        "bos_token_id": START_ID,
-        "eos_token_id": END_ID,
-        "decoder_start_token_id": START_ID,
+        **_IDS,
         "forced_eos_token_id": None,
     }
 
 
-def _generation() -> dict[str, Any]:
-    return {
-        "pad_token_id": PADDING_ID,
-        "bos_token_id": START_ID,
-        "eos_token_id": END_ID,
-        "decoder_start_token_id": START_ID,
-        "bad_words_ids": [[PADDING_ID], [START_ID]],
-        "num_beams": 4,
-        "length_penalty": 0.6,
-        "max_length": 512,
-    }
+_IDS = {
+    "pad_token_id": PADDING_ID,
+    "bos_token_id": START_ID,
+    "eos_token_id": END_ID,
+    "decoder_start_token_id": START_ID,
+}
+_GENERATION = {
+    **_IDS,
+    "bad_words_ids": [[PADDING_ID], [START_ID]],
+    "num_beams": 4,
+    "length_penalty": 0.6,
+    "max_length": 512,
+}
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -27,8 +27,7 @@ class LayerNames(NamedTuple):
 
     name: str  # its name in this package
     marian: str  # its name in Marian
-    reads_state: bool
-    """Whether the columns of its matrix are features of a state, in Marian's order there."""
+    reads_state: bool  # whether the columns of its matrix are features of a state
     writes_state: bool  # whether its outputs are
 
 

@@ -44,8 +44,7 @@ class Table:
     """A vocabulary in this program's order: the control symbols first."""
 
     pieces: list[str]
-    rows: list[int]
-    """The row of each piece in the other program's matrices; NO_ROW if there is none."""
+    rows: list[int]  # of each piece in the other program's matrices; NO_ROW if there is none
 
 
 def read_vocabulary(path: Path, size: int) -> dict[str, int]:
@@ -107,9 +106,7 @@ class RawModel:
     config: TransformerConfig  # without the choices that the matrices of the vocabulary determine
     max_source_tokens: int
     languages: tuple[str, str]
-    tables: tuple[Table, Table]
-    """The vocabularies of source and target; the same one twice if they share it."""
+    tables: tuple[Table, Table]  # of source and target; the same one twice if they share it
     weights: dict[str, Tensor]  # the parameters of all layers
-    matrices: dict[str, Tensor]
-    """By use: source, target and output; what is missing is shared with the one before."""
+    matrices: dict[str, Tensor]  # by use: source, target, output; a missing one is the one before
     bias: Tensor | None  # of the logits, (1, V)

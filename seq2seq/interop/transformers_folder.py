@@ -149,15 +149,6 @@ def read_config(folder: Path) -> MarianConfig:
     return config
 
 
-def read_tokenizer_settings(folder: Path) -> TokenizerSettings:
-    """Read `tokenizer_config.json`, if there is one."""
-    path = folder / "tokenizer_config.json"
-    if not path.exists():
-        return TokenizerSettings()
-    content = read_file(path, MAX_SETTINGS_BYTES)
-    return parse_json(path, content, TokenizerSettings, extra="ignore")
-
-
 SAFETENSORS, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
 _OTHERS = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5")
 _POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
@@ -230,7 +221,10 @@ def read_transformers_folder(folder: Path) -> RawModel:
     """Read the configuration, then the vocabularies, then the weights that they imply."""
     config = read_config(folder)
     path = find_weights(folder)
-    settings = read_tokenizer_settings(folder)
+    settings = TokenizerSettings()
+    if (found := folder / "tokenizer_config.json").exists():
+        content = read_file(found, MAX_SETTINGS_BYTES)
+        settings = parse_json(found, content, TokenizerSettings, extra="ignore")
     tables = _read_tables(folder, config, separate=settings.separate_vocabs)
     weights = read_weights(path, config)
     return RawModel(

@@ -55,8 +55,7 @@ class SavedConfig:
     source_language: str
     target_language: str
     model: TransformerConfig
-    tokenizer: PairConfig | None = None
-    """Options of the tokenizer, if each side has one."""
+    tokenizer: PairConfig | None = None  # options of the tokenizer, if each side has one
     search: TunedSearch | None = None
 
     def __post_init__(self) -> None:

@@ -36,8 +36,7 @@ class TrainedModel:
     tokenizer: Tokenizer
     source_language: str
     target_language: str
-    search: TunedSearch | None = None
-    """The search that was tuned for it, if any."""
+    search: TunedSearch | None = None  # the search that was tuned for it, if any
 
     @property
     def target_languages(self) -> list[str]:

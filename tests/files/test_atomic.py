@@ -367,15 +367,6 @@ def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_pat
     assert (tmp_path / "out.part").read_text() == "the user's"
 
 
-@pytest.mark.parametrize("letter", ["x", "字"])
-def test_the_longest_name_that_is_legal_can_be_written(tmp_path: Path, letter: str) -> None:
-    path = tmp_path / (letter * (255 // len(letter.encode())))
-    with output_file(path) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"new"
-    assert names(tmp_path) == [path.name]
-
-
 def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "target").write_text("old")
