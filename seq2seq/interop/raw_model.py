@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import check_pieces
 from seq2seq.data.processor import MAX_PIECES
-from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID
+from seq2seq.data.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 from seq2seq.files.strict import open_regular_file, parse_json, read_regular_file
 from seq2seq.model import TransformerConfig
@@ -85,17 +85,6 @@ def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None 
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     return Table(pieces, [*rows.values(), *(vocabulary[piece] for piece in others)])
-
-
-def check_control_ids(path: Path, vocabulary: Mapping[str, int], *, padding: int, end: int) -> None:
-    """Check that `<pad>` and `</s>` have the ids of the configuration."""
-    for key, token_id, row in (("pad", PADDING_ID, padding), ("eos", END_ID, end)):
-        piece = CONTROL_PIECES[token_id]
-        if vocabulary.get(piece) != row:
-            raise UserError(
-                f"{path}: {piece} has the id {vocabulary.get(piece)}, but {key}_token_id in"
-                f" config.json is {row}"
-            )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from seq2seq.data.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
 from seq2seq.files.tensors import Descriptions, read_tensors
@@ -15,7 +16,6 @@ from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
     RawModel,
     Table,
-    check_control_ids,
     check_file,
     make_table,
     read_file,
@@ -245,47 +245,45 @@ def _read_tables(folder: Path, config: MarianConfig, *, separate: bool) -> tuple
         raise UserError(
             f"{folder}: separate_vocabs in tokenizer_config.json, but config.json has one matrix"
         )
-    path = folder / "vocab.json"
-    vocabulary = read_vocabulary(path, config.vocab_size)
-    ids = {"padding": config.pad_token_id, "end": config.eos_token_id}
-    if not separate:
-        if config.target_vocab_size != config.vocab_size:
+    path = target_path = folder / "vocab.json"
+    source = target = read_vocabulary(path, config.vocab_size)
+    if separate:
+        target_path = folder / "target_vocab.json"
+        target = read_vocabulary(target_path, config.target_vocab_size)
+    elif config.target_vocab_size != config.vocab_size:
+        raise UserError(
+            f"{folder}: vocabularies of {config.vocab_size:,} and {config.target_vocab_size:,}"
+            " pieces, but no separate_vocabs in tokenizer_config.json"
+        )
+    for token_id, key in ((PADDING_ID, "pad_token_id"), (END_ID, "eos_token_id")):
+        piece, row = CONTROL_PIECES[token_id], getattr(config, key)
+        if target.get(piece) != row:
             raise UserError(
-                f"{folder}: vocabularies of {config.vocab_size:,} and {config.target_vocab_size:,}"
-                " pieces, but no separate_vocabs in tokenizer_config.json"
+                f"{target_path}: {piece} has the id {target.get(piece)}, but {key} in config.json"
+                f" is {row}"
             )
-        check_control_ids(path, vocabulary, **ids)
-        table = make_table(path, vocabulary, config.decoder_start_token_id)
-        return table, table
-    target_path = folder / "target_vocab.json"
-    target = read_vocabulary(target_path, config.target_vocab_size)
-    check_control_ids(target_path, target, **ids)
-    start = config.decoder_start_token_id
-    return make_table(path, vocabulary), make_table(target_path, target, start)
+    table = make_table(target_path, target, config.decoder_start_token_id)
+    return make_table(path, source) if separate else table, table
 
 
 def _vocabulary_matrices(
     path: Path, weights: dict[str, Tensor], config: MarianConfig
 ) -> dict[str, Tensor]:
     """The matrices of source, target and output, of which `transformers` would make one storage."""
-    names = ["shared", "source", "target", "output"]
-    uses = {"source": ["source"], "target": ["target"], "output": ["output"]}
+    uses = {use: [use] for use in ("source", "target", "output")}
+    if config.share_encoder_decoder_embeddings:
+        uses["source"].append("shared")
+        uses["target"].append("shared")
     if config.tie_word_embeddings:
-        uses = {"source": ["source"], "target": ["target", "output"]}
+        uses["target"] += uses.pop("output")
         if config.share_encoder_decoder_embeddings:
-            uses = {"source": names}
-    elif config.share_encoder_decoder_embeddings:
-        uses = {
-            "source": ["source", "shared"],
-            "target": ["target", "shared"],
-            "output": ["output"],
-        }
+            uses = {"source": ["shared", "source", "target", "output"]}
     found = {}
     for use, candidates in uses.items():
         present = [EMBEDDINGS[name] for name in candidates if EMBEDDINGS[name] in weights]
         if not present:
             raise UserError(f"{path}: has no {EMBEDDINGS[candidates[0]]}")
         found[use] = weights[present[0]]
-    for name in names:
-        weights.pop(EMBEDDINGS[name], None)
+    for name in EMBEDDINGS.values():
+        weights.pop(name, None)
     return found
