@@ -117,10 +117,6 @@ def _is_wide(character: str) -> bool:
     return wide and "HANGUL" not in unicodedata.name(character, "")
 
 
-_MAX_LOOP_PIECES = 8
-_LOOP_TURNS = 4
-
-
 @dataclass
 class OutputWarnings:
     """Counts of suspicious outputs, and of sources that were split, cut or unknown in part."""
@@ -165,10 +161,10 @@ class OutputWarnings:
 
 def repeats(pieces: list[str]) -> bool:
     """Return whether the same one to eight pieces occur four times in a row."""
-    for size in range(1, _MAX_LOOP_PIECES + 1):
+    for size in range(1, 9):
         run = 0
         for i in range(size, len(pieces)):
             run = run + 1 if pieces[i] == pieces[i - size] else 0
-            if run == size * (_LOOP_TURNS - 1):
+            if run == 3 * size:
                 return True
     return False

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from seq2seq.data.config import control_ids
-from seq2seq.data.tokenizer import END_ID, Tokenizer
+from seq2seq.data.tokenizer import END_ID
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
@@ -328,10 +328,6 @@ def make_batches(
     return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
 
 
-_PIECES = 20
-_ROUNDS = 5
-
-
 def fastest_translator(
     trained: TrainedModel,
     options: TranslationOptions,
@@ -347,14 +343,17 @@ def fastest_translator(
         options = replace(options, engine="ctranslate2")
         return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
     native = Translator(trained, replace(options, engine="native"))
-    sentence = _example(trained.tokenizer) if sentence is None else sentence
+    if sentence is None:
+        tokenizer = trained.tokenizer
+        ids = range(END_ID + 1, tokenizer.source_vocab_size)[:20]
+        sentence = "".join(tokenizer.source_pieces(list(ids))).replace("▁", " ")
     try:
         other = Translator(trained, replace(options, engine="ctranslate2"))
         other.translate([sentence])
     except UserError as error:
         return native, f"engine native; the other can't be used: {error}"
     seconds = {native: float("inf"), other: float("inf")}
-    for _ in range(_ROUNDS):
+    for _ in range(5):
         for translator in seconds:
             start = clock()
             translator.translate([sentence])
@@ -365,8 +364,3 @@ def fastest_translator(
         f"engine {chosen.options.engine}, for one sentence {gain:.1f} times as fast here as engine"
         f" {slower.options.engine}"
     )
-
-
-def _example(tokenizer: Tokenizer) -> str:
-    ids = range(END_ID + 1, tokenizer.source_vocab_size)[:_PIECES]
-    return "".join(tokenizer.source_pieces(list(ids))).replace("▁", " ")

@@ -143,11 +143,11 @@ def round_down(count: int) -> int:
 class BeamTable:
     """Where all layers keep the positions of the N hypotheses; there are slots for T of them."""
 
-    def __init__(self, buffers: Buffers, model: Transformer, device: torch.device) -> None:
-        self.buffers, self.model = buffers, model
+    def __init__(self, buffers: Buffers, model: Transformer, memory: Tensor) -> None:
+        self.buffers, self.model, device = buffers, model, memory.device
         self.newest = buffers.store("position", torch.zeros(1, dtype=torch.long, device=device))
         """(1,), the position that the next step reads."""
-        self.slots = torch.empty(0, 0, dtype=torch.long, device=device)
+        self.slots = torch.empty(0, len(memory), dtype=torch.long, device=device)
         """(T, N), the index among the T x N keys of a layer of each position of each hypothesis."""
         self.reorders = False
         """Whether hypotheses are reordered: not if each sentence has only one."""
@@ -225,9 +225,7 @@ class StaticCache(DecoderCache):
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """See `DecoderCache.keep`; a sentence and its rows may be kept several times."""
         table = self.table
-        slots = (
-            table.slots.index_select(1, rows) if len(table.slots) else rows[:0].view(0, len(rows))
-        )
+        slots = table.slots.index_select(1, rows)  # (T, n)
         for number, layer in enumerate(self.layers):
             for name in ("keys", "values"):
                 kept = collect(getattr(layer, name), slots)  # (T, N, H, K) -> (T, n, H, K)
@@ -269,7 +267,7 @@ class StaticDecoder(FastIncrementalDecoder):
             self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
             for layer in self.layers
         ]
-        return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory.device))
+        return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory))
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
         """See `IncrementalDecoder.step`."""

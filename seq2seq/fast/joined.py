@@ -57,12 +57,6 @@ def _divide(x: Tensor, shapes: list[torch.Size], heads: int) -> list[Tensor]:
     ]
 
 
-_TENSORS = (
-    *("source", "source_positions"),
-    *("target_input", "target_positions", "target_output", "target_rows"),
-)
-
-
 @dataclass(frozen=True)
 class JoinedBatch:
     """Token ids of several batches: M source and N target positions, padding counted."""
@@ -79,9 +73,10 @@ class JoinedBatch:
 
     def to(self, device: torch.device) -> "JoinedBatch":
         """Copy the batch to a device, in one copy."""
-        tensors = [getattr(self, name) for name in _TENSORS]
-        copied = torch.split(copy_to_device(torch.cat(tensors), device), [len(x) for x in tensors])
-        on_device: dict[str, Any] = dict(zip(_TENSORS, copied, strict=True))
+        tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+        joined = copy_to_device(torch.cat(tuple(tensors.values())), device)
+        copied = torch.split(joined, [len(x) for x in tensors.values()])
+        on_device: dict[str, Any] = dict(zip(tensors, copied, strict=True))
         return replace(self, **on_device)
 
 

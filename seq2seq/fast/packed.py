@@ -16,9 +16,6 @@ from torch.nn import functional as F
 from seq2seq.fast import replace_modules
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
-_AT_ONCE = 4
-"""Rows that take no longer than one."""
-
 
 def round_batch_size(sentences: int) -> int:
     """Round a number of sentences up to one of few: all to 8, then four to each power of two."""
@@ -28,7 +25,8 @@ def round_batch_size(sentences: int) -> int:
 
 def round_rows(rows: int) -> int:
     """Round a number of rows up to 1, 2 or four times a `round_batch_size`."""
-    return rows if rows <= 2 else _AT_ONCE * round_batch_size(-(-rows // _AT_ONCE))
+    # Four rows take no longer than one.
+    return rows if rows <= 2 else 4 * round_batch_size(-(-rows // 4))
 
 
 Matmul: TypeAlias = Callable[[Tensor], Tensor]

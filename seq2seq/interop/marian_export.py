@@ -54,22 +54,20 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
             "model.safetensors": partial(save_tensors, marian_weights(trained.model)),
             "config.json": _json(_marian_config(trained)),
             "generation_config.json": _json(_GENERATION),
-            "tokenizer_config.json": _json(_tokenizer_settings(trained)),
+            "tokenizer_config.json": _json(
+                {
+                    "tokenizer_class": "MarianTokenizer",
+                    "source_lang": trained.source_language,
+                    "target_lang": trained.target_language,
+                    "unk_token": CONTROL_PIECES[UNKNOWN_ID],
+                    "eos_token": CONTROL_PIECES[END_ID],
+                    "pad_token": CONTROL_PIECES[PADDING_ID],
+                    "separate_vocabs": _has_own_target_table(tokenizer),
+                }
+            ),
             **_tokenizer_files(tokenizer),
         },
     )
-
-
-def _tokenizer_settings(trained: TrainedModel) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": trained.source_language,
-        "target_lang": trained.target_language,
-        "unk_token": CONTROL_PIECES[UNKNOWN_ID],
-        "eos_token": CONTROL_PIECES[END_ID],
-        "pad_token": CONTROL_PIECES[PADDING_ID],
-        "separate_vocabs": _has_own_target_table(trained.tokenizer),
-    }
 
 
 def _has_own_target_table(tokenizer: Tokenizer) -> bool:

@@ -16,6 +16,7 @@ import yaml
 from torch import Tensor
 
 from seq2seq.errors import UserError
+from seq2seq.files.tensors import check_finite
 from seq2seq.interop.names import layer_names
 from seq2seq.interop.raw_model import (
     MAX_SETTINGS_BYTES,
@@ -32,7 +33,6 @@ _SETTINGS = "special:model.yml"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
 _MAX_BYTES = 8 * 2**30
 _MAX_DEPTH = 10
-_LAYER_NORM_EPSILON = 1e-9
 _ACTIVATIONS = {
     "relu": Activation.relu,
     "swish": Activation.swish,
@@ -134,8 +134,7 @@ class _Archive:
     def floats(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Read numbers in float32."""
         value = self.read(name, shape, ("<f4", "<f2")).float()
-        if not value.isfinite().all():
-            raise UserError(f"{self.path}: {name} holds values that are not finite")
+        check_finite(self.path, {name: value})
         return value
 
 
@@ -175,7 +174,7 @@ def _read_settings(path: Path, archive: _Archive) -> tuple[TransformerConfig, Ma
             num_heads=number("transformer-heads"),
             activation=_ACTIVATIONS[activation],
             attention_bias=True,
-            layer_norm_epsilon=_LAYER_NORM_EPSILON,
+            layer_norm_epsilon=1e-9,
         )
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('model.', '')}") from None

@@ -33,8 +33,6 @@ _ACTIVATIONS = {
     "gelu": Activation.gelu,
     "quick_gelu": Activation.quick_gelu,
 }
-LAYER_NORM_EPSILON = 1e-5
-"""Hugging Face's; it is not in `config.json`."""
 
 # Settings that change what a model computes, of which this program supports one value, and why.
 _FIXED = {
@@ -124,7 +122,7 @@ class MarianConfig:
             relu_dropout=self.activation_dropout,
             activation=_ACTIVATIONS[self.activation_function],
             attention_bias=True,
-            layer_norm_epsilon=LAYER_NORM_EPSILON,
+            layer_norm_epsilon=1e-5,  # Hugging Face's; it is not in `config.json`
         )
 
 
