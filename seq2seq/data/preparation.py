@@ -170,14 +170,22 @@ class _CachedCorpus:
             return PreparedData(
                 folder=folder,
                 splits=[*self.train, self.valid],
-                tokenizer=self.tokenizer or Tokenizer.load(folder / TOKENIZER_FILE),
+                tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
                 train=EncodedCorpus(folder / TRAIN_FILE),
                 valid=EncodedCorpus(folder / VALID_FILE),
                 valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
                 counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
                 warnings=list(report["warnings"]),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            UserError,
+        ):
             return None
 
     def _build(self) -> None:

@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceTrainer
@@ -122,8 +121,8 @@ class Tokenizer:
         }
 
     @classmethod
-    def from_bytes(cls, model_bytes: bytes, name: str = "tokenizer") -> "Tokenizer":
-        """Make a tokenizer from a serialized SentencePiece model."""
+    def from_bytes(cls, model_bytes: bytes, name: str) -> "Tokenizer":
+        """Make a tokenizer from a SentencePiece model, the file of that name."""
         try:
             return cls(model_bytes)
         except (ValueError, RuntimeError, IndexError) as error:
@@ -132,15 +131,6 @@ class Tokenizer:
                 f"{name}: not a SentencePiece model of this project: {reason};"
                 " copy the model's folder again"
             ) from None
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a tokenizer file."""
-        try:
-            model_bytes = Path(path).read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: can't be read: {error.strerror}") from None
-        return cls.from_bytes(model_bytes, str(path))
 
     @classmethod
     def train(
@@ -160,7 +150,7 @@ class Tokenizer:
                 f"the tokenizer's training skipped {too_long:,} lines over"
                 f" {LONGEST_TRAINING_LINE:,} bytes"
             )
-        if not sample:
+        if not any(map(str.strip, sample)):
             raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
         # Popped, so that no sentence is in memory both here and in SentencePiece. Not by a Python

@@ -30,7 +30,6 @@ class Mean:
 
     trained: TrainedModel
     checkpoints: int
-    """Their number."""
     bleu: float
     """The BLEU that selects the best model."""
 
@@ -40,19 +39,11 @@ def best_mean(
     training: TrainingConfig,
     validate: Callable[[Transformer], Validation],
 ) -> tuple[Mean | None, dict[int, float]]:
-    """Average as many of the last checkpoints as validate best.
+    """Average as many of the last checkpoints, oldest first, as validate best.
 
     Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
-    is chosen.
-
-    Args:
-        folders: the checkpoints, oldest first.
-        training: says how many may be averaged.
-        validate: validates a model.
-
-    Returns:
-        The best mean, or None if only single checkpoints are to be averaged; and the selecting BLEU
-        of each mean, by the number of checkpoints.
+    is chosen; none if it names single checkpoints alone. Returned with it is the selecting BLEU of
+    each mean, by the number of checkpoints.
     """
     folders = [folder for folder in folders if _is_whole(folder)]
     best: Mean | None = None

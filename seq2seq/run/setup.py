@@ -52,12 +52,7 @@ def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> 
 
 
 def make_trainer(
-    config: Config,
-    data: PreparedData,
-    initial: TrainedModel | None,
-    *,
-    compute: Compute,
-    world: World,
+    config: Config, data: PreparedData, initial: TrainedModel | None, compute: Compute, world: World
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
     make_deterministic(config.deterministic)
@@ -95,38 +90,24 @@ def _prepare_compiler(device: torch.device) -> bool:
     return True
 
 
-def _languages_without_tokenizer(config: Config) -> list[str]:
-    """Return the target languages without spaces between words that BLEU has no tokenizer for."""
-    if config.bleu_tokenizer is not None:
-        return []
-    sets = (config.data.valid, *config.data.valid_sets.values())
-    languages = dict.fromkeys(s.target_language or config.data.target_language for s in sets)
-    return [language for language in languages if tokenizer_without_spaces(language)]
-
-
 def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
     """Log the model and its batches, and warn of settings that are likely to fail."""
     training, processes = config.training, trainer.world.size
     parameters = sum(p.numel() for p in trainer.model.parameters())
     logger.info(
         f"model: {parameters:,} parameters, vocabulary {tokenizer.vocab_size:,};"
-        f" device {trainer.compute},"
-        f" {torch.get_num_threads()} threads"
+        f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
-    if risk := risky_start(
-        num_layers=trainer.model.config.num_layers,
-        d_model=trainer.model.config.d_model,
-        warmup_steps=training.warmup_steps,
-        scale=training.learning_rate_scale,
-    ):
+    if risk := risky_start(trainer.model.config, training):
         logger.warning(risk)
-    for language in _languages_without_tokenizer(config):
-        logger.warning(
-            f"bleu_tokenizer is not set: the BLEU of validations takes a sentence of {language},"
-            " which has no spaces, for a single word, so that it says little; set"
-            f" bleu_tokenizer={tokenizer_without_spaces(language)}"
-        )
+    sets = (config.data.valid, *config.data.valid_sets.values())
+    for language in {s.target_language or config.data.target_language: None for s in sets}:
+        if config.bleu_tokenizer is None and (name := tokenizer_without_spaces(language)):
+            logger.warning(
+                f"bleu_tokenizer is not set: BLEU takes a sentence of {language}, which has no"
+                f" spaces, for a single word, so that it says little; set bleu_tokenizer={name}"
+            )
     statistics = trainer.batching.statistics(trainer.batching.epoch(0))
     training.check_budget(statistics, devices=processes)
     if excess := training.excessive_epochs(statistics, devices=processes):

@@ -4,7 +4,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,10 @@ from seq2seq.storage.model_folder import holds_model, move_user_files_aside, sav
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import (
-    METRICS,
     DeferredFileHandler,
     Recorder,
     RunRecorder,
     deferred_log_file,
-    describe_validation,
-    read_metrics,
 )
 from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.state import ChangedSettingError, RunState
@@ -89,7 +86,7 @@ def run_training(
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
-        if run.is_trained():
+        if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             run.write_missing_outputs(log_file)
             return 0
         run.trainer.fit_memory()
@@ -159,11 +156,6 @@ class TrainingRun:
             before.progress.validation_pending = True
         logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
         return before
-
-    def is_trained(self) -> bool:
-        """Return whether all steps and validations are done."""
-        trainer = self.trainer
-        return trainer.limit_reached() != "" and not trainer.progress.validation_pending
 
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
@@ -274,8 +266,6 @@ class TrainingRun:
                 logger.info(f"kept the mean of {mean.checkpoints} as {averaged}")
             else:
                 logger.info("no mean is as good as the best checkpoint: none is kept")
-        if self.initial is not None:
-            self._log_gain()
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
         self.report(finished)
 
@@ -307,16 +297,6 @@ class TrainingRun:
         """Remove the mean of an earlier end of this run, but no file of the user's."""
         move_user_files_aside(self.folder / AVERAGED, logger.warning)
         remove_folder(self.folder / AVERAGED)
-
-    def _log_gain(self) -> None:
-        """Log the validations of the initial model and of the best one."""
-        with suppress(UserError):  # of metrics that can't be read
-            records = {
-                r["step"]: r for r in read_metrics(self.folder / METRICS) if "valid/loss" in r
-            }
-            for name, step in (("before", 0), ("best", self.trainer.progress.best_step)):
-                if step in records:
-                    logger.info(f"{name} (step {step}): {describe_validation(records[step])}")
 
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)

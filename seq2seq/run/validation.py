@@ -33,22 +33,13 @@ class Validation:
     bleu: float
     """sacreBLEU's BLEU of the translations against the untouched references."""
     others: dict[str, "Validation"] = field(default_factory=dict)
-    """The results of further validation sets, by name."""
-
-    @property
-    def perplexity(self) -> float:
-        """Perplexity per target token, exp(loss)."""
-        return math.exp(min(self.loss, 700.0))
+    """Of further validation sets, by name."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics under the names by which they are recorded.
-
-        They are `valid/loss`, `valid/perplexity` and `valid/bleu`; with further sets also, for
-        example, `valid/NAME/bleu` of each, and `valid/mean/bleu`, the mean over all sets.
-        """
+        """Return the metrics by the names under which they are recorded."""
         metrics = {
             "valid/loss": self.loss,
-            "valid/perplexity": self.perplexity,
+            "valid/perplexity": math.exp(min(self.loss, 700.0)),  # per target token
             "valid/bleu": self.bleu,
         }
         for name, other in self.others.items():
@@ -86,10 +77,7 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
 def validate_sets(
     trained: TrainedModel, config: Config, data: PreparedData, compute: Compute
 ) -> Validation:
-    """Compute loss, perplexity and BLEU of a model on all validation sets.
-
-    The model is on its device, in any mode; its mode is restored.
-    """
+    """Compute loss and BLEU of a model on all validation sets; its mode is restored."""
     sets = config.data
     options = TranslationOptions(
         device=str(compute.device), search=config.search, to=sets.valid.target_language

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from seq2seq.model import Transformer
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.training.config import TrainingConfig
 
 
 def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
@@ -25,19 +26,20 @@ def dropout_share(step: int, warmup_steps: int | None) -> float:
     return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
 
 
-def risky_start(*, num_layers: int, d_model: int, warmup_steps: int, scale: float) -> str:
+def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
     """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
 
     Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture", show the reason.
     The thresholds are from runs of this code: with six layers on each side, a rise to 1.2e-3
     within 200 updates never got below the entropy of single words; slower and lower, it learned.
     """
-    peak = learning_rate(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, scale=scale)
-    if num_layers < 6 or warmup_steps > 500 or peak < 1e-3:
+    steps, scale = training.warmup_steps, training.learning_rate_scale
+    peak = learning_rate(steps, d_model=model.d_model, warmup_steps=steps, scale=scale)
+    if model.num_layers < 6 or steps > 500 or peak < 1e-3:
         return ""
     return (
-        f"a rate that rises to {peak:.2g} within {warmup_steps} updates is likely to make a Post-LN"
-        f" model of {num_layers} layers fail: raise training.warmup_steps or lower"
+        f"a rate that rises to {peak:.2g} within {steps} updates is likely to make a Post-LN model"
+        f" of {model.num_layers} layers fail: raise training.warmup_steps or lower"
         " training.learning_rate_scale"
     )
 

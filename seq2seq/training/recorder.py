@@ -273,13 +273,6 @@ def read_metrics(path: Path) -> Iterator[dict[str, float]]:
 class DeferredFileHandler(MemoryHandler):
     """Keeps log records until it has a file, so that a failed start leaves no run folder."""
 
-    def __init__(self) -> None:
-        super().__init__(capacity=1, flushLevel=logging.CRITICAL + 1)
-
-    def shouldFlush(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """Return True once there is a file."""
-        return self.target is not None
-
     def write_to(self, path: Path) -> None:
         """Append all records so far to a file, and each one from now on."""
         file = _FileHandler(path)
@@ -296,7 +289,7 @@ class _FileHandler(logging.FileHandler):
 @contextmanager
 def deferred_log_file(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
     """Attach a `DeferredFileHandler` to a logger; an error that ends the run goes into its file."""
-    handler = DeferredFileHandler()
+    handler = DeferredFileHandler(capacity=1)  # flushed at each record, once there is a file
     logger.addHandler(handler)
     try:
         yield handler
