@@ -91,8 +91,6 @@ class Config:
 def read_config(run: Path) -> Config:
     """Read the configuration of a run; keys added since then have their defaults."""
     path = run / "config.yaml"
-    if not run.is_dir():
-        raise UserError(f"{run}: no such folder; give the folder of a run")
     if not path.exists():
         raise UserError(f"{path}: no such file; give the folder of a run")
     try:
@@ -111,10 +109,7 @@ def read_config(run: Path) -> Config:
 
 
 def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
-    """Return the tokenizer of the BLEU by which these models were validated.
-
-    None, the default, if they differ, or a folder holds a model alone.
-    """
+    """Return the tokenizer of the BLEU by which all these models were validated, or None."""
     found: set[str | None] = set()
     for model in models:
         try:

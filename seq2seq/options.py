@@ -13,10 +13,7 @@ _WIDER: dict[Any, type] = {int: Integral, float: Real}  # NumPy's numbers are nu
 
 
 def check_types(options: "DataclassInstance") -> None:
-    """Check that each field of a dataclass holds a value of its type.
-
-    Integers are accepted where a float is declared. A bool is not a number.
-    """
+    """Check that each field holds a value of its type; integers may stand for floats."""
     types = get_type_hints(type(options))
     for field in fields(options):
         value, kinds = getattr(options, field.name), _alternatives(types[field.name])

@@ -186,10 +186,7 @@ class Mixture:
         return f"an epoch takes {', '.join(shares)}"
 
     def counts(self, epoch: int) -> dict[str, int]:
-        """Return how many pairs of each corpus an epoch takes: weight x N, rounded up or down.
-
-        Over all epochs until any one, their sum differs by less than 1 from weight x N for each.
-        """
+        """Return how many pairs of each corpus an epoch takes: weight x N, rounded up or down."""
         return {n: self._start(n, epoch + 1) - self._start(n, epoch) for n in self.sizes}
 
     def epoch(self, seed: int, epoch: int) -> Indices:

@@ -213,10 +213,7 @@ def target_languages(controls: Iterable[str]) -> list[str]:
 
 
 def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
-    """Return the ids, of a tokenizer's control symbols, that stand before a source.
-
-    `to` is the code of a target language; a model that knows only one needs none.
-    """
+    """Return the ids before a source; a model that knows only one language needs no `to`."""
     languages = target_languages(controls)
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) == 1:

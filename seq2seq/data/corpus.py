@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.data.config import CorpusConfig, DataConfig, control_ids, prefix_errors
-from seq2seq.data.lines import is_url, open_raw
+from seq2seq.data.lines import is_url, open_raw, reason_of
 from seq2seq.data.pair_files import (
     SentencePair,
     pair_of,
@@ -66,10 +66,7 @@ class Split:
         return read_two_files(str(text.source), str(text.target))
 
     def files(self) -> dict[str, str]:
-        """Return the files or URLs by their keys `source`, `target` or `pairs`.
-
-        Those of a local dataset have their names for keys; a dataset on the hub has none.
-        """
+        """Return the files or URLs by their keys or names; a dataset on the hub has none."""
         self._check()
         if self.is_dataset:
             return self._dataset.files()
@@ -86,12 +83,7 @@ class Split:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A sha256 of the content, computed once.
-
-        It covers the bytes of files and local folders; the name, revision and split of a
-        dataset on the hub whose revision is a full commit hash; the library's own fingerprint of
-        any other dataset.
-        """
+        """A sha256 of all files, or of what determines a dataset on the hub; computed once."""
         digest, sums = hashlib.sha256(), self.sums
         if self.is_dataset:
             self._dataset.update(digest, sums)
@@ -143,7 +135,7 @@ def sha256_of_file(path: str | Path) -> str:
         try:
             return hashlib.file_digest(file, "sha256").hexdigest()
         except Exception as error:  # those of networks share no class
-            raise UserError(f"{path}: can't be read: {_first_line(error)}") from None
+            raise UserError(f"{path}: can't be read: {reason_of(error)}") from None
 
 
 def _check_rereadable(path: str) -> None:
@@ -224,7 +216,7 @@ class _DatasetSplit:
             yield from rows.iter(batch_size=_CHUNK_ROWS)
         except Exception as error:  # the library's errors share no class
             raise UserError(
-                f"dataset {self.name}, split {self.split}: can't be read: {_first_line(error)};"
+                f"dataset {self.name}, split {self.split}: can't be read: {reason_of(error)};"
                 " repair the file, or give other files instead (data=files)"
             ) from error
 
@@ -256,7 +248,7 @@ class _DatasetSplit:
             return builder.as_streaming_dataset(self.split)
         except Exception as error:  # the library's errors share no class
             raise UserError(
-                f"dataset {self.name}, split {self.split}: can't be loaded: {_first_line(error)};"
+                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error)};"
                 " check the name, the split and the network, or give files instead (data=files)"
             ) from error
 
@@ -276,7 +268,3 @@ def _saved_split(folder: Path, split: str) -> Any:
     return datasets.concatenate_datasets(
         [saved[part.splitname].select(range(part.from_, part.to)) for part in parts]
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

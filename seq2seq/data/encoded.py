@@ -104,10 +104,7 @@ class _Column:
 
 
 class EncodedCorpusWriter:
-    """Write an encoded corpus in bounded memory.
-
-    Use as a context manager: the file gets its name when the block ends without an error.
-    """
+    """A context that writes a corpus in bounded memory, and names it if the block succeeds."""
 
     def __init__(
         self, path: str | Path, vocab_size: int, rows_per_batch: int = ROWS_PER_BATCH

@@ -34,10 +34,7 @@ def encode(
     unknown: UnknownCharacters | None = None,
     text: BinaryIO | None = None,
 ) -> "FilterCounts":
-    """Tokenize, check, filter and write pairs, with control symbols before each source.
-
-    The text of those that are kept goes to ``text``, if it is given.
-    """
+    """Tokenize, check, filter and write pairs; `text` gets the text of those that are kept."""
     counts = FilterCounts()
     stream = iter(pairs)
     while chunk := list(islice(stream, _CHUNK_PAIRS)):

@@ -58,14 +58,11 @@ def open_raw(path: str | Path) -> io.BufferedReader:
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give the path of a file") from None
     except Exception as error:  # those of networks share no class
-        raise UserError(f"{path}: can't be read: {_reason(error)}") from None
+        raise UserError(f"{path}: can't be read: {reason_of(error)}") from None
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2).
-
-    Any later read raises UserError too, if the archive is cut short or corrupt.
-    """
+    """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2)."""
     file, suffix = open_raw(path), Path(path).suffix.lower()
     if suffix not in COMPRESSED_SUFFIXES:
         reader: _Readable = file
@@ -98,14 +95,11 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno not in _NO_ROOM:  # of another file that the block reads
             raise
-        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
+        raise UserError(f"{path}: can't be written: {reason_of(error)}") from None
 
 
 def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a binary stream without their endings.
-
-    Memory is bounded by the longest line.
-    """
+    """Yield the lines of a binary stream without their endings."""
     mark = BYTE_ORDER_MARK
     for line in stream:
         yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
@@ -155,7 +149,7 @@ class _NamedReader(io.RawIOBase):
         except EOFError:
             raise UserError(f"{self._path}: the archive is cut short; copy it again") from None
         except Exception as error:  # those of compressions and networks share no class
-            raise UserError(f"{self._path}: can't be read: {_reason(error)}") from None
+            raise UserError(f"{self._path}: can't be read: {reason_of(error)}") from None
         buffer[: len(block)] = block
         return len(block)
 
@@ -169,10 +163,7 @@ class _NamedReader(io.RawIOBase):
 
 
 class _StreamReader:
-    """Decompress streams of bzip2 or xz, one after the other.
-
-    Unlike Python's readers, which take it for the end, fail on a later stream that is corrupt.
-    """
+    """Decompress streams of bzip2 or xz; unlike Python's readers, fail on a corrupt later one."""
 
     def __init__(self, file: BinaryIO, new_stream: Callable[[], Any]) -> None:
         self._file, self._new_stream = file, new_stream
@@ -250,9 +241,10 @@ def _errors_as_user_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be written: {_reason(error)}") from None
+        raise UserError(f"{path}: can't be written: {reason_of(error)}") from None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return the first line of what an error says."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return reason.splitlines()[0] if reason else type(error).__name__

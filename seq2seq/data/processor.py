@@ -23,10 +23,7 @@ _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
-    """Parse a serialized SentencePiece model whose pieces are of bounded length.
-
-    Raise ``ValueError`` or ``RuntimeError`` if the bytes are not such a model.
-    """
+    """Parse a model with pieces of bounded length; ValueError or RuntimeError if it is none."""
     if not model_bytes:
         raise ValueError("it is empty")
     _check_sizes(model_bytes)

@@ -204,10 +204,7 @@ class Tokenizer:
         return self.encode(texts)
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
-        """Return the text of each list of ids, without padding, start and end symbols.
-
-        A newline, which byte pieces can spell, becomes a space: a text is one line.
-        """
+        """Return the text of each list of ids, one line each, without control symbols."""
         if len(token_ids) <= FEW_TEXTS:
             texts = [self._processor.decode(ids) for ids in token_ids]
         else:

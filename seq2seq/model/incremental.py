@@ -77,10 +77,7 @@ class DecoderCache:
 
 
 class IncrementalDecoder:
-    """Predicts the next token of each hypothesis; equal to `Transformer.decode` at every position.
-
-    The model must be in evaluation mode.
-    """
+    """Predicts the next token as `Transformer.decode` does, with the model in evaluation mode."""
 
     layer_cache: type[LayerCache] = LayerCache
 
@@ -102,10 +99,7 @@ class IncrementalDecoder:
         return DecoderCache(layers, source_mask)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Map the newest token (N,) of each hypothesis to the logits (N, V) of the next one.
-
-        The first token is the start symbol. The cache, from `start`, grows by one position.
-        """
+        """Map the newest token (N,) of each hypothesis to the next one's logits (N, V)."""
         x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
         x = self.decode(x, cache)
         cache.length += 1

@@ -24,10 +24,7 @@ def meta_transformer(
     start_id: int = 0,
     source_vocab_size: int | None = None,
 ) -> Transformer:
-    """Make a model on the meta device, in float32: it takes no memory and no random numbers.
-
-    A model that this machine has no memory for is refused.
-    """
+    """Make a model on the meta device, in float32, unless it is too large for this machine."""
     if config.shared_embedding and source_vocab_size not in (None, vocab_size):
         raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
     check_memory(config, vocab_size, source_vocab_size)

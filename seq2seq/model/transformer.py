@@ -206,15 +206,8 @@ def attention(
 ) -> Tensor:
     """Scaled dot-product attention, softmax(Q K^T / sqrt(d_k)) V (section 3.2.1, equation 1).
 
-    Args:
-        query: (B, H, T, K).
-        key: (B, H, S, K).
-        value: (B, H, S, d_v).
-        mask: broadcastable to (B, H, T, S), True where a query may attend to a key.
-        dropout: applied to the weights; the identity in the paper.
-
-    Returns:
-        (B, H, T, d_v).
+    Maps query (B, H, T, K), key (B, H, S, K) and value (B, H, S, d_v) to (B, H, T, d_v). The mask
+    is broadcastable to (B, H, T, S). Dropout of the weights is not in the paper.
     """
     d_k = query.size(-1)
     scores = query @ key.transpose(-2, -1) / math.sqrt(d_k)  # (B, H, T, S)

@@ -23,10 +23,7 @@ def make_transformer(
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
-    """Make the paper's model, or a variant if the configuration asks for one.
-
-    `source_vocab_size` is that of the source's matrix if the target has its own.
-    """
+    """Make the paper's model, or a variant if the configuration asks for one."""
     sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
     if all(getattr(config, name) == value for name, value in _PAPER.items()):
         return Transformer(config, **sizes, init_std=init_std)

@@ -78,10 +78,7 @@ def is_reported(folder: Path) -> bool:
 
 
 def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:
-    """Write the page of a run and the cards of its models; if that fails, warn.
-
-    `averaged` is the number of checkpoints whose mean was kept, or 0.
-    """
+    """Write the page of a run and the cards of its models; if that fails, warn."""
     path = folder / PAGE_FILE
     try:
         report = make_report(folder, [], device=device)

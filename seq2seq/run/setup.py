@@ -33,10 +33,7 @@ logger = logging.getLogger("seq2seq")
 
 
 def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
-    """Prepare the data in the main process, then open it in the others.
-
-    An initial model, if there is one, has the tokenizer.
-    """
+    """Prepare the data in the main process, then open it in the others."""
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
     data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
@@ -134,10 +131,7 @@ T = TypeVar("T")
 
 
 def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str | None]:
-    """Read the model of `init_from` without its weights, and the sum of these.
-
-    A run that is resumed no longer needs that model: all is in its own folder.
-    """
+    """Read the model of `init_from`, or of a resumed run, without weights, and their sum."""
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
     else:

@@ -174,10 +174,7 @@ class TrainingRun:
             rename_newer(self.folder, self.newest, logger.warning)
 
     def save_step_zero(self) -> None:
-        """Save the model of `init_from`, if there is one, as step 0.
-
-        Training begins with its validation: it is the first candidate for the best model.
-        """
+        """Save the model of `init_from`, if there is one, as step 0, the first to be validated."""
         if self.initial is not None:
             self.trainer.progress.validation_pending = True
             self.world.on_main(self.save)

@@ -111,10 +111,7 @@ class TrainingConfig:
         )
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
-        """Refuse a corpus whose batches hold less than 80 % of the tokens of a step.
-
-        With count_longer_side, 50 % are enough.
-        """
+        """Refuse a corpus whose batches hold too few of the tokens of a step."""
         micro_batches = self.micro_batches_on(devices)
         source = micro_batches * statistics.source_tokens
         target = micro_batches * statistics.target_tokens

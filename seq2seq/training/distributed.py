@@ -131,10 +131,7 @@ class World:
         _exit_after_main()
 
     def on_main(self, act: Callable[[], T]) -> T:
-        """Run `act` in the main process alone, and return its result in all processes.
-
-        If it fails, the main process reports the error and the others exit.
-        """
+        """Return what `act` returns in the main process; if it fails there, the others exit."""
         if self.size == 1:
             return act()
         # Empty if it failed.

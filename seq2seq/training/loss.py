@@ -35,10 +35,7 @@ def target_entropy(smoothing: float, vocab_size: int) -> float:
 def label_smoothed_loss(
     logits: Tensor, target_output: Tensor, *, smoothing: float, padding_id: int
 ) -> Loss:
-    """Compute the loss of logits (..., V) and target_output (...) by its definition.
-
-    `seq2seq.fast.loss.projected_loss` is the fast form.
-    """
+    """The loss of logits (..., V) and target_output (...); `projected_loss` is the fast form."""
     log_probabilities = logits.log_softmax(dim=-1)
     gold = log_probabilities.gather(-1, target_output.unsqueeze(-1)).squeeze(-1)
     others = log_probabilities.sum(dim=-1) - gold

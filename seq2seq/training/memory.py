@@ -53,10 +53,7 @@ def _padded_tokens(pairs: Indices, corpus: EncodedCorpus) -> int:
 def find_slices(
     attempt: Callable[[Indices], None], micro_batches: Sequence[Indices], corpus: EncodedCorpus
 ) -> int:
-    """Find the smallest number of slices, of 1, 2, 4, ..., whose largest fits into memory.
-
-    `attempt` computes pairs, and raises OutOfMemoryError if they don't fit.
-    """
+    """Find the smallest number of slices, of 1, 2, 4, ..., whose largest fits into memory."""
     slices = 1
     while True:
         largest = max(

@@ -19,10 +19,7 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 
 
 
 def dropout_share(step: int, warmup_steps: int | None) -> float:
-    """Compute the share of its rates that dropout has in an update: min(1, step / warmup_steps).
-
-    Steps count from 1. In the paper the rates are constant: no warmup_steps.
-    """
+    """Compute dropout's share of its rates, min(1, step / warmup_steps); always 1 in the paper."""
     return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
 
 
@@ -45,10 +42,7 @@ def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
 
 
 def make_adam(model: nn.Module) -> Adam:
-    """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9, no weight decay.
-
-    The rate is set before each update from `learning_rate`.
-    """
+    """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9; the rate is set in each step."""
     return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 

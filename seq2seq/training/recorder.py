@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tqdm import tqdm
 
@@ -24,23 +24,22 @@ if TYPE_CHECKING:  # imported when a run starts to record
 
 logger = logging.getLogger("seq2seq")
 
+Metrics: TypeAlias = Mapping[str, float]
+
 
 class Display:
     """Shows the progress, and the time left until a limit, if there is one."""
 
-    def __init__(
-        self, progress: Progress, max_steps: int | None, max_minutes: float | None
-    ) -> None:
-        self.max_steps = max_steps
-        self.max_minutes = max_minutes
+    def __init__(self, progress: Progress, config: TrainingConfig) -> None:
+        self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
         self.bar = tqdm(
-            total=max_steps,
+            total=self.max_steps,
             initial=progress.step,
             unit="step",
             disable=not sys.stderr.isatty(),
             bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt}{postfix}"
-            if max_steps
+            if self.max_steps
             else "step {n_fmt}{postfix}",
         )
         self.described = ""
@@ -59,7 +58,7 @@ class Display:
         )
         self.bar.update(0)
 
-    def log_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+    def log_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Log a line if there is no bar."""
         if self.bar.disable:
             logger.info(
@@ -67,9 +66,7 @@ class Display:
                 f" {self._left(progress)}"
             )
 
-    def log_validation(
-        self, progress: Progress, metrics: Mapping[str, float], is_best: bool
-    ) -> None:
+    def log_validation(self, progress: Progress, metrics: Metrics, is_best: bool) -> None:
         """Log a line about a validation."""
         mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
         self.bar.clear()
@@ -92,7 +89,7 @@ class Display:
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
 
 
-def describe_validation(metrics: Mapping[str, float]) -> str:
+def describe_validation(metrics: Metrics) -> str:
     """Describe the metrics of a validation."""
     described = (
         f"validation loss {metrics['valid/loss']:.3f}, perplexity"
@@ -102,7 +99,7 @@ def describe_validation(metrics: Mapping[str, float]) -> str:
     return f"{described} ({', '.join(others)})" if others else described
 
 
-def bleu_by_set(metrics: Mapping[str, float]) -> dict[str, float]:
+def bleu_by_set(metrics: Metrics) -> dict[str, float]:
     """Return the BLEU of each validation set, by name; the name of the main one is empty."""
     return {
         name.removeprefix("valid").removesuffix("bleu").strip("/"): value
@@ -111,7 +108,7 @@ def bleu_by_set(metrics: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _describe(metrics: Mapping[str, float]) -> str:
+def _describe(metrics: Metrics) -> str:
     return (
         f"loss {metrics['train/loss']:.3f}, rate {metrics['train/learning_rate']:.2e},"
         f" {metrics['train/tokens_per_second']:,.0f} tokens/s,"
@@ -139,12 +136,10 @@ class Recorder:
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""
 
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Called every `log_steps` updates, and before each validation."""
 
-    def record_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
-    ) -> None:
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Called after each validation."""
 
     def close(self) -> None:
@@ -171,20 +166,18 @@ class RunRecorder(Recorder):
         self._write_records()
         self.events_folder = run / "tensorboard"
         self.events = _event_writer(self.events_folder, progress.step + 1)
-        self.display = Display(progress, config.max_steps, config.max_minutes)
+        self.display = Display(progress, config)
 
     def show_progress(self, progress: Progress) -> None:
         """Update the progress bar."""
         self.display.show_progress(progress)
 
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Write metrics, with names such as `train/loss`, to all outputs."""
         self._write(progress.step, metrics)
         self.display.log_metrics(progress, metrics)
 
-    def record_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
-    ) -> None:
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Write a validation's metrics to all outputs and redraw the learning curve."""
         self.display.log_validation(progress, metrics, is_best)
         self._write(progress.step, metrics)
@@ -197,7 +190,7 @@ class RunRecorder(Recorder):
         with self._or_warn(self.events_folder):
             self.events.close()
 
-    def _write(self, step: int, metrics: Mapping[str, float]) -> None:
+    def _write(self, step: int, metrics: Metrics) -> None:
         record = {"step": step, **metrics}
         self.records.append(record)
         with self._or_warn(self.path):

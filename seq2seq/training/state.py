@@ -13,17 +13,17 @@ from seq2seq.files.strict import parse_json
 class StepMetrics(NamedTuple):
     """The metrics of one update."""
 
-    smoothed: float
-    """Label-smoothed loss in nats, summed over the target tokens."""
-    cross_entropy: float
-    """Loss without label smoothing, in nats, summed over the target tokens."""
     source_tokens: int
     target_tokens: int
-    gradient_norm: float
     learning_rate: float
-    seconds: float
     data_wait_seconds: float
-    """Seconds of these spent waiting for batches."""
+    """Seconds spent waiting for batches."""
+    smoothed: float = 0.0
+    """Label-smoothed loss in nats, summed over the target tokens."""
+    cross_entropy: float = 0.0
+    """Loss without label smoothing, in nats, summed over the target tokens."""
+    gradient_norm: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -94,6 +94,12 @@ class Progress:
     ended: str = ""
     """The reason for the end; empty until then."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no run counts to, which a file may say."""
+        for name in ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
+
     def record_bleu(self, bleu: float) -> bool:
         """Record the BLEU of a validation, and return whether it is the best so far."""
         if bleu > self.best_bleu:
@@ -135,10 +141,7 @@ class RunState:
         return {"format": FORMAT, **asdict(self)}
 
     def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
-        """Return the state that was saved in a file, if a run in this state may resume from it.
-
-        A ChangedSettingError tells that a setting in `fixed` differs.
-        """
+        """Return a saved state, if this one may resume from it, or raise ChangedSettingError."""
         if saved.get("format") != FORMAT:
             written = repr(saved.get("format"))[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")

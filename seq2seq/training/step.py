@@ -6,7 +6,6 @@ group is what is computed at once: several micro-batches, one, or a slice of one
 """
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,22 +31,18 @@ from seq2seq.training.state import StepMetrics
 
 
 class Updater:
-    """Updates a model; started updates are read later, so that a GPU always has work.
-
-    The arguments are those of `Trainer`. The fast forms are put into the model.
-    """
+    """Updates a model; started updates are read later, so that a GPU always has work."""
 
     def __init__(
         self,
         model: Transformer,
         batching: Batching,
         config: TrainingConfig,
-        *,
         compute: Compute,
         seed: int,
         world: World,
         kernels: TrainingKernels,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
     ) -> None:
         use_training_kernels(model, kernels, compute)
         self.model = model
@@ -123,25 +118,25 @@ class Updater:
         if self.average is not None:
             self.average.update(self.model, step)
 
+        known = StepMetrics(
+            source_tokens=int(corpus.source_lengths[pairs].sum()),
+            target_tokens=target_tokens,
+            learning_rate=rate,
+            data_wait_seconds=data_wait_seconds,
+        )
         pending = PendingUpdate(
             step=step,
             where=where,
             groups=groups,
             corpus_size=len(corpus),
             losses_and_norm=HostCopy(losses_and_norm),
-            source_tokens=int(corpus.source_lengths[pairs].sum()),
-            target_tokens=target_tokens,
-            learning_rate=rate,
+            known=known,
             started=started,
-            data_wait_seconds=data_wait_seconds,
         )
         self.in_flight.append(pending)
 
     def read(self, leave: int = 0) -> list[StepMetrics]:
-        """Wait for all started updates but the last `leave`, and return their metrics.
-
-        A loss or a gradient that is not finite raises a DivergenceError.
-        """
+        """Wait for all started updates but the last `leave`, and return their metrics."""
         read = []
         while len(self.in_flight) > leave:
             update = self.in_flight.popleft()
@@ -185,10 +180,7 @@ class Updater:
         return loss
 
     def fit_memory(self, epoch: Sequence[Indices], micro_batches: int) -> None:
-        """Find how many micro-batches of an epoch, or how much of one, are computed at once.
-
-        Memory runs out here or not at all; weights and random state do not change.
-        """
+        """Find how much is computed at once: here, or never, memory runs out."""
 
         def attempt(parts: Sequence[Indices]) -> None:
             kept = preserve_state(self.model, self.optimizer, self.compute.device)
@@ -242,17 +234,12 @@ class PendingUpdate:
     """Pairs of the corpus; the rows of one that is sampled again go on beyond it."""
     losses_and_norm: HostCopy
     """The two losses of each group, summed over its tokens, then the norm of the gradient."""
-    source_tokens: int
-    target_tokens: int
-    learning_rate: float
+    known: StepMetrics
+    """The metrics that need no waiting."""
     started: float
-    data_wait_seconds: float
 
     def metrics(self, world: World) -> StepMetrics:
-        """Wait for losses and norm, and sum the losses over all processes; `seconds` is left at 0.
-
-        A loss or a norm that is not finite raises a DivergenceError.
-        """
+        """Wait for losses and norm, and sum the losses over all processes; `seconds` stays 0."""
         *losses, norm = self.losses_and_norm.read().tolist()
         of_groups = list(zip(losses[::2], losses[1::2], strict=True))
         rows = world.gather(*map(sum, zip(*of_groups, strict=True)))
@@ -263,16 +250,9 @@ class PendingUpdate:
                 for group, pair in zip(self.groups, of_groups, strict=True)
                 if not all(map(math.isfinite, pair))
             ]
-            raise self._divergence(smoothed / self.target_tokens, norm, odd or self.groups)
-        return StepMetrics(
-            smoothed=smoothed,
-            cross_entropy=cross_entropy,
-            source_tokens=self.source_tokens,
-            target_tokens=self.target_tokens,
-            gradient_norm=norm,
-            learning_rate=self.learning_rate,
-            seconds=0.0,
-            data_wait_seconds=self.data_wait_seconds,
+            raise self._divergence(smoothed / self.known.target_tokens, norm, odd or self.groups)
+        return self.known._replace(
+            smoothed=smoothed, cross_entropy=cross_entropy, gradient_norm=norm
         )
 
     def _divergence(self, loss: float, norm: float, odd: Sequence[Group]) -> DivergenceError:

@@ -50,14 +50,7 @@ class Trainer:
         self.world = world or World()
         self.clock = clock
         self.updater = Updater(
-            model,
-            batching,
-            config,
-            compute=compute,
-            seed=seed,
-            world=self.world,
-            kernels=self.kernels,
-            clock=clock,
+            model, batching, config, compute, seed, self.world, self.kernels, clock
         )
         self.optimizer = self.updater.optimizer
         self.micro_batches = config.micro_batches_on(self.world.size)
@@ -112,10 +105,7 @@ class Trainer:
     def _validate(
         self, recorder: Recorder, validate: Validate, save_validation: SaveValidation
     ) -> None:
-        """Validate, unless a signal comes first, which leaves the validation pending.
-
-        The validation may end the training, by patience.
-        """
+        """Validate, unless a signal comes first, which leaves the validation pending."""
         metrics = self.world.on_main(lambda: self.signals.interruptible(validate))
         self.model.train()
         self._agree()
