@@ -2,12 +2,12 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ne
 from typing import Literal
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,8 @@ def compare(
     }
     if not too_long_for_ter([*systems.values(), *references]):
         metrics["TER"] = TER()
-    with _sacrebleu_seed(SEED if seed is None else seed):
+    # sacreBLEU reads the seed only from the environment.
+    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED if seed is None else seed)):
         test = PairedTest(
             list(systems.items()),
             metrics,
@@ -129,26 +130,12 @@ def check_sampling(samples: int | None, seed: int | None) -> None:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
 
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Pass the seed to sacreBLEU, which reads it only from the environment."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
-
-
 def bleu_with_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
 ) -> tuple[float, float, float]:
     """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
     check_lines(hypotheses, [references])
-    with _sacrebleu_seed(SEED):
+    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
         result = _metric(tokenize).corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
     return result.score, *_bounds(result._mean, result._ci)
 

@@ -195,12 +195,12 @@ def _results(scored: CardScores) -> dict[str, Any]:
 
 
 def _score_section(scored: CardScores) -> str:
-    rows = "".join(
-        f"| {_plain(_in_words(name))} | {score.name} | {score.value:.2f} |"
-        f" `{_in_cell(score.signature)}` |\n"
-        for name, scores in scored.sets.items()
-        for score in scores
-    )
+    rows = ""
+    for name, scores in scored.sets.items():
+        for score in scores:
+            signature = score.signature.replace("|", "\\|")  # else it would end the cell
+            cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
+            rows += f"| {' | '.join(cells)} |\n"
     parts = [
         f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
         f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
@@ -253,7 +253,3 @@ def _plain(text: str) -> str:
 
 def _on_one_line(text: str) -> str:
     return "".join(c for c in " ".join(text.split()) if c.isprintable()).replace("```", "")
-
-
-def _in_cell(code: str) -> str:
-    return code.replace("|", "\\|")  # else it would end the cell, even within backticks
