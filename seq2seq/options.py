@@ -16,14 +16,11 @@ def check_types(options: "DataclassInstance") -> None:
     """Check that each field holds a value of its type; integers may stand for floats."""
     types = get_type_hints(type(options))
     for field in fields(options):
-        value, kinds = getattr(options, field.name), _alternatives(types[field.name])
+        value, kind = getattr(options, field.name), types[field.name]
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
         if not any(_fits(value, kind) for kind in kinds):
             names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise TypeError(f"{field.name}={repr(value)[:100]}: must be {names}")
-
-
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _fits(value: object, kind: Any) -> bool:

@@ -53,10 +53,7 @@ class BpeDropout:
         return [i for i, p in zip(ids, previous, strict=False) if not i == p == self._unknown]
 
     def _merge(self, word: str, skips: Iterable[bool]) -> tuple[list[int], int]:
-        """Merge the characters of a word; return its ids, and how many merges were tried.
-
-        `skips` says of each merge, in the order in which they are tried, whether it is skipped.
-        """
+        """Return a word's ids, and how many merges were tried; `skips` says which are skipped."""
         skip = iter(skips)
         symbols = list(word)  # the first of two that were merged has both; the second is empty
         after = list(range(1, len(word) + 1))

@@ -22,10 +22,7 @@ _MAX_WEIGHT = 1000  # an epoch is made in memory
 
 @dataclass(kw_only=True)
 class SplitConfig:
-    """Where a split is: two files, one file of pairs, or the split of a dataset.
-
-    A file may be compressed (.gz, .xz, .zst, .bz2).
-    """
+    """Two files, a file of pairs (compressed or not), or the split of a dataset."""
 
     source: str | None = None
     """Text file with one source sentence per line."""

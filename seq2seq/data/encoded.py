@@ -29,10 +29,7 @@ _EPOCHS = 3  # that a sampled corpus keeps
 
 
 class EncodedCorpus:
-    """Token ids of aligned pairs, read in place: opening copies nothing.
-
-    `source_lengths` and `target_lengths`, (len,) int32, count the end symbol.
-    """
+    """Token ids of aligned pairs, read in place; the lengths, (len,), count the end symbol."""
 
     def __init__(self, path: str | Path) -> None:
         """Open a file that ``EncodedCorpusWriter`` wrote."""

@@ -25,7 +25,7 @@ from seq2seq.files.atomic import output_file
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-_MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2}
+_MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstandard}
 
 # Of the disk, of a file under a limit, of a user under a quota.
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -231,8 +231,6 @@ def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
     if suffix not in COMPRESSED_SUFFIXES:
         return nullcontext(file)
-    if suffix == ".zst":
-        return cast(AbstractContextManager[BinaryIO], zstandard.open(file, "wb"))
     return cast(AbstractContextManager[BinaryIO], _MODULES[suffix].open(file, "wb"))
 
 

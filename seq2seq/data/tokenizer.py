@@ -140,10 +140,7 @@ class Tokenizer:
         log: Callable[[str], None] = lambda message: None,
         controls: Sequence[str] = (),
     ) -> "Tokenizer":
-        """Learn a vocabulary by byte-pair encoding; the same sentences give the same bytes.
-
-        At most ``config.max_training_sentences`` sentences, of both languages, are in memory.
-        """
+        """Learn a byte-pair encoding, in bounded memory; the same sentences give the same bytes."""
         sample, too_long = _sample(sentences, config.max_training_sentences, log)
         if too_long:
             log(

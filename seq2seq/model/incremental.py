@@ -61,10 +61,7 @@ class DecoderCache:
     """Number of target positions stored."""
 
     def reorder(self, parents: Tensor) -> None:
-        """Replace row n by row parents[n].
-
-        The parents (N,) of a sentence's rows are rows of the same sentence. N may change.
-        """
+        """Replace row n by row parents[n] (N,), a row of the same sentence; N may change."""
         for layer in self.layers:
             layer.reorder(parents)
 

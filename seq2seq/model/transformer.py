@@ -24,10 +24,7 @@ from seq2seq.model.config import TransformerConfig
 
 
 class Transformer(nn.Module):
-    """The encoder-decoder of Figure 1.
-
-    The token `start_id` stands before the first target token ("outputs shifted right").
-    """
+    """The encoder-decoder of Figure 1; `start_id` shifts the outputs right."""
 
     def __init__(
         self,
@@ -78,10 +75,7 @@ class Transformer(nn.Module):
     def embed(
         self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
     ) -> Tensor:
-        """Map token ids (B, T) to dropout(embedding + position) (B, T, D) (3.4, 3.5 and 5.4).
-
-        The position of the first token is above 0 in incremental decoding.
-        """
+        """Map token ids (B, T) to dropout(embedding + position) (B, T, D) (3.4, 3.5 and 5.4)."""
         x = (self.target_embedding if is_target else self.embedding)(token_ids)  # (B, T, D)
         return self.dropout(x + self.positions(x, first_position))
 

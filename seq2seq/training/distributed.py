@@ -199,10 +199,7 @@ class World:
         return store.get(key).decode()
 
     def _connect(self) -> Store:
-        """Open another connection to the rendezvous store, since the group's may be busy.
-
-        The store outlives a restart, so the keys of each start have a prefix of their own.
-        """
+        """Open another connection to the store, with keys of this start: the store outlives it."""
         return PrefixStore(f"seq2seq/start_{self.restarts}", _rendezvous())
 
 

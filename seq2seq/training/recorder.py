@@ -147,11 +147,7 @@ class Recorder:
 
 
 class RunRecorder(Recorder):
-    """Records a run in its folder and shows it.
-
-    Records of steps beyond the progress so far are dropped, since those steps will be repeated. If
-    recording fails, warn once and keep training.
-    """
+    """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
         self.path = run / METRICS
