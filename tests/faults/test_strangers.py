@@ -210,6 +210,7 @@ STATES: dict[str, tuple[Change, str]] = {
     ),
     "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
     "progress with more keys": (edit(PROGRESS, "{", '{"_target_": "os.system", '), "_target_"),
+    "progress below 0": (edit(PROGRESS, '"step": 1', '"step": -1'), "step is -1"),
     "progress that is a list": (replace(PROGRESS, b"[]"), PROGRESS),
 }
 
