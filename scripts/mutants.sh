@@ -8,6 +8,7 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment dev
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "mutmut>=3.8,<3.9"
 
+mkdir -p mutants  # Python doesn't look again for a folder that isn't there when it starts
 export PYTHONPATH=$PWD/mutants  # for the processes that tests start
 chosen=()
 if [ -n "${1:-}" ]; then
