@@ -94,9 +94,7 @@ def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> Non
     for width in ("d_model", "d_ff", "d_k"):
         size = expected[width]
         expected[width] = None if size is None else cast(int, size) // 4
-    section = {"label_smoothing": "training"}
-    words = [f"{section.get(name, 'model')}.{name}={expected[name]}" for name in row.settings]
-    config = composed("experiment=table3_quarter", *words)
+    config = composed("experiment=table3_quarter", *row.overrides(4))
     assert table_settings(config.model, config.training.label_smoothing) == expected
 
 

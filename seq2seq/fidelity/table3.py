@@ -28,6 +28,16 @@ class PaperRow:
     millions: int | None = None
     """Parameters in millions, where the paper prints them."""
 
+    def overrides(self, divisor: int = 1) -> list[str]:
+        """Write the settings as overrides of `seq2seq train`, with all widths divided."""
+        words = []
+        for name, value in self.settings.items():
+            section = "training" if name == "label_smoothing" else "model"
+            if name in WIDTHS and isinstance(value, int):
+                value //= divisor
+            words.append(f"{section}.{name}={value}")
+        return words
+
 
 def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
     """Return the settings that the table varies; d_k and d_v of d_model / num_heads are None."""
