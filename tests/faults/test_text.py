@@ -210,12 +210,8 @@ def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) 
             f"{source} has {len(sources)} lines and {target} has {len(targets)} lines",
             f"line {first} is the first without a partner",
         ]
-    if not sources:
-        return [f"{source} and {target}: is empty"]
-    pairs = list(zip(sources, targets, strict=True))
-    if not any(one.strip() and other.strip() for one, other in pairs):
-        blank = sum(not one.strip() for one, _ in pairs)
-        return [f"of {len(pairs)}, {blank} have a blank source and {len(pairs) - blank} more"]
+    if not any(one.strip() and other.strip() for one, other in zip(sources, targets, strict=True)):
+        return [f"{source} and {target}: no pair has text on both sides"]
     return None
 
 

@@ -130,8 +130,12 @@ def test_with_too_many_connections_open_requests_are_refused(
     with serve_fake() as (served, _):
         with ExitStack() as idle:
             clients = [idle.enter_context(connect(served)) for _ in range(5)]
-            clients[0].sendall(HEALTH)
-            assert clients[0].recv(4096).startswith(b"HTTP/1.1 503")
+
+            def refused() -> bool:  # once the server has accepted all of them
+                clients[0].sendall(HEALTH)
+                return clients[0].recv(4096).startswith(b"HTTP/1.1 503")
+
+            wait_until(refused)
         wait_until(lambda: served.ask("GET", "/health").status == 200)
 
 
