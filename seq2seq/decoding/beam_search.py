@@ -112,11 +112,17 @@ class Beams(SearchBatch):
         """
         (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
         logits = logits.view(sentences, beam, vocab_size)
-        scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, beam, V)
-        force_tokens(scores, forced)
-        scores += self.live_scores.unsqueeze(2)
         wanted = 2 * self.config.beam_size if self.config.beam_size > 1 else 1
-        best, indices = topk_by_blocks(scores.flatten(1), min(wanted, beam * vocab_size))
+        # On a CPU for a few sentences at a time, so that their scores, 2 MB, stay in its cache.
+        chunk = max(1, 2**19 // (beam * vocab_size)) if logits.is_cpu else sentences
+        found = []
+        for first in range(0, sentences, chunk):
+            some = slice(first, first + chunk)
+            scores = output_log_probabilities(logits[some], self.suppressed_ids)  # (b, beam, V)
+            force_tokens(scores, None if forced is None else forced[some])
+            scores += self.live_scores[some].unsqueeze(2)
+            found.append(topk_by_blocks(scores.flatten(1), min(wanted, beam * vocab_size)))
+        best, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
         return best, indices // vocab_size, indices % vocab_size
 
     def add_finished(self, scores: Tensor, parents: Tensor) -> None:
