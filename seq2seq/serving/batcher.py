@@ -20,7 +20,7 @@ _SMOOTHING = 0.2
 
 
 class BusyError(Exception):
-    """The queue is full; what is waiting needs about so many seconds."""
+    """The queue is full; `seconds` estimates how long the waiting work will take."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"busy: about {max(1, round(seconds))} s of work is waiting")
