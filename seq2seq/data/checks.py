@@ -32,11 +32,11 @@ class AlignmentCheck:
     max_length_ratio: float
     pairs: int = 0
     """Checked, blank ones not counted."""
-    extreme: int = 0
+    extreme: int = 0  # pairs above max_length_ratio
     first_extreme: list[int] = field(default_factory=list)
     """Numbers of the first three of them, counted from 1."""
-    windows: int = 0
-    uncorrelated: int = 0
+    windows: int = 0  # of consecutive pairs, whose lengths were correlated
+    uncorrelated: int = 0  # windows below _LOWEST_CORRELATION
     first_uncorrelated: tuple[int, int, float] | None = None
     """First pair, last pair and correlation of the first of them."""
 

@@ -230,4 +230,4 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
 
 def _list(names: Sequence[str]) -> str:
     more = ["..."] if len(names) > _MAX_LISTED else []
-    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so leave it out"
+    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so remove it"

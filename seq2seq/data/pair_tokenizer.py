@@ -113,7 +113,7 @@ class PairTokenizer(Tokenizer):
         """Refuse to sample: most of these SentencePiece models are no byte-pair encodings."""
         raise UserError(
             f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
-            " leave it out"
+            " remove it"
         )
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:

@@ -177,15 +177,7 @@ class _CachedCorpus:
                 counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
                 warnings=list(report["warnings"]),
             )
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            UserError,
-        ):
+        except Exception:  # whatever is wrong with it, it is made again
             return None
 
     def _build(self) -> None:

@@ -1,7 +1,7 @@
 """The Transformer of Vaswani et al. (2017): section 3, in the order of the paper.
 
 `tests/model/paper.py` states the same equations in NumPy, one sentence at a time. `variants.py` has
-what the paper has not, and `seq2seq/fast` has faster forms, which must agree with this file.
+what is not in the paper; `seq2seq/fast` has faster forms, which must agree with this file.
 
 Shapes, here and everywhere in the package:
 

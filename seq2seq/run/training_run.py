@@ -67,8 +67,8 @@ def run_training(
 ) -> int:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
-    `yaml` is the configuration to save, and `resume_hint` has the overrides that continue a run
-    which a signal has ended, if it is not a single one. Returns 0, or 128 + that signal.
+    `yaml` is the configuration to save. `resume_hint` has the overrides that continue the runs of
+    a --multirun after a signal. Returns 0, or 128 + the signal.
     """
     retain_freed_memory()
     keep_few_compiled_matmuls()

@@ -69,11 +69,11 @@ class Updater:
         self.read_at = -math.inf
         """The time at which metrics were last read."""
 
-    def start(self, micro_batches: Sequence[Indices], step: int, where: str = "") -> None:
+    def start(self, micro_batches: Sequence[Indices], step: int, where: str) -> None:
         """Start update number `step`, from 1.
 
-        If a loss or the norm is not finite, neither this update nor any after it is done; `read`
-        tells so. `where` in the data it is goes into that message.
+        If a loss or the norm is not finite, neither this update nor any after it is done, and
+        `read` raises DivergenceError, which says `where` in the data the update is.
         """
         started = self.clock()
         corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
@@ -229,7 +229,7 @@ class PendingUpdate:
     where: str
     """Where its last micro-batch is in the training data, for messages."""
     groups: list[Group]
-    """Those of this process."""
+    """The groups of this process."""
     corpus_size: int
     """Pairs of the corpus; the rows of one that is sampled again go on beyond it."""
     losses_and_norm: HostCopy

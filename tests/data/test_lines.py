@@ -123,7 +123,7 @@ def test_concatenated_archives_read_as_one(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
 @pytest.mark.parametrize("damage", ["a flipped bit", "garbage", "cut"])
-def test_a_damaged_second_stream_is_noticed(tmp_path: Path, suffix: str, damage: str) -> None:
+def test_a_corrupt_second_stream_is_noticed(tmp_path: Path, suffix: str, damage: str) -> None:
     second = bytearray(COMPRESSORS[suffix](b"three\n" * 999))
     second[1] ^= damage == "a flipped bit"
     tail = {"garbage": b"garbage", "cut": second[:9]}.get(damage, second)

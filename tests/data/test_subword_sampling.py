@@ -136,7 +136,7 @@ def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
 # The corpus
 
 
-def test_each_epoch_spells_the_same_pairs_anew(
+def test_each_epoch_spells_the_same_pairs_again(
     corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer, texts: list[str]
 ) -> None:
     found = sampled(corpus, text_file, tokenizer)

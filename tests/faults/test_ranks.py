@@ -110,7 +110,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 @pytest.mark.parametrize(
-    ("fault", "number"), [("a rank dies", signal.SIGKILL), ("a rank stalls", signal.SIGSTOP)]
+    ("fault", "number"),
+    [
+        ("a rank dies", signal.SIGKILL),
+        pytest.param("a rank stalls", signal.SIGSTOP, marks=pytest.mark.slow),
+    ],
 )
 def test_a_lost_rank_ends_all(
     corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, number: int
@@ -118,7 +122,7 @@ def test_a_lost_rank_ends_all(
     """torchrun names a process that has died; one that stalls it ends after all others."""
     dies = number == signal.SIGKILL
     chance = random.Random(2)
-    for attempt in range(trials(int(dies), 20 if dies else 2)):
+    for attempt in range(trials(1, 20 if dies else 2)):
         with trial(fault):
             run_dir = tmp_path / str(attempt)
             torchrun = start(corpus, run_dir)

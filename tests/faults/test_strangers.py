@@ -249,9 +249,7 @@ def test_the_canary_shows_executed_code(tmp_path: Path, monkeypatch: pytest.Monk
     assert Path(CANARY).exists()
 
 
-def test_the_folder_is_good_before_it_is_changed(
-    model: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_is_good_before_it_is_changed(model: Path) -> None:
     text = model.parent / "text"
     text.write_text("a man sees the sea.\n")
     assert main(["translate", "--model", str(model), "-i", str(text)]) == 0

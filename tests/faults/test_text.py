@@ -53,7 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Pat
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command here, with some bytes as its standard input: code, output file, stderr."""
 
     def run_here(*words: object, stdin: bytes = b"") -> tuple[int, bytes, str]:

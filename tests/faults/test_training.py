@@ -27,7 +27,7 @@ from seq2seq.run import training_run
 from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
 from seq2seq.storage.model_folder import MODEL_FILES, load_model
 from seq2seq.training import recorder
-from tests.toy import TINY_MODEL, data_words
+from tests.toy import TINY_MODEL, data_words, reversing
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -36,7 +36,7 @@ Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["seq2seq.cli.train", "torch._dynamo", "tensorboard.summary", "matplotlib.figure", "pytest"]
+    ["seq2seq.cli.train", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
 )
 
 
@@ -47,8 +47,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     chance = random.Random(3)
     for split, count in (("train", 300), ("valid", 3)):
         lines = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 5))) for _ in range(count)]
-        (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
-        (folder / f"{split}.target").write_text("\n".join(line[::-1] for line in lines) + "\n")
+        reversing(folder, split, lines)
     words = ["train", *data_words(folder), *TINY_MODEL, f"cache={folder / 'cache'}"]
     words += ["data.tokenizer.vocab_size=20"]
     words += ["training.source_tokens=128", "training.target_tokens=128", "search.beam_size=1"]
@@ -139,6 +138,11 @@ class Training:
         return self.log.read_text()
 
 
+def wait_for(training: Training, words: str) -> None:
+    while training.process.is_alive() and words not in training.stderr():
+        time.sleep(0.005)
+
+
 def complete(words: list[str], log: Path, *, memory: int | None = None) -> Training:
     """Run a training to its end."""
     training = Training(words, log, memory=memory)
@@ -165,14 +169,14 @@ def last_recorded(run: Path) -> int:
 
 
 def test_kill(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
-    run, chance, seconds = tmp_path / "run", random.Random(1), 1.0
+    run, chance = tmp_path / "run", random.Random(1)
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     for _ in range(trials(2, 200)):
         with trial("kill -9 while training or saving"):
             if not checkpoints(run) and run.exists():
                 run.rename(tmp_path / f"without{time.monotonic_ns()}")
             training = Training(run_words(toy, run, *words), tmp_path / "log")
-            time.sleep(chance.uniform(0.1, seconds))
+            time.sleep(chance.uniform(0.1, 1.0))
             training.send(signal.SIGKILL)
             assert training.wait() == -signal.SIGKILL, training.stderr()
             assert_all_readable(run)
@@ -214,8 +218,7 @@ def test_resume(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) ->
             run = tmp_path / f"run{number}"
             for _ in range(3):
                 training = Training(run_words(toy, run, *words), tmp_path / "log")
-                while training.process.is_alive() and "an epoch:" not in training.stderr():
-                    time.sleep(0.005)
+                wait_for(training, "an epoch:")
                 time.sleep(chance.uniform(0, 0.4))
                 training.send(signal.SIGTERM)
                 assert training.wait() in (0, 128 + signal.SIGTERM), training.stderr()
@@ -241,11 +244,6 @@ def test_signals(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -
                 newest = int(checkpoints(run)[-1].name.removeprefix("step_"))
                 assert f"saved at step {newest};" in training.stderr()
                 assert last_recorded(run) == newest
-
-
-def wait_for(training: Training, words: str) -> None:
-    while training.process.is_alive() and words not in training.stderr():
-        time.sleep(0.005)
 
 
 def test_a_signal_while_preparing_leaves_nothing(

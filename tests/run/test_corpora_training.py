@@ -190,7 +190,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Pat
         train(replace(both, data=data), resumed, resume=True, **{**limits, "max_steps": 9})
 
 
-def test_a_training_goes_on_in_the_languages_of_its_parent(
+def test_a_run_keeps_the_languages_of_its_initial_model(
     both: Config, trained: Path, tmp_path: Path
 ) -> None:
     own = replace(both, init_from=str(trained), cache=str(tmp_path / "cache"))

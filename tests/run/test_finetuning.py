@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from tests.toy import reversing, train, weights
 
 
 @pytest.fixture(scope="module")
-def parent(toy: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def initial(toy: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder."""
-    folder = tmp_path_factory.mktemp("parent") / "run"
+    folder = tmp_path_factory.mktemp("initial") / "run"
     train(replace(toy, training=replace(toy.training, learning_rate_scale=3.0)), folder)
     return folder
 
@@ -36,7 +35,7 @@ def parent(toy: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own(
     toy: Config,
-    parent: Path,
+    initial: Path,
     sentences: list[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Config:
@@ -47,7 +46,7 @@ def own(
         train=reversing(folder, "own", [line.replace("a", "e") for line in sentences[20:]]),
         valid=reversing(folder, "own_valid", sentences[:12]),
     )
-    return replace(toy, data=data, init_from=str(parent), cache=str(folder / "cache"))
+    return replace(toy, data=data, init_from=str(initial), cache=str(folder / "cache"))
 
 
 def assert_equal(one: Path, other: Path) -> None:
@@ -61,45 +60,33 @@ def lines(path: str | None) -> list[str]:
     return Path(path).read_text().splitlines()
 
 
-@pytest.fixture
-def log() -> Iterator[list[str]]:
-    found: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("seq2seq")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield found
-    logger.removeHandler(handler)
-
-
 def test_step_0_is_the_initial_model_with_its_own_metrics(
-    own: Config, parent: Path, tmp_path: Path
+    own: Config, initial: Path, tmp_path: Path
 ) -> None:
     train(own, tmp_path / "run", max_steps=1)
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["step"] == 0
     sources, targets = lines(own.data.valid.source), lines(own.data.valid.target)
-    translator = Translator.load(parent, TranslationOptions(search=own.search))
+    translator = Translator.load(initial, TranslationOptions(search=own.search))
     total = TargetScore.total(translator.log_probabilities(sources, targets))
     assert first["valid/perplexity"] == pytest.approx(total.perplexity, rel=1e-5)
     outputs = [translation.text for translation in translator.translate(sources)]
     assert first["valid/bleu"] == bleu(outputs, [targets]).value
-    assert_equal(tmp_path / "run" / "checkpoints" / "step_00000000", find_model(parent))
+    assert_equal(tmp_path / "run" / "checkpoints" / "step_00000000", find_model(initial))
 
 
 def test_a_training_that_only_gets_worse_ends_with_its_initial_model(
-    own: Config, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
+    own: Config, initial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([5.0, 4.0, 3.0, 2.0, 1.0, 4.9])
     monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
     run = tmp_path / "run"
     train(own, run)
-    assert_equal(run / "best", find_model(parent))
+    assert_equal(run / "best", find_model(initial))
     assert not (run / "averaged").exists()
 
 
-def test_a_training_that_stops_before_its_first_update_goes_on_from_there(
+def test_a_run_that_stops_before_its_first_update_is_resumed_from_there(
     own: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And needs the initial model no longer: all is in the run folder."""
@@ -138,7 +125,7 @@ Train = Callable[..., str]
 
 
 @pytest.fixture
-def command(own: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Train:
+def command(own: Config, capfd: pytest.CaptureFixture[str]) -> Train:
     """Run `seq2seq train` on the own text; return the last line of standard error."""
 
     def run(*words: str, code: int) -> str:
@@ -161,10 +148,10 @@ def command(own: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> T
 
 
 def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
-    command: Train, toy: Config, parent: Path, tmp_path: Path
+    command: Train, toy: Config, initial: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    words = ["experiment=finetune", f"init_from={parent}", f"run_dir={run}", "model.dropout=0.2"]
+    words = ["experiment=finetune", f"init_from={initial}", f"run_dir={run}", "model.dropout=0.2"]
     words.append("data.tokenizer.sampling=0.1")
     command(*words, code=0)
     found = read_config(run)
@@ -172,7 +159,7 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
     assert found.data.tokenizer.vocab_size == toy.data.tokenizer.vocab_size
     assert found.data.tokenizer.sampling == 0.1
     assert found.training.warmup_steps == 200
-    weights = find_model(parent) / "model.safetensors"
+    weights = find_model(initial) / "model.safetensors"
     assert found.init_sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
     command(*words, "resume=true", "training.max_steps=2", code=0)
     assert read_config(run) == replace(
@@ -191,9 +178,9 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
     ],
 )  # fmt: skip
 def test_what_contradicts_the_initial_model_is_refused_in_one_line(
-    command: Train, parent: Path, tmp_path: Path, words: list[str], message: str
+    command: Train, initial: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
     code = 2 if message.startswith(("the vocabulary", "needs a model")) else 1
-    last = command(f"init_from={parent}", f"run_dir={tmp_path / 'run'}", *words, code=code)
+    last = command(f"init_from={initial}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last
     assert not (tmp_path / "run").exists()

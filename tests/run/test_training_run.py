@@ -134,7 +134,7 @@ def test_a_training_with_a_running_mean_is_resumed_bit_for_bit(toy: Config, tmp_
     assert all(torch.equal(value, means[1][name]) for name, value in means[0].items())
 
 
-def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
+def test_a_resumed_run_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"finished.json", "averaged"}
@@ -152,7 +152,7 @@ def test_a_run_that_goes_on_has_neither_the_mean_nor_the_mark_of_its_earlier_end
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
 
 
-def test_files_of_the_user_beside_a_model_are_kept(
+def test_files_of_the_user_in_a_model_folder_are_kept(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best, averaged = tmp_path / "best", tmp_path / "averaged"
@@ -176,7 +176,7 @@ def test_files_of_the_user_beside_a_model_are_kept(
         assert not (model / "notes.txt").exists()
 
 
-def test_a_damaged_checkpoint_is_left_out_of_the_mean(
+def test_a_corrupt_checkpoint_is_not_averaged(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated = 0
@@ -240,7 +240,7 @@ def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
     assert run.restore().progress.epoch > 1, "no epoch has ended, which proves nothing"
     batching = run.trainer.batching
     tokens = [batching.corpus.source_lengths.sum() for _ in map(batching.epoch, (0, 1))]
-    assert len(set(tokens)) == 2, "the epochs are not encoded anew"
+    assert len(set(tokens)) == 2, "the epochs are not encoded again"
     for rate in (0.0, 0.3):
         with pytest.raises(UserError, match=r"sampled at 0\.2"):
             opened(sampling(rate), tmp_path / "parts").restore()

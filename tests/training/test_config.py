@@ -1,4 +1,4 @@
-"""The tokens of a step: filled or refused; and trainings that can't be done."""
+"""The tokens of a step, filled or refused; options with which no run is possible."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -79,6 +79,8 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
     ],
     ids=str,
 )
-def test_a_training_that_cannot_be_done_is_refused(choices: dict[str, Any], complaint: str) -> None:
+def test_options_with_which_no_run_is_possible_are_refused(
+    choices: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(UserError, match=complaint):
         TrainingConfig(**choices)

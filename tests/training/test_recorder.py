@@ -1,4 +1,4 @@
-"""What is recorded of a training, and what happens where it can't be."""
+"""What is recorded of a run, and what happens if recording fails."""
 
 import json
 import logging
@@ -50,7 +50,7 @@ def test_records_of_steps_that_are_made_again_are_dropped(
     "line",
     ['{"a": 1}', "7", '{"step": 1, "a": "b"}', '{"step": 1', "\x00"],
 )
-def test_lines_that_are_no_records_are_left_out_with_a_warning(
+def test_lines_that_are_not_records_are_skipped_with_a_warning(
     tmp_path: Path, warnings: list[str], line: str
 ) -> None:
     path = tmp_path / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""The state from which a training resumes: equal, changed, of an earlier version, or damaged."""
+"""The state from which a run resumes: equal, changed, or corrupt."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ PROGRESS = Progress(
     step=60,
     batch=30,
     seconds=71.5,
-    validated_seconds=71.5,  # earlier versions saved none, and began to count when resumed
+    validated_seconds=61.5,
     best_bleu=0.5,
     best_step=30,
     validations_without_improvement=1,
