@@ -1,1 +1,1 @@
-"""One training in its folder: prepare, fit, validate, save, average."""
+"""One run in its folder: prepare, train, validate, save, average."""

@@ -113,11 +113,10 @@ def read_progress(folder: Path) -> dict[str, Any]:
     return parse_json(path, content, dict[str, Any])
 
 
-def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> dict[str, Any]:
-    """Load a checkpoint's weights and moments, and return the progress saved with them."""
+def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> None:
+    """Load a checkpoint's weights and moments."""
     weights = read_weights(folder, model)
     moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
-    progress = read_progress(folder)
     model.load_state_dict(weights)
     state = optimizer.state_dict()
     state["state"] = {
@@ -125,7 +124,6 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
         for index, (name, _) in enumerate(model.named_parameters())
     }
     optimizer.load_state_dict(state)
-    return progress
 
 
 def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from seq2seq.storage.checkpoint import (
     find_model,
     newest_good,
     progress_file,
+    read_progress,
     remove_old,
     rename_newer,
     restore_checkpoint,
@@ -94,7 +95,8 @@ def test_a_checkpoint_restores_weights_moments_and_progress(
     assert folder == tmp_path / "checkpoints" / "step_00000003"
     other = make_trained(seed=2).model
     other_adam = make_adam(other)
-    assert restore_checkpoint(folder, other, other_adam) == progress
+    restore_checkpoint(folder, other, other_adam)
+    assert read_progress(folder) == progress
     assert equal(other, trained.model)
     states = adam.state_dict()["state"], other_adam.state_dict()["state"]
     assert states[0].keys() == states[1].keys()
@@ -109,10 +111,11 @@ def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, 
     folder = save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
     content = (folder / name).read_bytes()
 
-    def read() -> object:
+    def read() -> None:
         if name == "optimizer.safetensors":
-            return restore_checkpoint(folder, trained.model, make_adam(trained.model))
-        return load_model(folder)
+            restore_checkpoint(folder, trained.model, make_adam(trained.model))
+        else:
+            load_model(folder)
 
     for position in (0, 9, len(content) // 3, len(content) - 1):
         corrupt = bytearray(content)
@@ -306,11 +309,10 @@ def test_the_progress_after_a_validation_is_that_of_the_checkpoint(run: Path) ->
     (newest / ".validated.json.0123456789abcdef.new").write_text("{")
     assert newest_good(run, pytest.fail) == newest
     assert {path.name for path in newest.glob(".*")} == set()
-    model = load_model(newest).model
-    assert restore_checkpoint(newest, model, make_adam(model)) == {"step": 100}
+    assert read_progress(newest) == {"step": 100}
     save_validation(newest, {"step": 100, "validated": True})
     assert newest_good(run, pytest.fail) == newest
-    assert restore_checkpoint(newest, model, make_adam(model)) == {"step": 100, "validated": True}
+    assert read_progress(newest) == {"step": 100, "validated": True}
     assert all(path.read_bytes() == content for path, content in files.items())
     (newest / "validated.json").unlink()
     assert newest_good(run, lambda text: None) == checkpoints(run)[1]

@@ -22,6 +22,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
     progress_file,
+    read_progress,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
@@ -189,9 +190,9 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     second = make_trainer(
         Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, seed=99, max_steps=STEPS
     )
-    restored = restore_checkpoint(saved[0], second.model, second.optimizer)
-    state = RunState(second.progress, {}, {}).restored(progress_file(saved[0]), restored)
-    second.progress = state.progress
+    restore_checkpoint(saved[0], second.model, second.optimizer)
+    now = RunState(second.progress, {}, {})
+    second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0])).progress
     assert second.progress.step == step
     torch.manual_seed(step)
     saves: list[int] = []
