@@ -38,7 +38,7 @@ def read_torch_file(
     """
     try:
         if content.startswith(_ZIP_START):
-            _check_pickle(_read_description(content), len(content))
+            content = _checked_archive(content)
         elif content.startswith(_LEGACY_START):
             stream = io.BytesIO(content)
             stream.seek(len(_LEGACY_START))
@@ -68,17 +68,24 @@ def _load(content: bytes, device: str) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in found.items()}
 
 
-def _read_description(content: bytes) -> io.BytesIO:
-    """Read the pickle of an archive whose entries are no larger than the archive itself."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def _checked_archive(content: bytes) -> bytes:
+    """Check the pickle of an archive, and copy the entries that were checked into a new one.
+
+    In the original PyTorch could find others: its reader ignores case, and finds the list of
+    entries by another rule.
+    """
+    copy = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(copy, "w") as checked:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > len(content):
             raise ValueError("a compressed archive, which torch.save does not write")
-        names = [entry.filename for entry in entries]
-        pickles = [name for name in names if name.endswith("/data.pkl")]
-        if len(pickles) != 1 or len(set(names)) < len(names):
+        pickles = [entry for entry in entries if entry.filename.lower().endswith("/data.pkl")]
+        if len(pickles) != 1:
             raise ValueError("not one archive of torch.save")
-        return io.BytesIO(archive.read(pickles[0]))
+        _check_pickle(io.BytesIO(archive.read(pickles[0])), len(content))
+        for entry in entries:
+            checked.writestr(entry.filename, archive.read(entry))
+    return copy.getvalue()
 
 
 def _check_pickle(stream: io.BytesIO, file_bytes: int) -> None:
