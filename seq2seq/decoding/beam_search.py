@@ -122,6 +122,7 @@ class Beams(SearchBatch):
             force_tokens(scores, None if forced is None else forced[some])
             scores += self.live_scores[some].unsqueeze(2)
             found.append(topk_by_blocks(scores.flatten(1), min(wanted, beam * vocab_size)))
+            del scores  # the next ones get its memory
         best, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
         return best, indices // vocab_size, indices % vocab_size
 

@@ -52,8 +52,8 @@ _FIXED = {
     "transformer-train-position-embeddings": ("false", "learned positions can't be imported"),
     "transformer-no-projection": ("false", "attention has a projection of its output here"),
     "transformer-tied-layers": ("", "each layer has parameters of its own here"),
-    "transformer-ffn-depth": ("2", "feed-forward networks have two products here"),
-    "transformer-decoder-ffn-depth": ("0", "feed-forward networks have two products here"),
+    "transformer-ffn-depth": ("2", "feed-forward networks have two layers here"),
+    "transformer-decoder-ffn-depth": ("0", "feed-forward networks have two layers here"),
     "lemma-dim-emb": ("0", "vocabularies of factors can't be imported"),
 }
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.beam_search import Beams, beam_search
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoding.search import NO_TOKEN, Hypothesis
 from seq2seq.errors import UserError
 from seq2seq.fast.topk import topk_by_blocks
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
@@ -174,6 +174,22 @@ def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
     assert torch.equal(best, scores.topk(count).values)
     assert torch.equal(scores.gather(1, indices), best)
     assert all(len(set(row)) == count for row in indices.tolist())
+
+
+def test_candidates_of_a_few_sentences_at_a_time_are_those_of_all() -> None:
+    sentences, beam, vocab_size = 5, 2, 2**17  # two sentences at a time
+    config, limits = SearchConfig(beam_size=beam), torch.full((sentences,), 9)
+    beams = Beams(limits, config, {"start_id": START, "end_id": END, "suppressed_ids": (7,)})
+    torch.manual_seed(1)
+    beams.live_scores = torch.randn(sentences, beam)
+    logits = torch.randn(sentences * beam, vocab_size)
+    scores, parents, tokens = beams.candidates(logits, torch.tensor([NO_TOKEN] * 4 + [9]))
+    expected = logits.log_softmax(-1).view(sentences, beam, -1) + beams.live_scores.unsqueeze(2)
+    expected[:, :, 7] = -math.inf
+    expected[4, :, :9] = expected[4, :, 10:] = -math.inf
+    torch.testing.assert_close(scores, expected.flatten(1).topk(2 * beam).values)
+    sentence = torch.arange(sentences).unsqueeze(1)
+    torch.testing.assert_close(scores, expected[sentence, parents, tokens])
 
 
 @pytest.mark.parametrize("beam", [1, 3])
