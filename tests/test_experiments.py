@@ -9,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seq2seq.cli.hydra import GROUPS, choices, config_path, register
+from seq2seq.cli.hydra import GROUPS, choices, register, resource_folder
 from seq2seq.config import Config
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
@@ -30,7 +30,7 @@ def corpora(monkeypatch: pytest.MonkeyPatch) -> None:
 def composed(*overrides: str) -> Config:
     """Compose what the words choose, once: no test changes it."""
     register()
-    with initialize_config_dir(str(config_path()), version_base="1.3"):
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
         return cast(Config, OmegaConf.to_object(compose("train", list(overrides))))
 
 
@@ -45,7 +45,10 @@ def test_a_choice_composes(choice: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.stem for path in (config_path() / "experiment" / "results").glob("*.yaml"))
+    "name",
+    sorted(
+        path.stem for path in (resource_folder("conf") / "experiment" / "results").glob("*.yaml")
+    ),
 )
 def test_the_recipe_of_a_result_composes(name: str) -> None:
     config = composed(f"experiment=results/{name}")
@@ -70,7 +73,7 @@ def test_the_numbers_that_the_files_show_are_the_defaults_of_the_package() -> No
 
 
 def test_every_row_of_table_3_is_an_experiment() -> None:
-    files = (config_path() / "experiment" / "table3").glob("*.yaml")
+    files = (resource_folder("conf") / "experiment" / "table3").glob("*.yaml")
     assert {path.stem for path in files} == set(TABLE_3)
 
 

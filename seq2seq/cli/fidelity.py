@@ -76,13 +76,13 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.hydra import config_path, explain, quote_texts, register, to_config
+    from seq2seq.cli.hydra import explain, quote_texts, register, resource_folder, to_config
     from seq2seq.errors import UsageError
 
     overrides = quote_texts(overrides)
     register(overrides)
     try:
-        with initialize_config_dir(str(config_path()), version_base="1.3"):
+        with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
             if not any(override.startswith("data=") for override in overrides):
                 chosen = compose("train", overrides, return_hydra_config=True)
                 if chosen.hydra.runtime.choices.data == "everyday":

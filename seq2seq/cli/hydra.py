@@ -51,14 +51,9 @@ def resource_folder(name: str) -> Path:
     return _PACKAGE / "resources" / name
 
 
-def config_path() -> Path:
-    """Return the folder that Hydra reads."""
-    return resource_folder("conf")
-
-
 def choices(group: str) -> list[str]:
     """List the configurations of a group, such as `model`; nested ones as `table3/B_dk16`."""
-    folder = config_path() / group
+    folder = resource_folder("conf") / group
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 

@@ -58,11 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
     choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}
-    trained = import_marian(
-        folder,
-        punctuation=asked,
-        positions=choices[arguments.positions],
-    )
+    trained = import_marian(folder, punctuation=asked, positions=choices[arguments.positions])
     card = _card(folder, output.absolute().name, trained)
     save_model(output, trained)
     add_file(output, CARD_FILE, card)

@@ -112,7 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
-    message = UserError(error)  # on one line, whatever it holds
     if isinstance(error, OSError) and error.strerror:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
@@ -121,7 +120,8 @@ def _explain(error: BaseException) -> str:
     if reached := limit_reached(error):
         return str(reached)
     return (
-        f"internal error: {type(error).__name__}: {message}; please report it, with the"
+        # UserError puts it on one line, whatever it holds.
+        f"internal error: {type(error).__name__}: {UserError(error)}; please report it, with the"
         " traceback that --debug shows"
     )
 
@@ -173,5 +173,4 @@ def _run(words: list[str]) -> int:
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")
             command.set_defaults(run=module.run)
     parsed = parser.parse_args(words)
-    code: int = parsed.run(parsed)
-    return code
+    return parsed.run(parsed)

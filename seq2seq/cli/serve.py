@@ -24,7 +24,6 @@ examples:
   seq2seq serve --model runs/captions
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
 """
-_DEFAULT_HOST = "127.0.0.1"
 _PACKAGES = "prometheus-client py3langid python-multipart starlette uvicorn"  # the extra `serve`
 _FIRST = "A first sentence takes longer."  # translated before the server begins
 
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="languages of a model, such as en-de, or en-de,fr if it has several target languages;"
         " one for each --model (default: the models')",
     )
-    parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
+    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
     add_beam_options(parser)
     parser.add_argument(
@@ -213,8 +212,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             translator = Translator(trained, options)
         translator.translate([_FIRST])
         for target in targets:
-            into = translator.with_target_language(target) if has_several else translator
-            models.append(Model(run, (source, target), into))
+            chosen = translator.with_target_language(target) if has_several else translator
+            models.append(Model(run, (source, target), chosen))
     if any(model.translator.ctranslate2 for model in models):
         print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)
     return models

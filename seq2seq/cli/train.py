@@ -19,12 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import (
-    config_path,
     explain,
     python314_help_workaround,
     quote_texts,
     raise_usage_errors,
     register,
+    resource_folder,
     to_config,
 )
 from seq2seq.config import Config
@@ -98,7 +98,7 @@ def _run_application(world: World) -> list[int]:
     exit_codes: list[int] = []
     errors: list[Exception] = []
 
-    @hydra.main(version_base="1.3", config_path=str(config_path()), config_name="train")
+    @hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name="train")
     def application(chosen: DictConfig) -> None:
         if any(code > 128 for code in exit_codes):  # a signal ends all runs
             return

@@ -71,14 +71,12 @@ def prepare(line: str, language: str = "de") -> str:
 
 def replace_punctuation(line: str) -> str:
     """Replace non-ASCII punctuation by Moses' own table, and „ too."""
-    replaced: str = _PUNCTUATION.replace_unicode_punct(line)
-    return replaced.replace("„", '"')
+    return _PUNCTUATION.replace_unicode_punct(line).replace("„", '"')
 
 
 def tokenize(line: str, language: str = "de") -> str:
     """Split a line into Moses tokens separated by single spaces, with XML escapes."""
-    tokens: str = _tokenizer(language).tokenize(line, return_str=True)
-    return tokens
+    return _tokenizer(language).tokenize(line, return_str=True)
 
 
 def split_compounds(tokens: str) -> str:

@@ -60,14 +60,20 @@ def score_all(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> list[Score]:
-    """Compute BLEU, chrF, TER and the share of exact matches, in this order.
+    """Compute BLEU, chrF2 (Popović 2015), TER (Snover et al. 2006) and the share of exact matches.
 
     TER is skipped where a line is too long for it; see `too_long_for_ter`.
     """
-    metrics = [bleu, chrf, ter, exact_match]
-    if too_long_for_ter([hypotheses, *references]):
-        metrics.remove(ter)
-    return [metric(hypotheses, references, config) for metric in metrics]
+    config = config or ScoreConfig()
+    scores = [
+        bleu(hypotheses, references, config),
+        _score(CHRF(lowercase=config.lowercase), hypotheses, references, config),
+    ]
+    if not too_long_for_ter([hypotheses, *references]):
+        # As in sacreBLEU's command, it always ignores case.
+        ter = _score(TER(), hypotheses, references, config)
+        scores.append(replace(ter, detail="lower is better"))
+    return [*scores, exact_match(hypotheses, references, config)]
 
 
 def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
@@ -111,36 +117,12 @@ def components(result: BLEUScore) -> str:
     return f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}"
 
 
-def chrf(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
-) -> Score:
-    """Compute the F-score of character n-grams (Popović 2015), sacreBLEU's chrF2."""
-    config = config or ScoreConfig()
-    return _score(CHRF(lowercase=config.lowercase), hypotheses, references, config)
-
-
-def ter(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
-) -> Score:
-    """Compute the translation edit rate (Snover et al. 2006): edits per 100 reference words.
-
-    As in sacreBLEU's command, it always ignores case.
-    """
-    score = _score(TER(), hypotheses, references, config or ScoreConfig())
-    return replace(score, detail="lower is better")
-
-
 def _score(
     metric: Metric,
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     config: ScoreConfig,
 ) -> Score:
-    check_lines(hypotheses, references)
     result = metric.corpus_score(hypotheses, references)
     return Score(result.name, result.score, signature(metric.get_signature(), config))
 

@@ -152,8 +152,7 @@ def _bounds(mean: float, half: float) -> tuple[float, float]:
 
 def words(line: str, tokenize: str | None = None) -> list[str]:
     """Split a line into the tokens that BLEU counts, by a tokenizer of sacreBLEU (default 13a)."""
-    tokens: str = _metric(tokenize).tokenizer(line.rstrip())
-    return tokens.split()
+    return _metric(tokenize).tokenizer(line.rstrip()).split()
 
 
 def ngrams(line: str, tokenize: str | None = None) -> Counter[tuple[str, ...]]:

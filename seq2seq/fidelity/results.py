@@ -88,7 +88,7 @@ def vocabulary(subject: Subject) -> Finding:
     "development and test set (6)", paper="newstest2013, newstest2014", tensor2tensor="the same"
 )
 def evaluation_sets(subject: Subject) -> Finding:
-    """Identify both sets, by the names of their files or else by the pinned data set."""
+    """Identify both sets, by the pinned data set or else by the names of their files."""
     data = subject.data
     if data.dataset == "wmt/wmt14" and data.revision:
         splits = (data.valid.split, data.test.split)

@@ -88,8 +88,7 @@ class Trace:
     @property
     def embedded(self) -> Tensor:
         """The first layer's input, (B, T, D)."""
-        embedded: Tensor = self.events[0].inputs[0]
-        return embedded
+        return self.events[0].inputs[0]
 
     @property
     def layers_end(self) -> int:

@@ -70,7 +70,8 @@ def make_buckets(
     """Score by source length, by kind of word and, if `counts` has them, by training frequency."""
     outputs = [words(line, tokenize) for line in hypotheses]
     expected = [words(line, tokenize) for line in references]
-    buckets = by_length(lengths, hypotheses, references, tokenize)
+    sizes = dict(enumerate(lengths))
+    buckets = _lines("source_length", LENGTHS, sizes, hypotheses, references, tokenize)
     if counts is not None:
         # Lines whose reference has no word are skipped.
         rarest = {
@@ -81,17 +82,6 @@ def make_buckets(
         buckets += _lines("rarest_word", FREQUENCIES, rarest, hypotheses, references, tokenize)
         buckets += by_word_frequency(counts, outputs, expected)
     return buckets + by_word_kind(outputs, expected)
-
-
-def by_length(
-    lengths: Sequence[int],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    tokenize: str | None = None,
-) -> list[Bucket]:
-    """Score the lines by the length of their sources."""
-    sizes = dict(enumerate(lengths))
-    return _lines("source_length", LENGTHS, sizes, hypotheses, references, tokenize)
 
 
 def _lines(

@@ -87,16 +87,14 @@ def data_record(data: PreparedData) -> bytes:
 
 
 def _histogram(values: NDArray[Any], bounds: Sequence[float]) -> list[int]:
-    counts: list[int] = np.histogram(values, [*bounds, np.inf])[0].tolist()
-    return counts
+    return np.histogram(values, [*bounds, np.inf])[0].tolist()
 
 
 def read_data_record(run: Path) -> DataRecord | None:
     """Read the record of the training data; None if there is none, or it is corrupt."""
     path = run / DATA_FILE
     with suppress(UserError):
-        record: DataRecord = parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
-        return record
+        return parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
     return None
 
 

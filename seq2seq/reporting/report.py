@@ -1,6 +1,6 @@
 """The figures of a report: what a run folder tells, and what its model does on test sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from seq2seq.reporting.record import (
     train_command,
 )
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
-from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
+from seq2seq.storage.checkpoint import checkpoints, find_model, read_progress
 from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
@@ -166,23 +166,22 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
     finished, state = read_object(run / FINISHED_FILE), dict[str, Any]()
     for newest in checkpoints(run)[-1:]:
         with suppress(UserError):
-            state = read_object(progress_file(newest))
-    progress, means = _part(state, "progress"), _part(finished, "means")
-    settings, changes = _part(state, "changeable"), progress.get("changes")
+            state = read_progress(newest)
+    progress, settings = state.get("progress", {}), state.get("changeable", {})
     known = [str(finished["machine"])] if "machine" in finished else []
     return {
         "run": name,
         "model": find_model(run).name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "search": {"beam_size": search.beam_size, "alpha": search.alpha},
-        "ended": str(finished.get("ended", "")),
-        "steps": int(_number(progress.get("step", finished.get("step"))) or 0),
-        "minutes": None if (s := _number(progress.get("seconds"))) is None else s / 60,
+        "ended": finished.get("ended", ""),
+        "steps": progress.get("step", finished.get("step", 0)),
+        "minutes": progress["seconds"] / 60 if "seconds" in progress else None,
         "machine": ", ".join([*known, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
-        "changes": list(map(str, changes)) if isinstance(changes, list) else [],
+        "changes": progress.get("changes", []),
         "best": _best(records, config.training),
-        "means": {n: bleu for n, found in means.items() if (bleu := _number(found)) is not None},
-        "averaged": int(_number(finished.get("averaged")) or 0),
+        "means": finished.get("means", {}),
+        "averaged": finished.get("averaged", 0),
         "curves": {n: [(r["step"], r[n]) for r in records if n in r] for n in names},
     }
 
@@ -253,12 +252,3 @@ def trained_subject(run: Path, config: Config) -> Subject:
         data=config.data,
         run=run,
     )
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
-
-
-def _part(state: Mapping[str, Any], name: str) -> dict[str, Any]:
-    part = state.get(name)
-    return part if isinstance(part, dict) else {}

@@ -38,7 +38,7 @@ from seq2seq.serving.requests import (
     invalid,
     read_fields,
 )
-from seq2seq.serving.service import Model, Service, language_name
+from seq2seq.serving.service import LANGUAGE_NAMES, Model, Service
 from seq2seq.serving.texts import (
     SUFFIXES,
     Downloads,
@@ -294,7 +294,7 @@ def make_app(
 
 
 def _language(code: str) -> dict[str, Any]:
-    return {"code": code, "name": language_name(code)}
+    return {"code": code, "name": LANGUAGE_NAMES.get(code, code)}
 
 
 async def _disconnected(request: Request) -> None:

@@ -79,9 +79,7 @@ class Run:
 def make_run(texts: list[str], gaps: list[list[Mark]]) -> Run:
     """Find the elements among texts; if tags are around several of the texts, there are none.
 
-    Args:
-        texts: the texts, at least one.
-        gaps: what stands before each text, and after the last.
+    `gaps` is what stands before each text, of which there is at least one, and after the last.
     """
     plain = Run(texts, [_raw(gap) for gap in gaps])
     opening = [_leading(gap[::-1], "open")[::-1] for gap in gaps[:-1]]
@@ -260,7 +258,7 @@ class _Parser(HTMLParser):
             self.runs.append(make_run(self._texts, self._gaps))
             self.rest.append("")
         else:
-            self.rest[-1] += "".join(mark.raw for mark in self._gaps[0])
+            self.rest[-1] += _raw(self._gaps[0])
         self._texts, self._gaps = [], [[]]
 
     def _add_mark(self, mark: Mark | str) -> None:

@@ -35,12 +35,8 @@ so Somali  sq Albanian  sr Serbian  sv Swedish  sw Swahili  ta Tamil  te Telugu 
 tk Turkmen  tl Tagalog  tr Turkish  uk Ukrainian  ur Urdu  uz Uzbek  vi Vietnamese  xh Xhosa
 yi Yiddish  yo Yoruba  zh Chinese  zu Zulu
 """
-_NAME_OF = dict(line.split() for line in _NAMES.replace("  ", "\n").split("\n") if line)
-
-
-def language_name(code: str) -> str:
-    """Return the English name of an ISO 639-1 code; the code itself if it is another."""
-    return _NAME_OF.get(code, code)
+LANGUAGE_NAMES = dict(line.split() for line in _NAMES.replace("  ", "\n").split("\n") if line)
+"""English names by ISO 639-1 code."""
 
 
 def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:

@@ -192,11 +192,7 @@ def break_lines(text: str, count: int) -> list[str]:
 
 
 class Downloads:
-    """Translated files, kept in memory for ten minutes, under names that can't be guessed.
-
-    Args:
-        clock: returns seconds.
-    """
+    """Translated files, kept in memory for ten minutes, under names that can't be guessed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,11 @@ import pytest
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation import scores
 from seq2seq.evaluation.scores import (
-    Score,
     ScoreConfig,
     bleu,
-    chrf,
     exact_match,
     named_test_set,
     score_all,
-    ter,
     too_long_for_ter,
 )
 
@@ -42,8 +39,6 @@ HYPOTHESES = [
     "Das ist gut.",
     "zwei Kinder spielen an dem Ufer des Sees",
 ]
-
-Metric = Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig | None], Score]
 
 
 def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) -> dict[str, Any]:
@@ -98,14 +93,14 @@ def test_a_tokenizer_s_missing_package_is_named(monkeypatch: pytest.MonkeyPatch)
         bleu(HYPOTHESES, [REFERENCES], config)
 
 
-@pytest.mark.parametrize("metric", [bleu, chrf, ter, exact_match])
-def test_texts_that_are_not_parallel_are_refused(metric: Metric) -> None:
+@pytest.mark.parametrize("metric", [bleu, exact_match, score_all])
+def test_texts_that_are_not_parallel_are_refused(metric: Callable) -> None:
     with pytest.raises(UserError, match="hypotheses has 1 lines, references 2 has 2"):
-        metric(["a"], [["a"], ["a", "b"]], None)
+        metric(["a"], [["a"], ["a", "b"]])
     with pytest.raises(UserError, match="hypotheses: no lines"):
-        metric([], [[]], None)
+        metric([], [[]])
     with pytest.raises(UserError, match="no references"):
-        metric(["a"], [], None)
+        metric(["a"], [])
 
 
 def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:

@@ -12,7 +12,7 @@ from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.significance import bleu_with_interval
 from seq2seq.reporting.buckets import (
-    by_length,
+    Bucket,
     by_word_frequency,
     by_word_kind,
     make_buckets,
@@ -35,16 +35,21 @@ def bleu_of(lines: Sequence[int]) -> float:
     return bleu([OUTPUTS[i] for i in lines], [[REFERENCES[i] for i in lines]]).value
 
 
+def by_length(lengths: Sequence[int]) -> list[Bucket]:
+    buckets = make_buckets(lengths, None, OUTPUTS, REFERENCES)
+    return [bucket for bucket in buckets if bucket.by == "source_length"]
+
+
 def test_a_bucket_has_the_bleu_of_its_lines_and_the_buckets_all_lines() -> None:
     lengths = [5, 9, 4, 30]
-    buckets = by_length(lengths, OUTPUTS, REFERENCES)
+    buckets = by_length(lengths)
     for bucket in buckets:
         end = float("inf") if bucket.end is None else bucket.end
         lines = [i for i, length in enumerate(lengths) if bucket.start <= length < end]
         assert bucket.value == bleu_of(lines)
     assert [bucket.count for bucket in buckets] == [1, 2, 1]
     # The interval of a single line has no width, and is not shown.
-    table = bucket_table(by_length([4, 9, 9, 9], OUTPUTS, REFERENCES), "tokens")
+    table = bucket_table(by_length([4, 9, 9, 9]), "tokens")
     assert [format_cell(row[3])[0] == "" for row in table.rows] == [True, False]
 
 

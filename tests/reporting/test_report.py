@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from lxml import html
 from omegaconf import OmegaConf
 
-from seq2seq.cli.hydra import config_path, quote_texts, register
+from seq2seq.cli.hydra import quote_texts, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.config import read_config
@@ -136,7 +136,7 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     assert (name, command) == ("seq2seq", "train")
     quoted = quote_texts(overrides)
     register(quoted)
-    with initialize_config_dir(str(config_path()), version_base="1.3"):
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
         again = replace(config, run_dir=None, cache=None, resume=False)
         assert OmegaConf.to_object(compose("train", quoted)) == again
 
@@ -152,7 +152,7 @@ def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configu
     overrides = shlex.split(train_command(config))[2:]
     quoted = quote_texts(overrides)
     register(quoted)
-    with initialize_config_dir(str(config_path()), version_base="1.3"):
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
         chosen = compose("train", quoted)
     inherit(chosen, initial, overrides)
     chosen.init_sha256 = config.init_sha256
