@@ -92,10 +92,6 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     facts = ModelFacts(name, mean.source_language, mean.target_languages, parameters, origin)
     with suppress(UserError):
         config = read_config(run_folder)
-        facts = replace(
-            facts,
-            config=known_settings(config),
-            data=read_data_record(run_folder),
-            license_name=config.license,
-        )
+        data = read_data_record(run_folder)
+        facts = replace(facts, config=known_settings(config), data=data)
     return model_card(facts)

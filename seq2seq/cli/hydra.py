@@ -149,8 +149,8 @@ def explain(error: Exception) -> str:
         return f"{found[1]}: {cause}"
     if found := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
         group, name = found.groups()
-        options = choices(group) if group in GROUPS else []
-        return f"no such choice: {group}={name}{_nearest(name, options) or _listed(options)}"
+        if near := _nearest(name, choices(group)):
+            return f"no such choice: {group}={name}{near}"
     # The rest lists the tokens of Hydra's grammar, its folders or its documentation.
     message = re.split(
         r" expecting \{| Config search path:| See https?://|\s+full_key:", f"{message} {cause}"
@@ -176,12 +176,6 @@ def _no_such_key(key: str) -> str:
     if found := _NAMED_KEY.match(key):
         known = [k.replace(f"{found[1]}.NAME.", f"{found[0]}.") for k in known]
     return f"no such key: {key}{_nearest(key, [*known, *GROUPS])}; --cfg job shows them all"
-
-
-def _listed(options: list[str]) -> str:
-    """Name the options, or the folders that hold them if there are any."""
-    names = sorted({re.sub("/.*", "/...", option) for option in options})
-    return f"; choose from: {', '.join(names)}" if names else ""
 
 
 def _nearest(name: str, options: Collection[str]) -> str:

@@ -49,12 +49,9 @@ class ModelFacts:
     """Settings of its training, by their dotted names."""
     data: DataRecord | None = None
     scored: CardScores | None = None
-    license_name: str | None = None
 
 
-def facts_of_run(
-    report: RunReport, *, averaged: int, license_name: str | None = None
-) -> ModelFacts:
+def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
     """Collect what is known of a model of a run.
 
     It is the mean of `averaged` checkpoints; if that is 0, the one that validated best.
@@ -74,7 +71,6 @@ def facts_of_run(
         config=report.config,
         data=report.data,
         scored=_scored(report, averaged=averaged > 0),
-        license_name=license_name,
     )
 
 
@@ -92,7 +88,7 @@ def model_card(facts: ModelFacts) -> str:
         tags=["translation", "transformer", "seq2seq"],
         pipeline_tag="translation",
         datasets=[dataset] if on_the_hub else None,
-        license=facts.license_name,
+        license=facts.config.get("license"),
         **({} if facts.scored is None else _results(facts.scored)),
     )
     description = (

@@ -137,13 +137,6 @@ def machine() -> str:
 
 LOCATION = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
-# What `data=files` sets to other values than the package's defaults.
-_OF_FILES = (
-    "data.name",
-    "data.source_language",
-    "data.target_language",
-    "data.tokenizer.vocab_size",
-)
 # What a run with init_from takes from its initial model, or has to be told if it differs.
 _VOCABULARY = "data.tokenizer."
 _SAMPLING = "data.tokenizer.sampling"
@@ -156,7 +149,7 @@ def train_command(config: Config) -> str:
     The command makes a new run, without `LOCATION`.
     """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
-    skipped, always = {*LOCATION}, {*_OF_FILES}
+    skipped, always = {*LOCATION}, {"data.tokenizer.vocab_size"}  # data=files has another default
     if config.init_from is not None:
         always |= _DROPOUTS
         skipped |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2seq.config import Config
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file, write_file
 from seq2seq.model import Transformer
@@ -77,18 +76,18 @@ def is_reported(folder: Path) -> bool:
     return all(path.exists() for path in (folder / PAGE_FILE, *(m / CARD_FILE for m in models)))
 
 
-def write_report(folder: Path, config: Config, device: str, averaged: int) -> None:
+def write_report(folder: Path, device: str) -> None:
     """Write the page of a run and the cards of its models; if that fails, warn."""
     path = folder / PAGE_FILE
     try:
         report = make_report(folder, [], device=device)
         write_file(path, draw_page(report).encode())
         logger.info(f"report: {path}")
-        for model, number in ((folder / "best", 0), (folder / AVERAGED, averaged)):
+        for model, number in ((folder / "best", 0), (folder / AVERAGED, report.averaged)):
             if model.exists():
                 path = model / CARD_FILE
-                facts = facts_of_run(report, averaged=number, license_name=config.license)
-                add_file(model, CARD_FILE, model_card(facts).encode())
+                card = model_card(facts_of_run(report, averaged=number))
+                add_file(model, CARD_FILE, card.encode())
     except Exception as error:  # whatever it is, the model is trained and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

@@ -3,10 +3,9 @@
 import json
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
@@ -264,7 +263,7 @@ class TrainingRun:
             else:
                 logger.info("no mean is as good as the best checkpoint: none is kept")
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
-        self.report(finished)
+        self.report()
 
     def write_missing_outputs(self, log_file: DeferredFileHandler) -> None:
         """Average and report if a signal has prevented it at the end of training."""
@@ -279,14 +278,13 @@ class TrainingRun:
             return
         log_file.write_to(self.folder / "train.log")
         if finished:
-            self.report(finished)
+            self.report()
         else:
             self.finish()
 
-    def report(self, finished: Mapping[str, Any]) -> None:
+    def report(self) -> None:
         """Write the report, and log the next command."""
-        averaged = int(finished.get("averaged", 0))
-        write_report(self.folder, self.config, str(self.compute.device), averaged)
+        write_report(self.folder, str(self.compute.device))
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")
 

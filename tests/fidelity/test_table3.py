@@ -1,4 +1,4 @@
-"""The row of a run is found by what it changes, and set beside the paper's scores."""
+"""The row of a run is found by what it changes, and compared with the paper's scores."""
 
 from typing import Any
 

@@ -106,8 +106,8 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
     assert maps.source[: 2 if tag else 1] == [f">>{code}<<", *([tag] if tag else [])]
 
 
-def test_page_and_card_name_every_target_language(run: Path, both: Config) -> None:
-    write_report(run, both, "cpu", averaged=0)
+def test_page_and_card_name_every_target_language(run: Path) -> None:
+    write_report(run, "cpu")
     assert "to de, fr. Training ended" in (run / "report.html").read_text()
     card = (run / "best" / "README.md").read_text()
     assert "\nlanguage:\n- de\n- fr\n" in card
