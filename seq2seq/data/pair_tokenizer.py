@@ -165,8 +165,7 @@ class _Side:
     def split(self, texts: list[str]) -> list[list[str]]:
         """Normalize and divide into pieces, known or not."""
         normalized = [self.normalize(t) if isinstance(t, str) else t for t in texts]
-        pieces: list[list[str]] = encode_with(self.processor, normalized, str)
-        return pieces
+        return encode_with(self.processor, normalized, str)
 
     def unknown(self, text: str) -> list[str]:
         """The pieces of a text that the table lacks."""

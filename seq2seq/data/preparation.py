@@ -314,6 +314,5 @@ def _overlaps(train: Sequence[Split], held_out: Sequence[Split], folder: Path) -
 
 def _read_warnings(path: Path) -> list[str] | None:
     with suppress(OSError, UserError):
-        found: list[str] = parse_json(path, path.read_bytes(), list[str])
-        return found
+        return parse_json(path, path.read_bytes(), list[str])
     return None

@@ -183,8 +183,7 @@ class Tokenizer:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text, without start and end symbols; a blank text has none."""
-        ids: list[list[int]] = encode_with(self._processor, texts, int)
-        return ids
+        return encode_with(self._processor, texts, int)
 
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.

@@ -211,5 +211,4 @@ def _exit_after_main() -> NoReturn:
 
 def _rendezvous() -> Store:
     """Connect to torchrun's store."""
-    store: Store = next(rendezvous("env://"))[0]
-    return store
+    return next(rendezvous("env://"))[0]

@@ -11,7 +11,7 @@ const SUSPICIONS = {
   copied: "The translation is equal to the text.",
   repeating: "The translation repeats itself.",
   output_truncated: "The translation was cut off at the maximum length.",
-  source_truncated: "The text is too long for the model: its end was left out.",
+  source_truncated: "The text is too long for the model: its end was skipped.",
 };
 
 const source = find("source");
