@@ -93,13 +93,14 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _trained(run: Path) -> "Subject":
-    from dataclasses import replace
-
     from seq2seq.config import Config, read_config
-    from seq2seq.reporting.report import trained_subject
+    from seq2seq.reporting.report import make_subject
     from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import load_model
 
-    if find_model(run) != run or (run / "config.yaml").exists():
-        return trained_subject(run, read_config(run))
+    folder = find_model(run)
+    trained = load_model(folder)
+    if folder != run or (run / "config.yaml").exists():
+        return make_subject(trained, read_config(run), run)
     # A model folder by itself, such as an imported one, has no training configuration.
-    return replace(trained_subject(run, Config()), run=None)
+    return make_subject(trained, Config(), None)

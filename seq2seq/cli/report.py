@@ -92,19 +92,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _other(path: str, sets: int, device: str) -> "OtherSystem":
     from seq2seq.config import read_config
-    from seq2seq.data.config import target_languages
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.reporting.report import load_translator
+    from seq2seq.reporting.report import make_translator
     from seq2seq.reporting.sets import OtherSystem, TextSet, for_language
+    from seq2seq.storage.checkpoint import find_model
+    from seq2seq.storage.model_folder import load_model
 
     if Path(path).is_dir():
-        translator = load_translator(Path(path), device)
-        languages = target_languages(translator.tokenizer.controls)
-        own = read_config(Path(path)).data.target_language
+        config, trained = read_config(Path(path)), load_model(find_model(Path(path)))
+        translator, own = make_translator(trained, config, device), config.data.target_language
+        several = len(trained.target_languages) > 1
 
         def translate(text: TextSet) -> list[str]:
             # A model of one language may not know its code.
-            several = len(languages) > 1
             if not several and own != "target" and text.language not in (None, own):
                 raise UserError(
                     f"--compare {path}: translates into {own}, and {text.name} is in"

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from seq2seq.config import Config, read_config
-from seq2seq.data.config import control_ids, target_languages
+from seq2seq.data.config import control_ids
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -28,7 +26,8 @@ from seq2seq.reporting.record import (
 )
 from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
 from seq2seq.storage.checkpoint import checkpoints, find_model, read_progress
-from seq2seq.storage.model_folder import load_model, read_search
+from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
 
@@ -115,11 +114,14 @@ def make_report(
         other = replace(other, name=theirs)
         if other.run is not None:
             other_run = _compare_runs(run, config, other.run, theirs)
-    translator, subject = load_translator(run, device), trained_subject(run, config)
+    trained = load_model(find_model(run))
+    translator, subject = (
+        make_translator(trained, config, device),
+        make_subject(trained, config, run),
+    )
     fidelity = [r for r in examine(subject) if r.finding.differs or r.finding.paper is False]
-    languages = target_languages(translator.tokenizer.controls)
     for text in tests:
-        # load_translator chose the validation set's language; a test may have another.
+        # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     try:
         texts = tests or validation_sets(config)
@@ -128,9 +130,9 @@ def make_report(
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set
     return RunReport(
-        **_facts(run, config, name, subject.model),
+        **_facts(run, config, name, trained),
         data=read_data_record(run),
-        target_languages=languages or [config.data.target_language],
+        target_languages=trained.target_languages,
         sets=report_sets(translator, texts, config, name, other),
         other_run=other_run,
         command=train_command(config),
@@ -153,7 +155,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return [f"{n} ({same + 1})" if same else n for n, same in zip(names, before, strict=True)]
 
 
-def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, Any]:
+def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:
     """Collect the fields of `RunFacts`."""
     path = run / METRICS
     # Only what can be drawn and what JSON can hold.
@@ -162,7 +164,7 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
         for record in (read_metrics(path) if path.is_file() else ())
     ]
     names = dict.fromkeys(name for record in records for name in record if name != "step")
-    search = _chosen_search(run, config)
+    search = _search(trained, config)
     finished, state = read_object(run / FINISHED_FILE), dict[str, Any]()
     for newest in checkpoints(run)[-1:]:
         with suppress(UserError):
@@ -172,7 +174,7 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
     return {
         "run": name,
         "model": find_model(run).name,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "search": {"beam_size": search.beam_size, "alpha": search.alpha},
         "ended": finished.get("ended", ""),
         "steps": progress.get("step", finished.get("step", 0)),
@@ -186,16 +188,15 @@ def _facts(run: Path, config: Config, name: str, model: nn.Module) -> dict[str, 
     }
 
 
-def load_translator(run: Path, device: str) -> Translator:
-    """Load a run's model, with the search that was tuned for it, or by which it was validated."""
-    config = read_config(run)
-    language = config.data.valid.target_language
-    options = TranslationOptions(device=device, search=_chosen_search(run, config), to=language)
-    return Translator.load(run, options)
+def make_translator(trained: TrainedModel, config: Config, device: str) -> Translator:
+    """Make a translator by a run's model, into the language of its validation set."""
+    search, language = _search(trained, config), config.data.valid.target_language
+    return Translator(trained, TranslationOptions(device=device, search=search, to=language))
 
 
-def _chosen_search(run: Path, config: Config) -> SearchConfig:
-    tuned = read_search(find_model(run))
+def _search(trained: TrainedModel, config: Config) -> SearchConfig:
+    """Return the search that was tuned for a model, or by which it was validated."""
+    tuned = trained.search
     return config.search if tuned is None else replace(config.search, **asdict(tuned))
 
 
@@ -237,18 +238,17 @@ def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun
     records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
     sums, other_sums = (record.validation_sums() for record in records)
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
-    facts = _facts(other, other_config, name, load_model(find_model(other)).model)
+    facts = _facts(other, other_config, name, load_model(find_model(other)))
     return OtherRun(**facts, same_sets=same_sets, settings=settings)
 
 
-def trained_subject(run: Path, config: Config) -> Subject:
-    """Make the subject of a comparison with the paper from a trained run, with its tuned search."""
-    model = load_model(find_model(run)).model
+def make_subject(trained: TrainedModel, config: Config, run: Path | None) -> Subject:
+    """Make the subject of a comparison with the paper from a model, with its tuned search."""
     return Subject(
-        model=model,
-        vocab_size=model.vocab_size,
+        model=trained.model,
+        vocab_size=trained.model.vocab_size,
         training=config.training,
-        search=_chosen_search(run, config),
+        search=_search(trained, config),
         data=config.data,
         run=run,
     )

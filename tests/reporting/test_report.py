@@ -26,10 +26,7 @@ from seq2seq.fidelity.report import examine
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
-from seq2seq.reporting.report import (
-    make_report,
-    trained_subject,
-)
+from seq2seq.reporting.report import make_report, make_subject
 from seq2seq.reporting.sets import (
     OtherSystem,
     Overlap,
@@ -37,6 +34,7 @@ from seq2seq.reporting.sets import (
 )
 from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
+from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
@@ -61,7 +59,8 @@ def test_training_writes_a_page_that_loads_nothing(run: Path) -> None:
 
 
 def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
-    rows = examine(trained_subject(run, read_config(run)))
+    trained = load_model(find_model(run))
+    rows = examine(make_subject(trained, read_config(run), run))
     differing = [row for row in rows if row.finding.differs or row.finding.paper is False]
     shown = table_rows((run / "report.html").read_text())
     first = shown.index(["#", "detail", "the paper", "here", "verdict"]) + 1
