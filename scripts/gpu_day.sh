@@ -100,8 +100,8 @@ measure "Kernels of a step, plain and compiled" 135 \
 # A model that has learned a little: speed depends on sizes and lengths alone.
 model=$folder/model-$(date +%H%M%S)
 train=(-m seq2seq train schedule=demo device=$device cache="$folder/cache" "${training[@]}")
-measure "A training on the embedded corpus" 150 "$python" "${train[@]}" run_dir="$model"
-measure "A training, compiled" 60 \
+measure "Training on the embedded corpus" 150 "$python" "${train[@]}" run_dir="$model"
+measure "Training, compiled" 60 \
     "$python" "${train[@]}" run_dir="$model-compiled" compile=true training.max_steps=20
 decode=(scripts/benchmarks/decoding.py --device $device --model "$model" --beam 4 --rounds 1
         --source data/everyday/test.en --reference data/everyday/test.de "${text[@]}")
