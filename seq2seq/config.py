@@ -34,9 +34,9 @@ class Config:
     resume: bool | str = False
     """Whether to resume the run in run_dir: true, false, or auto: if it has a checkpoint."""
     init_from: str | None = None
-    """Run or model folder to start from: its weights, tokenizer and sizes are taken over."""
+    """Run or model folder to start from: its weights, tokenizer and sizes are used."""
     init_sha256: str | None = None
-    """The sha256 of that model's weights; recorded by the training, and checked if given."""
+    """The sha256 of that model's weights; recorded by the run, and checked if given."""
     cache: str | None = None
     """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
     seed: int = 1

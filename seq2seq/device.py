@@ -35,7 +35,7 @@ class Compute:
         return self.device.type == "cuda"
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Make the context in which matmuls have this precision, whatever that of the weights."""
+        """Make the context in which matmuls have this precision, whatever the weights' own."""
         enabled = self.dtype is torch.bfloat16
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
@@ -47,8 +47,8 @@ class Compute:
 def choose_device(name: str, *, processes: int = 1) -> torch.device:
     """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
 
-    A GPU for which this PyTorch has no kernels is left for the CPU, unless one of several processes
-    has it.
+    If this PyTorch has no kernels for the GPU, `auto` warns and takes the CPU; one of several
+    processes fails instead.
     """
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")

@@ -40,10 +40,10 @@ _TOO_LARGE = (
 
 
 def limit_reached(error: BaseException) -> UserError | None:
-    """What the user can do about an error of a library that means: too large for this machine.
+    """Make a user error from a library's error if it means "too large for this machine".
 
     Returns:
-        OutOfMemoryError if memory has run out, another error if a number is too large to compute
+        OutOfMemoryError if memory has run out, a UserError if a number is too large to compute
         with, None if the error means something else.
     """
     words = str(error).lower()
@@ -51,8 +51,8 @@ def limit_reached(error: BaseException) -> UserError | None:
         isinstance(error, RuntimeError) and any(text in words for text in _OUT_OF_MEMORY)
     ):
         return OutOfMemoryError(
-            "out of memory: end what else uses it, or take a smaller model, a smaller batch or a"
-            " smaller beam; a training that was saved goes on with resume=true"
+            "out of memory: close other programs, or use a smaller model, batch or beam; a run with"
+            " a checkpoint continues with resume=true"
         )
     if isinstance(error, OverflowError) or (
         isinstance(error, RuntimeError | TypeError | ValueError | SystemError)

@@ -10,8 +10,8 @@ from seq2seq.storage.trained_model import TrainedModel
 
 BEAM_SIZES = (1, 2, 4, 8)
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""From 0 to 1, as Wu et al. (2016) tried them: higher ones can win on the validation set by the
-length of its references, and repeat themselves on other text."""
+"""From 0 to 1, as Wu et al. (2016) tried them. A higher one can win on the validation set because
+its references are long, and then make translations of other text repeat themselves."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ async def client(port: int, sentences: Iterator[str], seconds: list[float]) -> N
             content = await reader.readexactly(length)
             seconds.append(time.perf_counter() - begin)
             if not answer.startswith(b"http/1.1 200 "):
-                raise SystemExit(f"an answer that is none: {content[:200]!r}")
+                raise SystemExit(f"not a translation: {content[:200]!r}")
     finally:
         writer.close()
 
@@ -193,7 +193,7 @@ def measure(
             print(first, end="", file=sys.stderr)
             first = process.stderr.readline()
         if not first:
-            raise SystemExit(f"{system.name}: it did not begin")
+            raise SystemExit(f"{system.name}: it did not start")
         port = int(first.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
         asyncio.run(load(port, 2, lines[:WARM_UP]))
         return {clients: asyncio.run(load(port, clients, lines)) for clients in arguments.clients}

@@ -45,7 +45,7 @@ class System(turns.System):
     """One line of the table."""
 
     retains_memory: bool = False
-    """Whether freed memory is retained, and little of it taken by compiled products."""
+    """Whether freed memory is retained, and oneDNN keeps little compiled code."""
     compiled: bool = field(default=False, kw_only=True)
 
 

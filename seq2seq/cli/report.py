@@ -79,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         if folder.is_dir() and not os.access(folder, os.W_OK):
-            raise UserError(f"{folder}: can't be written: change its mode, or give a page with -o")
+            raise UserError(
+                f"{folder}: can't be written: change its mode, or choose another page with -o"
+            )
         # A link that somebody left there is replaced; what it points to stays as it is.
         write_file(folder / PAGE_FILE, draw_page(make()).encode())
         print(folder / PAGE_FILE)

@@ -43,7 +43,7 @@ _SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
 
 
 def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
-    """Set what nobody has chosen to the initial model's sizes, dropout, vocabulary, languages.
+    """Take sizes, dropout, vocabulary and languages that were not chosen from the initial model.
 
     A size that was chosen stays as it is: the run refuses it if it is not the initial model's.
     """

@@ -107,7 +107,7 @@ def translation_options(
 ) -> "TranslationOptions":
     """Make the options of a translator from a command line.
 
-    What was tuned for the models `runs`, which translate together, holds unless it is given.
+    The search that was tuned for the models `runs`, which translate together, is the default.
     """
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.decoding.ensemble import saved_search

@@ -42,18 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
-        "-s", "--source", metavar="FILE", help="other text than the run's validation set"
+        "-s", "--source", metavar="FILE", help="text to use instead of the run's validation set"
     )
     parser.add_argument("-r", "--reference", metavar="FILE", help="its references")
     parser.add_argument(
         "--beams",
-        type=partial(_values, int, "integers as 2,4,8"),
+        type=partial(_values, int, "integers, such as 2,4,8"),
         metavar="N,N,...",
         help="beam sizes (default 1,2,4,8)",
     )
     parser.add_argument(
         "--alphas",
-        type=partial(_values, float, "numbers as 0.6,0.8,1"),
+        type=partial(_values, float, "numbers, such as 0.6,0.8,1"),
         metavar="A,A,...",
         help="exponents of the length penalty (default 0,0.2,... to 1)",
     )

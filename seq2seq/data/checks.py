@@ -123,7 +123,7 @@ class UnknownCharacters:
     characters: int = 0
     unknown: int = 0
     examples: dict[str, None] = field(default_factory=dict)
-    """The first different pieces of such characters."""
+    """The first distinct pieces of such characters."""
 
     def count(
         self,

@@ -50,7 +50,7 @@ class EncodedCorpus:
         return len(self.source_lengths)
 
     def rows(self, epoch: int) -> NDArray[np.int64]:
-        """Return the rows of the pairs of an epoch; here those of all pairs, in any epoch."""
+        """Return the rows of the pairs of an epoch; here all pairs, in any epoch."""
         return np.arange(len(self.source_lengths))
 
     def source(self, index: int) -> TokenIds:

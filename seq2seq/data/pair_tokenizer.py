@@ -23,7 +23,7 @@ VOCABULARY, TARGET_VOCABULARY = "vocabulary.json", "target_vocabulary.json"
 _LANGUAGE_PIECE = re.compile(">>[^<>]+<<")
 
 TYPOGRAPHIC = "“”„‘’‚«»–—…"
-"""Characters that Moses replaces by those of a keyboard."""
+"""Characters that Moses replaces by ASCII."""
 
 
 class Punctuation(Enum):
@@ -110,7 +110,7 @@ class PairTokenizer(Tokenizer):
         return self._target.encode(texts)
 
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
-        """Refuse to sample: most of these SentencePiece models are no byte-pair encodings."""
+        """Refuse to sample: most of these SentencePiece models are not byte-pair encodings."""
         raise UserError(
             f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
             " remove it"

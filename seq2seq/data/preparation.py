@@ -3,7 +3,7 @@
 The result is a cache folder named by a digest of the text and of the settings that shape it: a
 second run with the same content starts at once, and changed content is never mistaken for the old.
 The folder is written whole or not at all. Its report holds a sha256 of every file, and a folder
-that does not agree with its report is made again.
+that does not match its report is rebuilt.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def prepare(
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split and the tokenizer's sample, not with the training split.
-    A tokenizer is given if it is that of a trained model.
+    `tokenizer` is that of a trained model; without it, one is learned.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
@@ -120,7 +120,7 @@ class _CachedCorpus:
             self.log(f"data: reusing {self.folder}")
             return data
         if self.folder.exists():
-            self.log(f"data: {self.folder} is corrupt and is made again")
+            self.log(f"data: {self.folder} is corrupt and is rebuilt")
         try:
             self._build()
         except OSError as error:
@@ -181,7 +181,7 @@ class _CachedCorpus:
             return None
 
     def _build(self) -> None:
-        """Make the folder, unless another process has made a sound one by the time it is whole."""
+        """Make the folder, unless another process has made a valid one in the meantime."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(self.folder, replaces=lambda old: self._open(old) is None) as temporary:
             report = self._fill(temporary)

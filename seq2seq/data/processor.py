@@ -23,7 +23,7 @@ _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
-    """Parse a model with pieces of bounded length; ValueError or RuntimeError if it is none."""
+    """Parse a model with pieces of bounded length; ValueError or RuntimeError if it can't be."""
     if not model_bytes:
         raise ValueError("it is empty")
     _check_sizes(model_bytes)

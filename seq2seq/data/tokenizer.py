@@ -154,7 +154,7 @@ class Tokenizer:
         # function: SentencePiece would swallow the exception that a signal raises in it.
         reversed_sample: list[str | None] = [None, *map(without_lone_surrogates, reversed(sample))]
         sample.clear()
-        # Without any, the model's bytes stay what they always were.
+        # Without any, the model's bytes stay the same as in earlier versions.
         further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
         try:
             SentencePieceTrainer.train(

@@ -21,7 +21,7 @@ class DecodingConfig:
     alpha: float = 0.6
     """Exponent of the length penalty; 0 means no penalty."""
     max_extra_tokens: int = 50
-    """The maximum length of an output is that of its source plus this, `</s>` not counted."""
+    """How many tokens longer than its source an output may be, `</s>` not counted."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -104,8 +104,8 @@ class TranslationOptions:
     batch_tokens: int | None = None
     """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
     workers: int | None = None
-    """Batches translated in parallel, each by one thread; the number changes no output. By default
-    one per thread of PyTorch's, and one on a GPU."""
+    """Batches translated in parallel, each by one thread; in float32 the number changes no output.
+    By default one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
     """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
     to: str | None = None

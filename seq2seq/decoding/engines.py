@@ -139,7 +139,7 @@ class CTranslate2Engine:
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):
-            # The limit is that of the whole call: the few that pass their own are searched again.
+            # The limit is for the whole call: the few that exceed their own are searched again.
             if max(map(len, results[i].hypotheses)) > segment.max_length:
                 results[i] = self._translate([segment], config, segment.max_length)[0]
         return [

@@ -103,7 +103,7 @@ def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> N
         if model.tokenizer.files() != first.tokenizer.files():
             raise UserError(
                 f"{name}: another tokenizer than {names[0]}: an ensemble needs models of one"
-                " vocabulary, such as trainings on the same text with different seeds"
+                " vocabulary, such as runs on the same text with different seeds"
             )
         if (model.source_language, model.target_language) != languages:
             raise UserError(

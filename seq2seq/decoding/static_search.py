@@ -31,7 +31,7 @@ from seq2seq.fast.graphs import Buffers, Graphs
 
 
 class StaticState(SearchState, Protocol):
-    """The state of a step function that finds it in the same memory, for each shape."""
+    """The state of a step function, always in the same memory for the same shape."""
 
     @property
     def shape(self) -> Hashable:

@@ -17,8 +17,8 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.options import check_types
 
 MAX_TER_WORDS = 250
-"""Words of a line up to which TER is computed: some seconds; its time grows with their square, and
-a line of 3,000 words would take minutes."""
+"""Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
+the words: a line of 3,000 would take minutes."""
 
 _TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 _WITHOUT_SPACES = {"ja": "ja-mecab", "zh": "zh"} | dict.fromkeys(("th", "lo", "km", "my"), "char")

@@ -1,4 +1,4 @@
-"""Memory and threads of the process, set other than PyTorch and the C library do by default.
+"""Memory and threads of the process, with other settings than PyTorch's and the C library's.
 
 Freed memory is kept for reuse, oneDNN keeps little compiled code, and batches run in parallel with
 one thread each, rather than one batch with all threads.

@@ -36,7 +36,7 @@ class FusedAttention(MultiHeadAttention):
         self.__dict__.update(plain.__dict__)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | AttentionLayout) -> Tensor:
-        """See `MultiHeadAttention.forward`; an `AttentionLayout` is that of joined batches."""
+        """See `MultiHeadAttention.forward`; an `AttentionLayout` is the mask of joined batches."""
         query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)  # (B, T or S, H * K)
         if isinstance(mask, AttentionLayout):
             assert isinstance(self.dropout, nn.Dropout)

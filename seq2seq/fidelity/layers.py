@@ -1,4 +1,4 @@
-"""Sections 3.1 and 5.4: residuals, norms and dropout around the sublayers."""
+"""Sections 3.1 to 3.3, 5.4: residuals, norms, dropout, attention, feed-forward, initialization."""
 
 import copy
 import math

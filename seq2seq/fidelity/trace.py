@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model's modules on random tokens."""
+"""The inputs and outputs of a model's modules, and synthetic text."""
 
 import tempfile
 from collections.abc import Iterator

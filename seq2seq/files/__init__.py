@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read with suspicion."""
+"""Files: written whole or not at all, and read strictly."""

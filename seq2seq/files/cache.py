@@ -1,4 +1,4 @@
-"""The user's cache: what this program can make again."""
+"""The user's cache: files that this program can rebuild."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ def user_cache() -> Path:
 
 
 def private_cache(name: str) -> Path:
-    """Return a folder of the cache that nobody else can write to; it is made if need be."""
+    """Return a folder of the cache that nobody else can write to; make it if it is missing."""
     folder = user_cache() / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

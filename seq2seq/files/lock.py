@@ -12,9 +12,9 @@ LOCK = ".lock"
 
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Lock a folder, which is made if need be, so that no other process works in it.
+    """Lock a folder, made if it is missing, so that no other process works in it.
 
-    A folder that is empty in the end is removed. A dead process holds no lock.
+    A folder made here is removed if it is empty afterwards. A lock ends with its process.
     """
     from filelock import FileLock, Timeout
 

@@ -1,4 +1,4 @@
-"""The manifest of a folder: the sha256 of each of its files, by which damage is found."""
+"""The manifest of a folder: the sha256 of each of its files, by which corruption is found."""
 
 import hashlib
 import json

@@ -118,7 +118,7 @@ class _Archive:
     def read(self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Tensor:
         """Read an array, of a known shape if one is given."""
         try:
-            found = np.asarray(self.arrays[name])  # bytes, if it is no array
+            found = np.asarray(self.arrays[name])  # bytes, if it isn't an array
         except KeyError:
             raise UserError(f"{self.path}: has no {name[:100]}") from None
         except Exception as error:

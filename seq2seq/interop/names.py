@@ -28,7 +28,7 @@ class LayerNames(NamedTuple):
     name: str  # its name in this package
     marian: str  # its name in Marian
     reads_state: bool  # whether the columns of its matrix are features of a state
-    writes_state: bool  # whether its outputs are
+    writes_state: bool  # whether its outputs are features of a state
 
 
 def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:

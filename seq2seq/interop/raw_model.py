@@ -28,7 +28,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def check_file(path: Path, max_bytes: int) -> None:
-    """Check that a file is regular, not too large, and not a pointer of Git LFS in its place."""
+    """Check that a file is regular, not too large, and not a pointer of Git LFS."""
     with open_regular_file(path, max_bytes) as file:
         if file.read(len(_POINTER)) == _POINTER:
             raise UserError(
@@ -69,7 +69,7 @@ def check_ids(path: Path, vocabulary: Mapping[str, int], size: int) -> None:
 def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None = None) -> Table:
     """Order a vocabulary as this program does: padding, unknown, start, end, then all others.
 
-    `start_row` is that of the decoder's first input, if the vocabulary is the target's.
+    `start_row`, for a target's vocabulary, is the row of the decoder's first input.
     """
     if len(vocabulary) > MAX_PIECES:
         raise UserError(f"{path}: more than {MAX_PIECES:,} pieces")

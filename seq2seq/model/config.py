@@ -9,7 +9,7 @@ from seq2seq.errors import UsageError
 from seq2seq.options import check_types
 
 MAX_LAYERS = 1000
-"""The most layers that a model may have: each takes time and memory before it can be refused."""
+"""Maximum number of layers: a larger model would take time and memory before it is refused."""
 
 
 class Positions(Enum):
@@ -55,7 +55,7 @@ _SAVED_IF_CHOSEN = (
 """Fields that are saved only if they differ from the paper's, as in imported models."""
 
 DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
-"""Fields that may be chosen again for a trained model: they shape no weights."""
+"""Fields that may be changed for a trained model: no weight depends on them."""
 
 
 @dataclass(kw_only=True)

@@ -1,7 +1,6 @@
 """The decoder one token at a time, with a cache, so that no position is computed twice.
 
-N is the number of hypotheses: B sentences times the same number of beams, those of a sentence next
-to each other.
+N = B x beams is the number of hypotheses; those of one sentence are adjacent rows.
 """
 
 from dataclasses import dataclass

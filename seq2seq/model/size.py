@@ -1,4 +1,4 @@
-"""The size of a model that is not made: its tensors without numbers, and its parameters."""
+"""The size of a model without making it: its tensors without values, and its parameters."""
 
 import os
 from collections.abc import Iterator

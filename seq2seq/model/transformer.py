@@ -1,7 +1,7 @@
 """The Transformer of Vaswani et al. (2017): section 3, in the order of the paper.
 
 `tests/model/paper.py` states the same equations in NumPy, one sentence at a time. `variants.py` has
-what is not in the paper; `seq2seq/fast` has faster forms, which must agree with this file.
+what the paper doesn't have, and `seq2seq/fast` faster forms, which must agree with this file.
 
 Shapes, here and everywhere in the package:
 
@@ -85,12 +85,12 @@ class Transformer(nn.Module):
 
     @property
     def target_embedding(self) -> "Embedding":
-        """The embedding of the target: the one of the source (section 3.4)."""
+        """The embedding of the target, which is also that of the source (section 3.4)."""
         return self.embedding
 
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, D) before the softmax: that of the embeddings (section 3.4)."""
+        """The matrix (V, D) before the softmax, which is the embedding matrix (section 3.4)."""
         return self.embedding.weight
 
     def source_mask(self, source: Tensor) -> Tensor:
@@ -101,7 +101,8 @@ class Transformer(nn.Module):
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
-        biases are 0; norms are 1 and 0. If init_std is given, it is that of both.
+        biases are 0; norms are 1 and 0. If init_std is given, it is the
+        standard deviation of matrices and embeddings.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -1,4 +1,4 @@
-"""What is not in the paper: tensor2tensor's forms, learned positions, imported models.
+"""What the paper's model doesn't have: tensor2tensor's forms, learned positions, imported models.
 
 tensor2tensor, the authors' code of June 2017, concatenates the sinusoids and starts the decoder
 with zeros (`variant=tensor2tensor`). Table 3, row (E), learns the positions. Marian's models may
@@ -43,7 +43,7 @@ _PAPER = {
 
 
 class VariantTransformer(Transformer):
-    """A Transformer with what its configuration has beyond the paper: see `make_transformer`."""
+    """A Transformer with what its configuration has beyond the paper; see `make_transformer`."""
 
     def __init__(
         self,

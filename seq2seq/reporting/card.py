@@ -138,7 +138,7 @@ def score_for_card(
 
 
 def replace_scores(card: bytes, scored: CardScores) -> bytes:
-    """Put scores into a card; all other text but earlier scores stays.
+    """Replace the scores in a card; all other text stays.
 
     A README that is not a model card stays as it is.
     """
@@ -221,7 +221,7 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, warnings)
     metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
-    # A set that came when the run was resumed may be younger than the best model.
+    # A set that was added when the run was resumed may be newer than the best model.
     validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}
     signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
     return CardScores(

@@ -24,7 +24,7 @@ from seq2seq.reporting.buckets import LENGTHS
 
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
-"""Is there once training and averaging are finished, and says why they ended."""
+"""Written when training and averaging are finished; says why training ended."""
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
@@ -50,9 +50,9 @@ class DataRecord:
     lengths: list[tuple[int, int, int]] = field(default_factory=list)
     """For each percentile, the tokens of a training source and of a target."""
     histogram: list[tuple[int, int, int]] = field(default_factory=list)
-    """From each lower bound in tokens on, how many training sources and how many targets."""
+    """For each bin, its lower bound in tokens, and how many training sources and targets it has."""
     ratios: list[tuple[float, int]] = field(default_factory=list)
-    """From each lower bound in target tokens per source token on, how many training pairs."""
+    """For each bin, its lower bound in target tokens per source token, and its training pairs."""
 
     def validation_sums(self) -> dict[str, list[str]]:
         """Return the sums of each validation set, by the name of the set."""
@@ -108,7 +108,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def record_average(run: Path, checkpoints: int) -> None:
-    """Record of how many checkpoints `averaged/` is the mean, if the training is finished."""
+    """Record of how many checkpoints `averaged/` is the mean, if training is finished."""
     if finished := read_object(run / FINISHED_FILE):
         finished["averaged"] = checkpoints
         write_file(run / FINISHED_FILE, json.dumps(finished).encode())

@@ -41,8 +41,8 @@ def best_mean(
     """Average as many of the last checkpoints, oldest first, as validate best.
 
     Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
-    is chosen; none if it names single checkpoints alone. Returned with it is the selecting BLEU of
-    each mean, by the number of checkpoints.
+    is chosen; None if it names single checkpoints only. Also returns the selecting BLEU of each
+    mean, by its number of checkpoints.
     """
     folders = [folder for folder in folders if _is_whole(folder)]
     best: Mean | None = None

@@ -17,7 +17,7 @@ from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
 from seq2seq.training.trainer import Trainer
 
-# What a run leaves that has ended before its first checkpoint.
+# What is left by a run that ended before its first checkpoint.
 _WITHOUT_WORK = {
     "config.yaml",
     "data.json",
@@ -31,7 +31,7 @@ _WITHOUT_WORK = {
 
 @contextmanager
 def lock_run_folder(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
-    """Keep all other runs out of a run folder, which is made if need be.
+    """Keep all other runs out of a run folder, which is made if it is missing.
 
     A run that fails before it has written anything leaves no folder behind. The main process holds
     the lock. If not `resume`, there must be no work of an earlier run; if `resume`, a checkpoint.
@@ -65,7 +65,7 @@ def _check_work(folder: Path, *, resume: bool) -> None:
 
 
 def _check_links(folder: Path) -> None:
-    """What is written in the folder must not end up elsewhere."""
+    """Refuse links and devices, so that nothing is written elsewhere."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise UserError(f"{path}: a link or a device in the run folder; remove it")
@@ -74,8 +74,8 @@ def _check_links(folder: Path) -> None:
 def _in_the_way(folder: Path) -> Path | None:
     """Return a path that a new run must not overwrite; None if there is none.
 
-    It may overwrite what a run left that ended before its first checkpoint. A folder without a
-    configuration is not this program's: nothing in it may be overwritten.
+    It may overwrite what was left by a run that ended before its first checkpoint. A folder
+    without a configuration is not this program's: nothing in it may be overwritten.
     """
     if not folder.is_dir():
         return folder if folder.exists() else None

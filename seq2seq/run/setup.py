@@ -103,7 +103,7 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
         if config.bleu_tokenizer is None and (name := tokenizer_without_spaces(language)):
             logger.warning(
                 f"bleu_tokenizer is not set: BLEU takes a sentence of {language}, which has no"
-                f" spaces, for a single word, so that it says little; set bleu_tokenizer={name}"
+                f" spaces, for a single word, so it means little; set bleu_tokenizer={name}"
             )
     statistics = trainer.batching.statistics(trainer.batching.epoch(0))
     training.check_budget(statistics, devices=processes)
@@ -139,7 +139,7 @@ def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str
     if config.init_sha256 not in (None, sha256):
         raise UserError(
             f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
-            f" init_sha256={config.init_sha256}: give the model that is meant"
+            f" init_sha256={config.init_sha256}: give the model with that sum"
         )
     return _read(config, run, read_description), sha256
 

@@ -54,7 +54,7 @@ from seq2seq.training.step import DivergenceError
 
 logger = logging.getLogger("seq2seq")
 
-# How to keep those settings of a checkpoint that are no keys of the configuration.
+# How to keep those settings of a checkpoint that are not keys of the configuration.
 _HINTS = {
     "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
     "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
@@ -159,9 +159,7 @@ class TrainingRun:
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
         for change in self.state().changes(before):
-            logger.warning(
-                f"{change}; the result will not be bit for bit that of an uninterrupted run"
-            )
+            logger.warning(f"{change}; the result will not equal an uninterrupted run bit for bit")
             self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
 
     def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:

@@ -209,7 +209,7 @@ class Downloads:
         """Return the content of a file."""
         self._forget()
         if name not in self._files:
-            raise HTTPException(404, "no such file, or no longer: send it again")
+            raise HTTPException(404, "no such file; it may have expired: send it again")
         return self._files[name][1]
 
     def _forget(self) -> None:

@@ -1,1 +1,1 @@
-"""Files on disk: whole or not at all, read strictly; models and checkpoints."""
+"""Models and checkpoints on disk."""

@@ -39,7 +39,7 @@ FORMAT = 2
 WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 PAIR_FILES = PairConfig(separate_vocabularies=True).files
-"""Those of a tokenizer with two sides, in place of `TOKENIZER_FILE`."""
+"""The files of a tokenizer with two sides, instead of `TOKENIZER_FILE`."""
 CARD_FILE = "README.md"
 """Describes a model; it is in a model folder once its run has ended."""
 _MAX_READS = 10  # of a folder that other processes replace
@@ -114,7 +114,7 @@ def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
 
 
 def check_model_path(folder: Path) -> None:
-    """Check that a model may have this name: it is free, empty or that of a model alone."""
+    """Check that a model may have this name: nothing but a model may be there."""
     remove_leftovers(folder)
     check_replaceable(folder)
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()

@@ -40,7 +40,7 @@ class TrainedModel:
 
     @property
     def target_languages(self) -> list[str]:
-        """The languages that it translates into; one of several is asked for by its code."""
+        """The languages that it translates into; one of several is chosen by its code."""
         return target_languages(self.tokenizer.controls) or [self.target_language]
 
 

@@ -39,7 +39,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """Number of this process among those of its machine."""
+    """Number of this process among the processes of its machine."""
     restarts: int = 0
     """How often torchrun has started all processes again (--max-restarts)."""
     timeout: timedelta = timedelta(minutes=10)

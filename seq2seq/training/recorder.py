@@ -131,7 +131,7 @@ _MAX_RECORD_BYTES = 64 * 1024
 
 
 class Recorder:
-    """Receives progress and metrics; this one, of a process that writes nothing, ignores them."""
+    """Receives progress and metrics; this class, for processes that write nothing, ignores them."""
 
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""

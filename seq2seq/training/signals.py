@@ -19,7 +19,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal
 
 
 def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Handle the signals, but not those that are ignored, as under nohup; return what did before.
+    """Handle the signals, but not those that are ignored, as under nohup; return the old ones.
 
     Ctrl-C is always handled: a shell ignores it in its background jobs, where `kill -INT` is meant.
     """

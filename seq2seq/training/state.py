@@ -95,7 +95,7 @@ class Progress:
     """The reason for the end; empty until then."""
 
     def __post_init__(self) -> None:
-        """Refuse what no run counts to, which a file may say."""
+        """Refuse negative counts, which a file may hold."""
         for name in ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
@@ -134,7 +134,7 @@ class RunState:
     fixed: dict[str, Setting]
     """Settings that a resumed run must share: text, seed, batches, model."""
     changeable: dict[str, Setting]
-    """Settings that may change, but then the result is not that of the uninterrupted run."""
+    """Settings that may change, but then the result differs from that of an uninterrupted run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""

@@ -25,7 +25,7 @@ SaveValidation = Callable[[bool], None]
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
-    The budgets of the batching are those of a micro-batch. Dropout's masks are a function of the
+    The batching's budgets are for a micro-batch. Dropout's masks are a function of the
     seed, the step and the micro-batch. All fast forms are put into the model by default. Each
     process of the world has a trainer like this one.
     """

@@ -233,7 +233,7 @@ def test_a_corrupt_folder_is_made_again(tmp_path: Path, log: Log, damage: str) -
     else:
         (prepared.folder / "report.json").write_text('{"sha256": {"x": "y"}}')
     again = prepare(config, tmp_path / "cache", log)
-    assert "is corrupt and is made again" in log
+    assert "is corrupt and is rebuilt" in log
     assert files(again.folder) == sound
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [again.folder.name]
 

@@ -83,7 +83,7 @@ def test_another_process_builds_the_same_batches(path: Path, trial) -> None:
 def test_concurrent_workers_build_the_same_batches(path: Path, workers: int, trial, trials) -> None:
     batching = make_batching(path)
     for epoch in range(trials(1, 20)):
-        with trial(f"batches by {workers} at once"):
+        with trial(f"batches by a pool of {workers} thread{'s' * (workers > 1)}"):
             batches = batching.epoch(epoch)
             with ThreadPoolExecutor(workers) as pool:
                 built = list(pool.map(lambda indices: digest(batching.collate(indices)), batches))
