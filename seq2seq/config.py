@@ -46,8 +46,8 @@ class Config:
     precision: str = "auto"
     """fp32, bf16, or auto: bf16 if it makes this machine's matmuls faster."""
     deterministic: bool = False
-    """Use only those kernels of a GPU whose sums are the same in every run, which are slower; a
-    CPU's always are."""
+    """On a GPU, use only kernels that give the same sums in every run, which are slower; those of a
+    CPU always do."""
     compile: bool = False
     """Compile each layer for a GPU: the first steps take longer. Micro-batches then run one by one,
     so make them large."""

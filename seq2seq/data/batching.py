@@ -193,8 +193,8 @@ class Mixture:
         """Return the pairs of an epoch, as indices into the encoded corpus, corpus by corpus."""
         taken, first = [], 0
         for name, size in self.sizes.items():
-            # Epochs go on where the one before ended in an endless row of passes over the corpus,
-            # each in an order of its own; this one takes the numbers from start to end.
+            # Passes over the corpus, each in its own order, form an endless sequence. Each epoch
+            # continues where the one before ended: this one takes positions start to end.
             start, end = self._start(name, epoch), self._start(name, epoch + 1)
             for number in range(start // size, -(-end // size)):
                 random = np.random.default_rng([seed, number, *name.encode()])

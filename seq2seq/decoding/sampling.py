@@ -128,7 +128,7 @@ class _Samples(SearchBatch):
         self.length += 1
         self.tokens = torch.cat((self.tokens, drawn), dim=2)
         self.finished = self.finished | (drawn.squeeze(2) == self.end_id)
-        # With NaN no `</s>` is drawn: end at the maximum length all the same.
+        # With NaN no `</s>` is drawn, but the maximum length still ends an output.
         self.finished |= (self.length > self.max_lengths).unsqueeze(1)
 
     def store_done(self, done: list[int]) -> None:

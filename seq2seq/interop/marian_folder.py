@@ -39,7 +39,7 @@ _ACTIVATIONS = {
     "gelu": Activation.quick_gelu,
 }
 
-# Settings of which this program supports one value, and why. A missing one has that value.
+# Settings with the only value that is supported, and why. A missing one has that value.
 _FIXED = {
     "type": ("transformer", "only transformers can be imported"),
     "transformer-decoder-autoreg": (

@@ -34,7 +34,7 @@ _ACTIVATIONS = {
     "quick_gelu": Activation.quick_gelu,
 }
 
-# Settings that change what a model computes, of which this program supports one value, and why.
+# Settings that change what a model computes, with the only value that is supported, and why.
 _FIXED = {
     "is_encoder_decoder": (True, "the paper's model has an encoder and a decoder"),
     "normalize_before": (False, "this program's layers are Post-LN"),

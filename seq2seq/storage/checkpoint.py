@@ -193,9 +193,9 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     for folder in others:
         other = load_model(folder)
         if other.tokenizer.files() != mean.tokenizer.files():
-            raise UserError(f"{folder}: another tokenizer than {last}: nothing to average")
+            raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
         if _without_dropout(other.model.config) != _without_dropout(mean.model.config):
-            raise UserError(f"{folder}: another model than {last}: nothing to average")
+            raise UserError(f"{folder}: another model than {last}: they have no mean")
         for name, value in other.model.state_dict().items():
             sums[name] += value
     mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})

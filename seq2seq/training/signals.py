@@ -1,7 +1,7 @@
 """Signals that end a run: exit at once if there is nothing to save, else save first.
 
-They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, by which
-schedulers announce the end of a job.
+They are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, which
+schedulers send before a job ends.
 """
 
 import logging
@@ -35,8 +35,8 @@ def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]
 def exit_on_signals() -> Iterator[list[int]]:
     """Make signals raise SystemExit while there is nothing to save, so that all is cleaned up.
 
-    Yields the signals received so far: a library may swallow the exception. The block then ends
-    with it all the same.
+    Yields the signals received so far. If a library swallows the exception, it is raised again at
+    the end of the block.
     """
     received: list[int] = []
 

@@ -231,7 +231,7 @@ class PendingUpdate:
     groups: list[Group]
     """The groups of this process."""
     corpus_size: int
-    """Pairs of the corpus; the rows of one that is sampled again go on beyond it."""
+    """Number of pairs of the corpus; a `SampledCorpus` has more rows."""
     losses_and_norm: HostCopy
     """The two losses of each group, summed over its tokens, then the norm of the gradient."""
     known: StepMetrics
