@@ -201,9 +201,7 @@ def _segment_texts(element: Any) -> Iterator[str]:
     yield element.text or ""
     for inner in element:
         if not isinstance(inner.tag, str):
-            raise ValueError(
-                f"the entity {inner.text[:100]}: only XML's own, such as &amp;, are read"
-            )
+            raise ValueError(f"the entity {inner.text[:100]}: only XML's own, like &amp;, are read")
         if inner.tag not in _CODES:
             yield from _segment_texts(inner)
         yield inner.tail or ""

@@ -77,7 +77,7 @@ def manifest_sum(folder: Path) -> str:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a new folder may have this name: it is free, or the folder is empty or has a manifest."""
+    """Refuse to replace anything but an empty folder or one with a manifest."""
     if not os.path.lexists(folder):
         return
     if folder.is_dir() and not folder.is_symlink():

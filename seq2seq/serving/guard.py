@@ -63,9 +63,7 @@ class Guard:
             if self._allows(origin, Headers(scope=scope).get("host", "")):
                 await self._app(scope, receive, send_guarded)
             else:
-                error = (
-                    "pages of other origins may not send requests: start with --allow-origin URL"
-                )
+                error = "pages of other origins are refused: start with --allow-origin URL"
                 await JSONResponse({"error": error}, 403)(scope, receive, send_guarded)
         except Exception as error:
             # The message of an error may hold text, which no log may have.
