@@ -11,7 +11,7 @@ MAX_PIECES = 1_000_000
 """The largest vocabulary that is read; parsing takes memory before anything can be checked."""
 
 MAX_PIECE = 1000
-"""Characters of a piece, and bytes that a normalisation writes for one character; SentencePiece
+"""Characters of a piece, and bytes that a normalization writes for one character; SentencePiece
 makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 
 FEW_TEXTS = 64
