@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="OVERRIDE",
-        help="as for seq2seq train; the default of data is wmt14_en_de",
+        help="as for seq2seq train, but by default data=wmt14_en_de",
     )
 
 

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positions",
         choices=("transformers", "marian"),
-        help="the sinusoids of transformers, or those with which Marian trained the model, which"
-        " differ from them slightly (default: those of the program that wrote the folder)",
+        help="sinusoids as transformers computes them, or as Marian trained the model with, which"
+        " differ slightly (default: as in the program that wrote the folder)",
     )
 
 

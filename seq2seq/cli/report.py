@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = """\
-The page has no script and no links out. Training writes it too, as report.html in the run folder.
+The page has no scripts and no links. Training writes it too, as report.html in the run folder.
 
 examples:
   seq2seq report runs/captions

@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="languages of a model, such as en-de, or en-de,fr if it has several target languages;"
         " one for each --model (default: the models')",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
-    parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 is any free one")
+    parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
+    parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 takes a free one")
     add_beam_options(parser)
     parser.add_argument(
         "--no-sentences",
@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     for name, unit, text in (
-        ("char-limit", "N", "characters of a request (default 5000)"),
-        ("batch-limit", "N", "texts of a request (default 100)"),
-        ("queue-tokens", "N", "tokens that may wait, of all clients together (default 100000)"),
+        ("char-limit", "N", "maximum characters of a request (default 5000)"),
+        ("batch-limit", "N", "maximum texts of a request (default 100)"),
+        ("queue-tokens", "N", "maximum tokens queued or being translated (default 100000)"),
         ("timeout", "S", "seconds for an answer (default 60)"),
         ("grace", "S", "seconds to finish after SIGTERM (default 30)"),
         ("cache", "N", "lines whose translations are kept (default 1000)"),
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a host name that requests may give; may be repeated",
+        help="answer requests for this host name too; may be repeated",
     )
     access.add_argument(
         "--allow-origin",

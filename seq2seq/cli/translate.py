@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write K translations per line: number, text and score, separated by tabs",
     )
     parser.add_argument(
-        "--scores", action="store_true", help="write each translation's score and a tab before it"
+        "--scores", action="store_true", help="write the score and a tab before each translation"
     )
     add_control_options(parser)
     add_sentence_options(parser)

@@ -37,7 +37,7 @@ def add_control_options(parser: argparse._ActionsContainer) -> None:
         "--to", metavar="CODE", help="target language, of a model that translates into several"
     )
     parser.add_argument(
-        "--tag", metavar="PIECE", help="a piece that the model knows, such as '<bt>'"
+        "--tag", metavar="PIECE", help="tag before each source, as in training, such as '<bt>'"
     )
 
 

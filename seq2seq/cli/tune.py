@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exponents of the length penalty (default 0,0.2,... to 1)",
     )
     parser.add_argument(
-        "--tokenize", metavar="T", help="BLEU's tokenizer (default: the training's)"
+        "--tokenize", metavar="T", help="BLEU's tokenizer (default: as in the run's validations)"
     )
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
     parser.add_argument("--json", action="store_true", help="write one JSON object")

@@ -217,7 +217,7 @@ def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) 
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing", "foreign"])
-def test_a_corrupt_folder_is_made_again(tmp_path: Path, log: Log, damage: str) -> None:
+def test_a_corrupt_folder_is_rebuilt(tmp_path: Path, log: Log, damage: str) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
     prepared = prepare(config, tmp_path / "cache", log)
     sound = files(prepared.folder)

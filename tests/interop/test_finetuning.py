@@ -1,4 +1,4 @@
-"""A training goes on from an imported model, in its own vocabularies."""
+"""Training continues from an imported model, in its own vocabularies."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A training on several corpora: one model for two languages, and a resumed one to the bit."""
+"""A run on several corpora: one model for two languages, and a resumed one to the bit."""
 
 import json
 import shutil

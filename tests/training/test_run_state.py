@@ -1,4 +1,4 @@
-"""The state from which a run resumes: equal, changed, or corrupt."""
+"""The state from which a training resumes: equal, changed, of an earlier version, or corrupt."""
 
 import json
 from collections.abc import Callable
