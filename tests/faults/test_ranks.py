@@ -62,7 +62,7 @@ def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_skipped(
 
 
 def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:
-    """A training by two processes that would go on for long, and has begun."""
+    """A long run by two processes, which has started."""
     words = [
         *(*data_words(corpus), "data.tokenizer.vocab_size=20", f"cache={corpus / 'cache'}"),
         *("model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"),

@@ -378,7 +378,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
 
 
 def stopped(toy: list[str], run: Path, *words: str) -> None:
-    """A training that a signal has ended before its first validation."""
+    """A run that a signal has ended before its first validation."""
     training = Training(run_words(toy, run, *words, "training.log_steps=1"), run.parent / "log")
     wait_for(training, "step 1,")
     training.send(signal.SIGUSR1)

@@ -43,7 +43,7 @@ def speaks(text: str, language: int) -> bool:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A training on pairs in both languages, a third of them tagged."""
+    """A run on pairs in both languages, a third of them tagged."""
     folder = tmp_path_factory.mktemp("corpus")
     lines = [" ".join(words) for n in (1, 2, 3, 4) for words in product(WORDS, repeat=n)]
     config = toy_config(folder, ["a line"] * 30)

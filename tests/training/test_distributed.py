@@ -28,7 +28,7 @@ def rank_module() -> ModuleType:
 
 
 class Job(NamedTuple):
-    """A training by several processes, and the same by one."""
+    """A run by several processes, and the same by one."""
 
     processes: int
     recorded: list[dict[str, Any]]
