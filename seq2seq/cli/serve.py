@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="languages of a model, such as en-de, or en-de,fr if it has several target languages;"
         " one for each --model (default: the models')",
     )
-    parser.add_argument("--host", default=_DEFAULT_HOST, help="default 127.0.0.1, this machine")
+    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 takes a free one")
     add_beam_options(parser)
     parser.add_argument(
