@@ -1,16 +1,28 @@
 """Tiny models that were never trained."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Activation, Norm, NormPosition, Positions
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+MODERN: list[dict[str, Any]] = [
+    {"norm_position": NormPosition.pre},
+    {"norm": Norm.rms},
+    {"positions": Positions.rotary},
+    {"activation": Activation.swiglu},
+    {"num_kv_heads": 1},
+    {"bias": False},
+]
+"""Each change of `model/modern.py` alone."""
+ALL_MODERN = {name: value for change in MODERN for name, value in change.items()}
 
 
 def perturb(model: nn.Module) -> None:

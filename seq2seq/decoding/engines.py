@@ -52,6 +52,7 @@ class NativeEngine:
         self._turn: AbstractContextManager[object] = nullcontext()
         buffers = None
         static = compute.on_gpu if kernels.static is None else kernels.static
+        static = static and not models[0].config.modern_choices
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)

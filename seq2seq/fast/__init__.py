@@ -13,7 +13,8 @@
 
 `use_training_kernels` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in
 place: `replace_modules` exchanges the modules of a class for others that share their parameters,
-whose names and values stay the same.
+whose names and values stay the same. Of modern models (`model/modern.py`), attention is fused and
+matrices are packed, but the search step is the plain one and micro-batches are not joined.
 """
 
 from collections.abc import Callable
@@ -25,8 +26,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def replace_modules(model: nn.Module, kind: type[M], make: Callable[[M], nn.Module]) -> None:
-    """Replace each module of a kind by `make(module)`, in place."""
+    """Replace each module of exactly this kind by `make(module)`, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, kind):
+            if type(child) is kind:
                 setattr(parent, name, make(child).train(child.training))

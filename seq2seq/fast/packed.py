@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.fast import replace_modules
+from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 
 
@@ -86,6 +87,8 @@ def plain_matmul(matrix: Tensor, bias: Tensor | None) -> Matmul:
 def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
     """Replace the linear layers of a model, in place; it can no longer be trained or saved."""
     replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack, attend))
+    if isinstance(model, ModernTransformer):
+        model.use_equation_1(attend)
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
 
 

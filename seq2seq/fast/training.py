@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import AttentionLayout
+from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
 
@@ -87,7 +88,8 @@ class ResidualNorm(nn.LayerNorm):
         if not x.is_cuda:
             return super().forward(x)
         with torch.autocast("cuda", enabled=False):
-            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+            weight = self.weight.to(x.dtype)
+            bias = None if self.bias is None else self.bias.to(x.dtype)
             return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
@@ -126,10 +128,11 @@ class TrainingKernels:
     # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
     compiled: bool = False
 
-    def join_on(self, compute: Compute) -> bool:
+    def join_on(self, compute: Compute, model: Transformer) -> bool:
         """Return whether micro-batches are joined, which needs the fast attention and loss."""
         fast = self.attention and self.loss and not self.compiled
-        return self.joined and fast and compute.on_gpu
+        paper = not isinstance(model, ModernTransformer)
+        return self.joined and fast and paper and compute.on_gpu
 
 
 PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
@@ -139,6 +142,8 @@ def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: 
     """Put the fast forms into a model, in place; parameters and their names don't change."""
     if kernels.attention and compute.on_gpu:
         replace_modules(model, MultiHeadAttention, FusedAttention)
+        if isinstance(model, ModernTransformer):
+            model.use_equation_1(fused_attention)
     if kernels.dropout and not compute.on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:

@@ -8,7 +8,8 @@ from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
 from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_matmul, plain_matmul
 from seq2seq.fast.training import fused_attention
-from seq2seq.model.incremental import IncrementalDecoder
+from seq2seq.model.incremental import IncrementalDecoder, incremental_decoder
+from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import Transformer, attention
 
 
@@ -30,7 +31,8 @@ def use_translation_kernels(
 ) -> IncrementalDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
-    With `buffers`, the decoder is a `StaticDecoder`, which keeps its tensors in them.
+    With `buffers`, the decoder is a `StaticDecoder`, which keeps its tensors in them. A modern
+    model's decoder is the plain one.
     """
     on_gpu = model.embedding.weight.is_cuda
     pack: Pack = plain_matmul
@@ -40,4 +42,6 @@ def use_translation_kernels(
         pack_linears(model, pack, fused_attention if on_gpu else attention)
     if buffers is not None:
         return StaticDecoder(model, pack, buffers)
-    return FastIncrementalDecoder(model, pack) if kernels.step else IncrementalDecoder(model)
+    if kernels.step and not isinstance(model, ModernTransformer):
+        return FastIncrementalDecoder(model, pack)
+    return incremental_decoder(model)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from seq2seq.fidelity.detail import Finding, Subject, detail, new_model
 from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, Trace, mode, random_tokens, trace
 from seq2seq.model import Transformer
+from seq2seq.model.modern import ModernFeedForward
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
 
 
@@ -72,7 +74,8 @@ def _residual_sums(stack: Trace) -> list[tuple[Tensor, Tensor]]:
 
 
 def _check_normalized(norm: nn.LayerNorm, output: Tensor) -> None:
-    gain, bias = norm.weight.double(), norm.bias.double()
+    gain = norm.weight.double()
+    bias = 0.0 if norm.bias is None else norm.bias.double()
     if gain.abs().min() <= 1e-3:
         return  # an element multiplied by almost 0 can't be recovered
     normalized = (output.double() - bias) / gain
@@ -147,7 +150,8 @@ def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
     plain = copy.deepcopy(norm).double()
     with torch.no_grad():
         nn.init.ones_(plain.weight)
-        nn.init.zeros_(plain.bias)
+        if plain.bias is not None:
+            nn.init.zeros_(plain.bias)
         x = torch.linspace(-1.0, 1.0, plain.weight.numel(), dtype=torch.float64)
         x /= x.std(correction=0)
 
@@ -192,13 +196,16 @@ def attention_formula(subject: Subject) -> Finding:
     }
     found = {
         next((name for name, scale in formulas.items() if _attends(attention, scale)), "another")
+        + (", where the order of keys matters" if _depends_on_order(attention) else "")
         for attention in _attentions(model)
     }
+    groups = {_kv_heads(attention) for attention in _attentions(model)} - {config.num_heads}
     causal = _is_causal(model)
-    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"}
+    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"} and not groups
+    shared = "".join(f"; {config.num_heads} heads share {n} of keys and values" for n in groups)
     return Finding.both(
         f"{', '.join(sorted(found))}, mask -inf; a target attends to"
-        f" {'itself and those before' if causal else 'those after it'}",
+        f" {'itself and those before' if causal else 'those after it'}{shared}",
         right,
     )
 
@@ -214,13 +221,29 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
         d_model = exact.w_q.in_features
         x, memory = torch.randn(3, d_model).double(), torch.randn(4, d_model).double()
         mask = torch.tensor([True, True, False, True])
+        queries, groups = exact.w_q(x).chunk(exact.num_heads, dim=1), _kv_heads(exact)
+        keys, values = (w(memory).chunk(groups, dim=1) for w in (exact.w_k, exact.w_v))
         heads = []
-        columns = [w.chunk(exact.num_heads, dim=1) for w in (exact.w_q(x), exact.w_k(memory))]
-        for q, k, v in zip(*columns, exact.w_v(memory).chunk(exact.num_heads, dim=1), strict=True):
-            scores = (q @ k.T * scale).masked_fill(~mask, -math.inf)
-            heads.append(scores.softmax(dim=1) @ v)
+        for head, query in enumerate(queries):
+            group = head * groups // exact.num_heads
+            scores = (query @ keys[group].T * scale).masked_fill(~mask, -math.inf)
+            heads.append(scores.softmax(dim=1) @ values[group])
         expected = exact.w_o(torch.cat(heads, dim=1))
         return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], expected)
+
+
+def _kv_heads(attention: MultiHeadAttention) -> int:
+    """Count the heads of keys and values, as wide as those of queries: in the paper, as many."""
+    return attention.w_k.out_features * attention.num_heads // attention.w_q.out_features
+
+
+def _depends_on_order(attention: MultiHeadAttention) -> bool:
+    """Return whether another order of the keys changes the result, as with rotary positions."""
+    exact = copy.deepcopy(attention).double()
+    with mode(exact, training=False):
+        x, memory = torch.randn(2, 1, 4, exact.w_q.in_features).double()
+        mask = torch.tensor(True)
+        return not torch.allclose(exact(x, memory, mask), exact(x, memory.flip(1), mask))
 
 
 def _is_causal(model: Transformer) -> bool:
@@ -248,22 +271,31 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @detail("feed-forward (3.3)", paper="max(0, xW1 + b1)W2 + b2", tensor2tensor="the same")
 def feed_forward_formula(subject: Subject) -> Finding:
     """Compare every feed-forward network with the formula in float64."""
-    errors: dict[str, list[float]] = {name: [] for name in _ACTIVATIONS}
+    errors, biased = defaultdict[str, list[float]](list), True
     for module in subject.model.modules():
         if isinstance(module, FeedForward):
+            biased = biased and module.inner.bias is not None and module.outer.bias is not None
             exact = copy.deepcopy(module).double()
             with mode(exact, training=False):
                 x = torch.randn(3, exact.inner.in_features).double()
-                inner = x @ exact.inner.weight.T + exact.inner.bias
-                for name, found in errors.items():
-                    hidden = _ACTIVATIONS[name](inner)
-                    expected = hidden @ exact.outer.weight.T + exact.outer.bias
-                    found.append(float((exact(x[None])[0] - expected).abs().max()))
+                for name, hidden in _hidden_layers(exact, x).items():
+                    difference = exact(x[None])[0] - exact.outer(hidden)
+                    errors[name].append(float(difference.abs().max()))
     for name, found in errors.items():
         if max(found) < 1e-9:
-            shown = f"{name}W2 + b2, in {len(found)} of {len(found)} to {max(found):.0e}"
-            return Finding.both(shown, name == "max(0, xW1 + b1)")
+            formula = f"{name}W2 + b2" if biased else f"{name}W2 + b2 without biases"
+            shown = f"{formula}, in {len(found)} of {len(found)} to {max(found):.0e}"
+            return Finding.both(shown, formula == "max(0, xW1 + b1)W2 + b2")
     return Finding.both("another formula", False)
+
+
+def _hidden_layers(module: FeedForward, x: Tensor) -> dict[str, Tensor]:
+    """Compute the hidden layer of x (B, D) by each formula."""
+    inner = module.inner(x)
+    if isinstance(module, ModernFeedForward) and module.gate is not None:
+        gate = module.gate(x)
+        return {"(swish(xWg + bg) * (xW1 + b1))": gate / (1 + (-gate).exp()) * inner}
+    return {name: function(inner) for name, function in _ACTIVATIONS.items()}
 
 
 @detail(
@@ -282,7 +314,7 @@ def initialization(subject: Subject) -> Finding:
             if module.bias is not None and module.bias.any():
                 others.add("biases")
         elif isinstance(module, nn.LayerNorm) and (
-            bool((module.weight != 1).any()) or bool(module.bias.any())
+            bool((module.weight != 1).any()) or (module.bias is not None and module.bias.any())
         ):
             others.add("norms")
     deviation, expected = float(model.embedding.weight.detach().std()), model.config.d_model**-0.5

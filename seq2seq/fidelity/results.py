@@ -9,6 +9,7 @@ from seq2seq.evaluation.scores import bleu
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.recipe import STEPS, recorded, synthetic_batches
 from seq2seq.model import TransformerConfig
+from seq2seq.model.config import Activation
 from seq2seq.model.size import count_parameters
 
 PAPER_MODELS = {
@@ -47,14 +48,17 @@ def step_flops(
     Tokens are counted per update, and lengths are means per sentence.
     """
     d_model, heads = config.d_model, config.num_heads
-    # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^K and W^V
-    # have d_model times as many entries, and so have W^Q and W^O.
-    width = heads * config.key_width + heads * config.value_width
-    feed_forward = 2 * d_model * config.d_ff
+    # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^Q and W^O
+    # have d_model times as many entries; so have W^K and W^V, unless several heads share them.
+    width = heads * (config.key_width + config.value_width)
+    kv_width = config.kv_heads * (config.key_width + config.value_width)
+    matrices = 3 if config.activation is Activation.swiglu else 2
+    feed_forward = matrices * d_model * config.inner_width
     # Multiplications per token.
-    encoder_layer = 2 * d_model * width + feed_forward + width * source_length
-    decoder_layer = 3 * d_model * width + feed_forward + width * (target_length + source_length)
-    memory = d_model * width  # keys and values of the memory, in each decoder layer
+    own, cross = d_model * (width + kv_width), d_model * width
+    encoder_layer = own + feed_forward + width * source_length
+    decoder_layer = own + cross + feed_forward + width * (target_length + source_length)
+    memory = d_model * kv_width  # keys and values of the memory, in each decoder layer
     source = config.num_layers * encoder_layer + config.decoder_depth * memory
     target = config.decoder_depth * decoder_layer + d_model * vocab_size
     return 3 * 2 * (source_tokens * source + target_tokens * target)

@@ -81,7 +81,12 @@ MAX_POSITIONS = 1088
 
 
 def check_expressible(config: TransformerConfig, program: str) -> None:
-    """Check that the other program, too, can express the model's heads."""
+    """Check that the other program, too, can express the model's layers and heads."""
+    if config.modern_choices:
+        raise UserError(
+            f"only models of the paper's layers can be exported to {program}: this one has"
+            f" {', '.join(config.modern_choices)}"
+        )
     width = config.d_model / config.num_heads
     if (config.key_width, config.value_width) != (width, width):
         raise UserError(

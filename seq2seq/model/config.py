@@ -21,6 +21,8 @@ class Positions(Enum):
     """All sines, then all cosines, as in tensor2tensor."""
     learned = "learned"
     """A trained vector per position: row (E) of Table 3."""
+    rotary = "rotary"
+    """Nothing is added to embeddings; queries and keys are turned (`modern.py`)."""
 
 
 class Start(Enum):
@@ -43,6 +45,26 @@ class Activation(Enum):
     """x Phi(x), with the distribution function of the normal distribution."""
     quick_gelu = "quick_gelu"
     """x sigmoid(1.702 x), Marian's own approximation of it."""
+    swiglu = "swiglu"
+    """A gate of swish, with inner layers of two thirds of d_ff (`modern.py`)."""
+
+
+class Norm(Enum):
+    """The normalization of a state."""
+
+    layer = "layer"
+    """LayerNorm, as in the paper."""
+    rms = "rms"
+    """RMSNorm: without mean and bias."""
+
+
+class NormPosition(Enum):
+    """Where a sublayer has its norm."""
+
+    post = "post"
+    """After the residual sum, as in the paper."""
+    pre = "pre"
+    """Before the sublayer, with a norm after the last layer."""
 
 
 _SAVED_IF_CHOSEN = (
@@ -51,8 +73,12 @@ _SAVED_IF_CHOSEN = (
     "shared_embedding",
     "tied_output",
     "output_bias",
+    "norm",
+    "norm_position",
+    "num_kv_heads",
+    "bias",
 )
-"""Fields that are saved only if they differ from the paper's, as in imported models."""
+"""Fields that are saved only if they differ from the paper's, as in imported or modern models."""
 
 DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
 """Fields that may be changed for a trained model: no weight depends on them."""
@@ -76,6 +102,8 @@ class TransformerConfig:
     """Width of a head's queries and keys; d_model / num_heads if not given."""
     d_v: int | None = None
     """Width of a head's values; d_model / num_heads if not given."""
+    num_kv_heads: int | None = None
+    """Heads of keys and values, each shared by several heads of queries; num_heads if not given."""
     dropout: float = 0.1
     """Dropout on each sublayer's output and on the sums of embedding and position (5.4)."""
     attention_dropout: float = 0.0
@@ -86,8 +114,12 @@ class TransformerConfig:
     """The function in the feed-forward sublayer (equation 2)."""
     attention_bias: bool = False
     """Biases on the attention projections; section 3.2.2 has none, tensor2tensor had them."""
+    bias: bool = True
+    """Biases in feed-forward networks (3.3) and norms."""
+    norm: Norm = Norm.layer
+    norm_position: NormPosition = NormPosition.post
     layer_norm_epsilon: float = 1e-6
-    """Added to the variance inside the root; tensor2tensor's value, since the paper gives none."""
+    """Added inside the root of a norm; tensor2tensor's value, since the paper gives none."""
     positions: Positions = Positions.sinusoidal
     start: Start = Start.symbol
     shared_embedding: bool = True
@@ -114,6 +146,34 @@ class TransformerConfig:
         """d_v, given or derived."""
         return self.d_v if self.d_v is not None else self.d_model // self.num_heads
 
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values, given or all."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width of a feed-forward network's inner layers: d_ff, or for SwiGLU two thirds of it.
+
+        SwiGLU has three matrices, so it has as many parameters but for rounding to a multiple of 8.
+        """
+        swiglu = self.activation is Activation.swiglu
+        return 8 * max(1, round(self.d_ff / 12)) if swiglu else self.d_ff
+
+    @property
+    def modern_choices(self) -> list[str]:
+        """The choices that only `modern.py` has, such as `norm=rms`; the paper's model has none."""
+        chosen = {
+            "norm_position": self.norm_position is NormPosition.pre,
+            "norm": self.norm is Norm.rms,
+            "positions": self.positions is Positions.rotary,
+            "activation": self.activation is Activation.swiglu,
+            "num_kv_heads": self.num_kv_heads is not None,
+            "bias": not self.bias,
+        }
+        values = {name: getattr(self, name) for name, is_chosen in chosen.items() if is_chosen}
+        return [f"{name}={getattr(v, 'value', v)}".lower() for name, v in values.items()]
+
     def settings(self) -> dict[str, Any]:
         """Return the fields as values of JSON, as a model folder saves them."""
         paper = TransformerConfig()
@@ -127,12 +187,13 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""
         check_types(self)
-        sizes = ("d_model", "d_ff", "num_heads", "d_k", "d_v", "max_learned_positions")
-        for name in ("num_layers", "num_decoder_layers", *sizes):
+        sizes = ("d_model", "d_ff", "num_heads", "num_kv_heads", "d_k", "d_v")
+        depths = ("num_layers", "num_decoder_layers")
+        for name in (*depths, *sizes, "max_learned_positions"):
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise UsageError(f"model.{name}={size}: must be at least 1")
-            if name not in sizes and size is not None and size > MAX_LAYERS:
+            if name in depths and size is not None and size > MAX_LAYERS:
                 raise UsageError(f"model.{name}={size}: too many layers, at most {MAX_LAYERS}")
         if self.d_model % 2:
             raise UsageError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
@@ -140,6 +201,14 @@ class TransformerConfig:
             raise UsageError(
                 f"model.d_model={self.d_model} does not divide into {self.num_heads} heads:"
                 " choose another number of heads, or give model.d_k and model.d_v"
+            )
+        if self.num_heads % self.kv_heads:
+            raise UsageError(
+                f"model.num_kv_heads={self.kv_heads}: must divide model.num_heads={self.num_heads}"
+            )
+        if self.positions is Positions.rotary and self.key_width % 2:
+            raise UsageError(
+                f"model.positions=rotary turns pairs of features: d_k={self.key_width} must be even"
             )
         for name in DROPOUTS:
             rate = getattr(self, name)

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seq2seq.errors import UserError
-from seq2seq.model.config import TransformerConfig
-from seq2seq.model.transformer import Transformer
-from seq2seq.model.variants import make_transformer
+from seq2seq.model import Transformer, TransformerConfig, make_transformer
 
 
 def meta_transformer(

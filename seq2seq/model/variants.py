@@ -14,36 +14,8 @@ from seq2seq.model.config import Activation, Positions, Start, TransformerConfig
 from seq2seq.model.transformer import Embedding, FeedForward, PositionalEncoding, Transformer
 
 
-def make_transformer(
-    config: TransformerConfig,
-    *,
-    vocab_size: int,
-    padding_id: int = 0,
-    start_id: int = 0,
-    source_vocab_size: int | None = None,
-    init_std: float | None = None,
-) -> Transformer:
-    """Make the paper's model, or a variant if the configuration asks for one."""
-    sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
-    if all(getattr(config, name) == value for name, value in _PAPER.items()):
-        return Transformer(config, **sizes, init_std=init_std)
-    return VariantTransformer(
-        config, **sizes, source_vocab_size=source_vocab_size or vocab_size, init_std=init_std
-    )
-
-
-_PAPER = {
-    "positions": Positions.sinusoidal,
-    "start": Start.symbol,
-    "activation": Activation.relu,
-    "shared_embedding": True,
-    "tied_output": True,
-    "output_bias": False,
-}
-
-
 class VariantTransformer(Transformer):
-    """A Transformer with what its configuration has beyond the paper; see `make_transformer`."""
+    """The paper's model with other embeddings, positions, activations or logits."""
 
     def __init__(
         self,
@@ -149,5 +121,6 @@ ACTIVATIONS = {
     Activation.swish: F.silu,
     Activation.gelu: F.gelu,
     Activation.quick_gelu: quick_gelu,
+    Activation.swiglu: F.silu,  # of its gate
 }
 """The function of equation 2 for each choice: in the paper, max(0, x)."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from seq2seq.data.config import target_languages
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.errors import UsageError
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.size import check_memory
-from seq2seq.model.variants import make_transformer
 
 MAX_ALPHA = 10.0
 """Far above any useful value; beyond it the penalties of long outputs would overflow."""

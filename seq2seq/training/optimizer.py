@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model.config import NormPosition
 from seq2seq.training.config import TrainingConfig
 
 
@@ -32,7 +33,8 @@ def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
     """
     steps, scale = training.warmup_steps, training.learning_rate_scale
     peak = learning_rate(steps, d_model=model.d_model, warmup_steps=steps, scale=scale)
-    if model.num_layers < 6 or steps > 500 or peak < 1e-3:
+    pre_norm = model.norm_position is NormPosition.pre
+    if pre_norm or model.num_layers < 6 or steps > 500 or peak < 1e-3:
         return ""
     return (
         f"a rate that rises to {peak:.2g} within {steps} updates is likely to make a Post-LN model"

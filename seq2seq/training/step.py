@@ -52,7 +52,7 @@ class Updater:
         self.seed = seed
         self.world = world
         self.clock = clock
-        self.joins = kernels.join_on(compute)
+        self.joins = kernels.join_on(compute, model)
         self.loss = BatchLoss(model, config.label_smoothing, chunked=kernels.loss)
         self.ddp_loss = world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import PositionalEncoding, sinusoids
-from seq2seq.model.variants import make_transformer
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])

@@ -13,6 +13,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.model.config import MAX_LAYERS, Positions, Start
 from seq2seq.model.size import count_parameters, meta_transformer
 from seq2seq.storage.trained_model import new_transformer
+from tests.models import ALL_MODERN, MODERN
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
 CHOICES: list[dict[str, Any]] = [
@@ -20,6 +21,8 @@ CHOICES: list[dict[str, Any]] = [
     {"attention_bias": True, "start": Start.zero},
     {"positions": Positions.learned, "num_decoder_layers": 3, "output_bias": True},
     {"shared_embedding": False, "tied_output": False},
+    *MODERN,
+    ALL_MODERN | {"num_decoder_layers": 3},
 ]
 
 

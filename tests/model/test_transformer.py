@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
-from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
+from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.model.incremental import incremental_decoder
 from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.model.variants import make_transformer
 from tests.model.paper import Paper
+from tests.models import ALL_MODERN, MODERN
 
 MakeModel = Callable[..., Transformer]
 PADDING, START, END = 0, 2, 3
@@ -90,6 +91,9 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
         {"positions": Positions.learned, "max_learned_positions": 40},
         {"shared_embedding": False, "tied_output": False, "output_bias": True},
         {"activation": Activation.swish, "num_decoder_layers": 1},
+        *MODERN,
+        ALL_MODERN,
+        {"num_heads": 6, "num_kv_heads": 2, "d_k": 4, "d_v": 3, "positions": Positions.rotary},
     ],
     ids=str,
 )
@@ -100,7 +104,7 @@ def test_incremental_decoding_equals_all_positions_at_once(
     model, random = make_model(**choices), np.random.default_rng(1)
     beam, sources = 3, SOURCE
     source_mask = model.source_mask(sources)
-    decoder = IncrementalDecoder(model)
+    decoder = incremental_decoder(model)
     cache = decoder.start(model.encode(sources, source_mask), source_mask)
     cache.reorder(torch.arange(len(sources)).repeat_interleave(beam))
     rows = [[START] for _ in range(len(sources) * beam)]  # what each row has read
@@ -127,6 +131,7 @@ def test_the_paper_s_model_has_the_settings_and_tensors_that_it_always_had(
     make_model: MakeModel,
 ) -> None:
     choices = {"activation", "num_decoder_layers", "shared_embedding", "tied_output", "output_bias"}
+    choices |= ALL_MODERN.keys() - {"positions"}
     assert not choices & make_model().config.settings().keys()
     assert make_model(output_bias=True).config.settings()["output_bias"] is True
     assert "output_bias" in make_model(output_bias=True).state_dict()

@@ -1,0 +1,238 @@
+"""What nine years changed in the layers of the paper, each change by a key of its own.
+
+| `model.` | in place of | changed by |
+|---|---|---|
+| `norm_position=pre` | the norm after the residual sum (3.1) | Xiong et al. 2020 |
+| `norm=rms` | LayerNorm (3.1) | Zhang and Sennrich 2019 |
+| `positions=rotary` | sinusoids, added to the embeddings (3.5) | Su et al. 2021 |
+| `activation=swiglu` | max(0, x) (3.3) | Shazeer 2020 |
+| `num_kv_heads=2` | keys and values of each head (3.2.2) | Ainslie et al. 2023 |
+| `bias=false` | the biases of feed-forward networks (3.3) and norms | Chowdhery et al. 2022 |
+
+`model=modern_small` and `model=modern_base` have all of them. This file is in the order of
+`transformer.py`, and G is the number of heads of keys and values.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq.model.config import Activation, Norm, NormPosition, Positions, TransformerConfig
+from seq2seq.model.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PositionalEncoding,
+    attention,
+)
+from seq2seq.model.variants import ACTIVATIONS, VariantTransformer
+
+
+class ModernTransformer(VariantTransformer):
+    """A Transformer of modern layers; if each begins with a norm, one is after the last, too."""
+
+    def __init__(
+        self, config: TransformerConfig, *, init_std: float | None = None, **sizes: int
+    ) -> None:
+        super().__init__(config, init_std=init_std, **sizes)
+        self.encoder.layers = nn.ModuleList(ModernEncoderLayer(config) for _ in self.encoder.layers)
+        self.decoder.layers = nn.ModuleList(ModernDecoderLayer(config) for _ in self.decoder.layers)
+        if config.positions is Positions.rotary:
+            self.positions = NoPositions()
+        pre = config.norm_position is NormPosition.pre
+        self.encoder_norm = make_norm(config) if pre else nn.Identity()
+        self.decoder_norm = make_norm(config) if pre else nn.Identity()
+        self.reset_parameters(init_std)
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """See `Transformer.encode`."""
+        return self.encoder_norm(super().encode(source, source_mask))
+
+    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """See `Transformer.decode`."""
+        return self.decoder_norm(super().decode(target_input, memory, source_mask))
+
+    def use_equation_1(self, attention: Callable[..., Tensor]) -> None:
+        """Compute equation 1 by a fast form of `attention`."""
+        for module in self.modules():
+            if isinstance(module, ModernAttention):
+                module.equation_1 = attention
+
+
+# 3.1 Encoder and decoder stacks: "Pre-LN" is x + Dropout(Sublayer(LayerNorm(x))), so that no norm
+# stands between a layer's input and its output; otherwise a layer is put together as in the paper.
+
+
+class ModernEncoderLayer(EncoderLayer):
+    """A layer of the encoder: self-attention and feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        nn.Module.__init__(self)  # without the parts of the paper's layer
+        self.pre_norm = config.norm_position is NormPosition.pre
+        self.self_attention = ModernAttention(config, is_self=True)
+        self.self_attention_norm = make_norm(config)
+        self.feed_forward = ModernFeedForward(config)
+        self.feed_forward_norm = make_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, source_mask: Tensor) -> Tensor:
+        """Map x (B, S, D) and source_mask (B, 1, 1, S) to (B, S, D)."""
+        if not self.pre_norm:
+            return super().forward(x, source_mask)
+        y = self.self_attention_norm(x)
+        x = x + self.dropout(self.self_attention(y, y, source_mask))
+        x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return x
+
+
+class ModernDecoderLayer(DecoderLayer):
+    """A layer of the decoder: self-attention, cross-attention, feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        nn.Module.__init__(self)
+        self.pre_norm = config.norm_position is NormPosition.pre
+        self.self_attention = ModernAttention(config, is_self=True)
+        self.self_attention_norm = make_norm(config)
+        self.cross_attention = ModernAttention(config, is_self=False)
+        self.cross_attention_norm = make_norm(config)
+        self.feed_forward = ModernFeedForward(config)
+        self.feed_forward_norm = make_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Map x (B, T, D), memory (B, S, D), masks (T, T) and (B, 1, 1, S) to (B, T, D)."""
+        if not self.pre_norm:
+            return super().forward(x, memory, target_mask, source_mask)
+        y = self.self_attention_norm(x)
+        x = x + self.dropout(self.self_attention(y, y, target_mask))
+        y = self.cross_attention_norm(x)
+        x = x + self.dropout(self.cross_attention(y, memory, source_mask))
+        x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return x
+
+
+class RMSNorm(nn.LayerNorm):
+    """g x / sqrt(mean(x^2) + epsilon): LayerNorm without the mean, and without a bias."""
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        super().__init__(d_model, eps=eps, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x (..., D), in float32 or its own precision, if that is higher."""
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        mean_square = exact.square().mean(dim=-1, keepdim=True)  # (..., 1)
+        return (self.weight * exact * torch.rsqrt(mean_square + self.eps)).to(x.dtype)
+
+
+def make_norm(config: TransformerConfig) -> nn.LayerNorm:
+    """Make the norm of a sublayer, or the last one of a stack."""
+    if config.norm is Norm.rms:
+        return RMSNorm(config.d_model, config.layer_norm_epsilon)
+    return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon, bias=config.bias)
+
+
+# 3.2 Attention
+
+
+class ModernAttention(MultiHeadAttention):
+    """Multi-head attention with rotary positions, if chosen, and G heads of keys and values.
+
+    Query head i uses the keys and values of head i G / H, rounded down. In cross-attention, whose
+    queries and keys are in different sentences, there are no positions, as in the paper.
+    """
+
+    equation_1: Callable[..., Tensor] = staticmethod(attention)
+    """`attention`, or a fast form of it."""
+
+    def __init__(self, config: TransformerConfig, *, is_self: bool) -> None:
+        nn.Module.__init__(self)
+        d_model, heads, bias = config.d_model, config.num_heads, config.attention_bias
+        self.num_heads, self.kv_heads = heads, config.kv_heads
+        self.w_q = nn.Linear(d_model, heads * config.key_width, bias=bias)
+        self.w_k = nn.Linear(d_model, self.kv_heads * config.key_width, bias=bias)
+        self.w_v = nn.Linear(d_model, self.kv_heads * config.value_width, bias=bias)
+        self.w_o = nn.Linear(heads * config.value_width, d_model, bias=bias)
+        self.dropout = nn.Dropout(config.attention_dropout)
+        self.angles: PositionalEncoding | None = None
+        if is_self and config.positions is Positions.rotary:
+            self.angles = PositionalEncoding()
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """See `MultiHeadAttention.forward`."""
+        return self.attend(x, *self.project_memory(memory), mask)
+
+    def project_memory(self, memory: Tensor, first_position: int = 0) -> tuple[Tensor, Tensor]:
+        """Map memory (B, S, D) to keys (B, G, S, K), turned, and values (B, G, S, d_v)."""
+        key, value = (
+            w(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
+            for w in (self.w_k, self.w_v)
+        )
+        return self.turn(key, first_position), value
+
+    def attend(
+        self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor, first_position: int = 0
+    ) -> Tensor:
+        """Attend from x (B, T, D) to keys (B, G, S, K) and values (B, G, S, d_v): (B, T, D)."""
+        query = self.turn(self.split_heads(self.w_q(x)), first_position)  # (B, H, T, K)
+        shared_by = self.num_heads // self.kv_heads
+        key = key.repeat_interleave(shared_by, dim=1)  # (B, H, S, K)
+        value = value.repeat_interleave(shared_by, dim=1)  # (B, H, S, d_v)
+        heads = self.equation_1(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        return self.w_o(self.concatenate_heads(heads))
+
+    def turn(self, heads: Tensor, first_position: int) -> Tensor:
+        """Rotate queries or keys (B, H or G, T, K) at consecutive positions, if that is chosen."""
+        if self.angles is None:
+            return heads
+        return rotate(heads, self.angles(heads[:, 0], first_position))
+
+
+def rotate(x: Tensor, sinusoids: Tensor) -> Tensor:
+    """Turn the pair of features i and i + K / 2 at position pos by pos / 10000^(2i/K).
+
+    So the product of a query and a key depends on how far apart they are, not on where they are.
+    Takes x (B, H, T, K), and sines and cosines as section 3.5 interleaves them (T, K).
+    """
+    sine, cosine = sinusoids[:, 0::2], sinusoids[:, 1::2]  # (T, K / 2)
+    first, second = x.chunk(2, dim=-1)  # (B, H, T, K / 2)
+    return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
+
+
+# 3.3 Position-wise feed-forward networks
+
+
+class ModernFeedForward(FeedForward):
+    """SwiGLU, W_2 (Swish(W_g x) * W_1 x), or equation 2; with or without biases."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        nn.Module.__init__(self)
+        width, bias = config.inner_width, config.bias
+        self.inner = nn.Linear(config.d_model, width, bias=bias)
+        self.outer = nn.Linear(width, config.d_model, bias=bias)
+        self.gate: nn.Linear | None = None
+        if config.activation is Activation.swiglu:
+            self.gate = nn.Linear(config.d_model, width, bias=bias)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = nn.Dropout(config.relu_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (B, T, D) to (B, T, D), each position by itself."""
+        if self.gate is None:
+            return super().forward(x)
+        hidden = self.activation(self.gate(x)) * self.inner(x)  # (B, T, two thirds of d_ff)
+        return self.outer(self.dropout(hidden))
+
+
+# 3.5 Positional encoding
+
+
+class NoPositions(nn.Module):
+    """Adds nothing to embeddings, since rotary positions are in the attention."""
+
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """Return zeros (T, D) for x (B, T, D)."""
+        return torch.zeros_like(x[0])
