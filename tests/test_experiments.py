@@ -17,6 +17,7 @@ from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
+from tests.models import ALL_MODERN
 
 TABLE_3 = {row.name: row for row in ROWS}
 
@@ -99,6 +100,15 @@ def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> Non
         expected[width] = None if size is None else cast(int, size) // 4
     config = composed("experiment=table3_quarter", *row.overrides(4))
     assert table_settings(config.model, config.training.label_smoothing) == expected
+
+
+@pytest.mark.parametrize("change", [*ALL_MODERN, "all", "paper"])
+def test_a_modern_experiment_changes_the_model_alone(change: str) -> None:
+    config, paper = (composed(f"experiment=modern/{name}") for name in (change, "paper"))
+    names = [choice.partition("=")[0] for choice in config.model.modern_choices]
+    assert names == {"paper": [], "all": [*ALL_MODERN]}.get(change, [change])
+    settings = {name: getattr(paper.model, name) for name in names}
+    assert replace(config, model=replace(config.model, **settings)) == paper
 
 
 def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None:

@@ -195,8 +195,11 @@ def attention_formula(subject: Subject) -> Finding:
         "softmax(QK^T / sqrt(d_model)) V": config.d_model**-0.5,
     }
     found = {
-        next((name for name, scale in formulas.items() if _attends(attention, scale)), "another")
-        + (", where the order of keys matters" if _depends_on_order(attention) else "")
+        "one with positions"
+        if _depends_on_order(attention)
+        else next(
+            (name for name, scale in formulas.items() if _attends(attention, scale)), "another"
+        )
         for attention in _attentions(model)
     }
     groups = {_kv_heads(attention) for attention in _attentions(model)} - {config.num_heads}

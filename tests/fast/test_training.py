@@ -17,11 +17,13 @@ from seq2seq.fast.training import (
     FusedAttention,
     TrainingKernels,
     compile_layers,
+    fused_attention,
     random_keep_mask,
     use_training_kernels,
 )
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
+from tests.models import ALL_MODERN
 
 MakeModel = Callable[..., Transformer]
 SOURCE = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]])
@@ -115,6 +117,24 @@ def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
     assert not any(module.training for module in model.modules())  # as it was
     rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
     assert rates == [module.p for module in plain.modules() if isinstance(module, nn.Dropout)]
+
+
+@pytest.mark.parametrize("choices", [ALL_MODERN, {"bias": False}], ids=str)
+def test_a_modern_model_has_the_fast_forms_that_compute_the_same(
+    make_model: MakeModel, choices: dict[str, Any]
+) -> None:
+    plain, fast, on_gpu = (
+        make_model(**choices),
+        make_model(**choices),
+        Compute(torch.device("cuda")),
+    )
+    use_training_kernels(fast, TrainingKernels(), on_gpu)
+    expected, found = values_and_gradients(plain), values_and_gradients(fast)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+    assert fast.encoder.layers[0].self_attention.equation_1 is fused_attention
+    assert not TrainingKernels().join_on(on_gpu, fast)
+    assert TrainingKernels().join_on(on_gpu, make_model())
 
 
 def test_sums_between_layers_are_in_the_precision_of_autocast(make_model: MakeModel) -> None:

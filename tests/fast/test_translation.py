@@ -19,6 +19,7 @@ from seq2seq.fast.packed import (
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Activation, Positions, Start
+from tests.models import ALL_MODERN
 
 MakeModel = Callable[..., Transformer]
 SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
@@ -27,6 +28,7 @@ CHOICES = [
     {},
     {"d_k": 3, "d_v": 5, "positions": Positions.learned, "activation": Activation.swish},
     {"shared_embedding": False, "tied_output": False, "output_bias": True, "start": Start.zero},
+    ALL_MODERN,
 ]
 KERNELS = [
     TranslationKernels(),

@@ -20,7 +20,7 @@ from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, 
 from seq2seq.fidelity.detail import Detail, Subject, new_model
 from seq2seq.fidelity.report import DETAILS, as_records, as_text, examine, summary
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.model.config import Activation, Norm, NormPosition, Positions, Start
 from seq2seq.model.transformer import EncoderLayer, FeedForward
 from seq2seq.training import loss as batch_loss
 from seq2seq.training import trainer
@@ -297,7 +297,7 @@ def test_a_bias_in_one_attention_differs() -> None:
     assert layers.attention_biases(examined).here == "biases in 1 of 6 attentions"
 
 
-@pytest.mark.parametrize("activation", [a for a in Activation if a is not Activation.relu])
+@pytest.mark.parametrize("activation", list(Activation)[1:-1])
 def test_another_feed_forward_network_differs(activation: Activation) -> None:
     examined = subject(replace(SMALL, activation=activation))
     assert differing(examined) == [layers.feed_forward_formula]
@@ -307,6 +307,33 @@ def test_another_feed_forward_network_differs(activation: Activation) -> None:
         if isinstance(module, FeedForward):
             module.activation = torch.tanh
     assert layers.feed_forward_formula(examined).here == "another formula"
+
+
+@pytest.mark.parametrize(
+    ("change", "detail", "here"),
+    [
+        ({"norm_position": NormPosition.pre}, layers.residual_norm_dropout, "Pre-LN"),
+        ({"norm": Norm.rms}, layers.residual_norm_dropout, "does not have mean 0"),
+        ({"positions": Positions.rotary}, layers.attention_formula, "one with positions, soft"),
+        (
+            {"activation": Activation.swiglu},
+            layers.feed_forward_formula,
+            r"\(swish\(xWg .*W2 \+ b2,",
+        ),
+        ({"num_kv_heads": 2}, layers.attention_formula, "V, mask.*; 4 heads share 2 of keys"),
+        ({"bias": False}, layers.feed_forward_formula, "without biases, in 4 of 4"),
+    ],
+    ids=str,
+)
+def test_a_modern_choice_differs(change: dict[str, Any], detail: Detail, here: str) -> None:
+    examined = subject(replace(SMALL, **change))
+    others = {
+        NormPosition.pre: [layers.norm_after_the_last_layer],
+        Positions.rotary: [embedding.positions],
+    }
+    expected = {detail, *others.get(next(iter(change.values())), [])}
+    assert set(differing(examined)) == expected
+    assert re.search(here, detail(examined).here)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from seq2seq.interop.marian_export import write_marian
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.trained_model import TrainedModel
 from tests.conftest import MakeTrained
+from tests.models import ALL_MODERN, MODERN
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -151,6 +152,11 @@ def test_ctranslate2_has_the_same_scores_and_greedy_output(
             {"num_heads": 3, "d_k": 2, "d_v": 2},
             "heads",
             marks=NEEDS_CTRANSLATE2,
+        ),
+        (write_marian, ALL_MODERN, "norm_position=pre, .*, bias=false"),
+        *(
+            pytest.param(write_ctranslate2, change, f"paper's.*{name}=", marks=NEEDS_CTRANSLATE2)
+            for name, change in zip(ALL_MODERN, MODERN, strict=True)
         ),
     ],
 )
