@@ -195,6 +195,8 @@ def measure(
         if not first:
             raise SystemExit(f"{system.name}: it did not start")
         port = int(first.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
+        # Its log of requests is read, since a full pipe would stop the server.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
         asyncio.run(load(port, 2, lines[:WARM_UP]))
         return {clients: asyncio.run(load(port, clients, lines)) for clients in arguments.clients}
     finally:

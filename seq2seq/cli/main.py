@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -172,5 +173,10 @@ def _run(words: list[str]) -> int:
             module.add_arguments(command)
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")
             command.set_defaults(run=module.run)
+    if words[:1] == ["serve"]:
+        try:
+            words[1:1] = shlex.split(os.environ.get("SEQ2SEQ_SERVE", ""))
+        except ValueError as error:
+            raise UsageError(f"SEQ2SEQ_SERVE: {error}") from None
     parsed = parser.parse_args(words)
     return parsed.run(parsed)

@@ -4,6 +4,7 @@ import argparse
 import re
 import sys
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("queue-tokens", "N", "maximum tokens queued or being translated (default 100000)"),
         ("timeout", "S", "seconds for an answer (default 60)"),
         ("grace", "S", "seconds to finish after SIGTERM (default 30)"),
-        ("cache", "N", "lines whose translations are kept (default 1000)"),
+        ("cache", "N", "sentences whose translations are kept (default 1000)"),
     ):
         limits.add_argument(f"--{name}", type=int, metavar=unit, help=text)
     access = parser.add_argument_group("access")
@@ -105,7 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.fast.process import retain_freed_memory
-    from seq2seq.serving.guard import is_loopback
     from seq2seq.serving.metrics import Metrics
     from seq2seq.serving.service import Service, list_pairs
 
@@ -121,11 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
         metrics = Metrics()
         service = Service(_load(arguments), limits, metrics)
         retain_freed_memory()
-        local = is_loopback(arguments.host)
-        hosts = [arguments.host, *arguments.allow_host]
-        if local:
-            hosts += ["localhost", "127.0.0.1", "[::1]"]
-        elif not arguments.allow_host:
+        address, port, *_ = opened.getsockname()
+        local = ip_address(address).is_loopback  # only this machine reaches it
+        hosts = [arguments.host, *arguments.allow_host, "localhost", "127.0.0.1", "[::1]"]
+        if not local and not arguments.allow_host:
             hosts = ["*"]
         app = make_app(
             service,
@@ -137,9 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
             page=not arguments.no_page,
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        pairs = UserError(list_pairs(service.models))  # a model's, whatever is in them
         print(
-            f"seq2seq: http://{name}:{opened.getsockname()[1]} translates"
-            f" {list_pairs(service.models)} (LibreTranslate's interface); stop with Ctrl-C",
+            f"seq2seq: http://{name}:{port} translates {pairs}"
+            " (LibreTranslate's interface); stop with Ctrl-C",
             file=sys.stderr,
         )
         if not local and not keys:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
+from seq2seq.decoding.translation import Translation
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import BusyError, TooLargeError
 from seq2seq.serving.guard import Guard
@@ -81,6 +82,7 @@ class App:
             Route("/health", self.health),
             Route("/metrics", self.metrics),
             Route("/openapi.json", self.openapi),
+            Route("/spec", self.openapi),
         ]
 
     async def translate(self, request: Request) -> Response:
@@ -89,16 +91,18 @@ class App:
         fields = await self._fields(request, TranslateFields)
         texts = fields.q if isinstance(fields.q, list) else [fields.q]
         check_texts(texts, self._limits)
-        model = self._service.find(fields.source, fields.target, texts)
-        sources = [(Document if fields.format == "html" else Lines).of(text) for text in texts]
-        done = await self._translate(request, model, sources, fields.alternatives)
+        read = Document.of if fields.format == "html" else Lines.of
+        work = self._translate(fields, texts, read, fields.alternatives)
+        done, detected = await self._finish(request, work)
         answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
         if fields.source == "auto":
-            answer["detectedLanguage"] = [self._detected(text) for text in texts]
+            answer["detectedLanguage"] = detected
         if fields.alternatives:
             answer["alternatives"] = [text.alternatives for text in done]
         if fields.details:
             answer["details"] = [text.details for text in done]
+        if any(text.truncated for text in done):
+            answer["truncated"] = [text.truncated for text in done]
         self._metrics.request_seconds.observe(time.monotonic() - start)
         if not isinstance(fields.q, list):
             answer = {name: value[0] for name, value in answer.items()}
@@ -108,11 +112,13 @@ class App:
         """Translate a file of text or subtitles."""
         fields = await self._fields(request, FileFields)
         suffix, content = decode_file(*fields.file)
-        model = self._service.find(fields.source, fields.target, [content])
-        source = Subtitles.of(content) if suffix == ".srt" else Lines.of(content)
-        (done,) = await self._translate(request, model, [source], 0)
+        check_texts([content], self._limits)
+        read = Subtitles.of if suffix == ".srt" else Lines.of
+        work = self._translate(fields, [content], read, 0)
+        hint = "; what has been translated is kept: send the file again"
+        (done,), _ = await self._finish(request, work, hint)
         name = self._downloads.keep(done.text.encode(), suffix)
-        url = request.url.replace(path=f"/download_file/{name}", query="")
+        url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
     async def download(self, request: Request) -> Response:
@@ -142,10 +148,12 @@ class App:
         """Detect the language of a text."""
         fields = await self._fields(request, DetectFields)
         check_texts([fields.q], self._limits)
-        return JSONResponse([self._detected(fields.q)])
+        return JSONResponse([await asyncio.to_thread(self._detected, fields.q)])
 
-    async def languages(self, _: Request) -> Response:
+    async def languages(self, request: Request) -> Response:
         """List which languages are translated into which."""
+        if request.method == "POST" and "content-type" not in request.headers:
+            raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
         pairs = list(self._service.models)
         codes = dict.fromkeys([source for source, _ in pairs] + [target for _, target in pairs])
         return JSONResponse(
@@ -171,7 +179,8 @@ class App:
 
     async def health(self, _: Request) -> Response:
         """Say that the server lives, and how much it has to do."""
-        return JSONResponse({"status": "ok", "queue_tokens": self._service.queue_tokens})
+        queued = self._service.queue_tokens
+        return JSONResponse({"status": "ok", "version": __version__, "queue_tokens": queued})
 
     async def metrics(self, request: Request) -> Response:
         """Give counts to Prometheus."""
@@ -208,28 +217,54 @@ class App:
     async def _fields(self, request: Request, schema: type[F]) -> F:
         """Read the fields of a request for work, and check its key."""
         fields = await read_fields(request, schema, self._limits)
-        given = fields.api_key.encode()
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        bearer = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        given = fields.api_key.encode() or bearer
         # All keys are compared, in constant time each.
         if self._keys and not sum(hmac.compare_digest(given, key) for key in self._keys):
             raise HTTPException(403, "Invalid API key")
         return fields
 
     async def _translate(
-        self, request: Request, model: Model, sources: Sequence[Source], alternatives: int
-    ) -> list[TranslatedText]:
-        """Translate the lines of some sources, all together."""
-        lines = [line for source in sources for line in source.lines]
-        work = self._service.translate(model, lines, alternatives)
-        found = iter(await self._finish(request, work))
-        return [
-            TranslatedText.of(source, [next(found) for _ in source.lines]) for source in sources
+        self,
+        fields: TranslateFields | FileFields,
+        texts: list[str],
+        read: Callable[[str], Source],
+        alternatives: int,
+    ) -> tuple[list[TranslatedText], list[dict[str, Any]]]:
+        """Translate texts, and detect their languages if asked to.
+
+        Texts are split and joined in other threads: nobody waits for another client's long text.
+        """
+        auto = fields.source == "auto"
+        detected = await asyncio.to_thread(lambda: [self._detected(t) for t in texts if auto])
+        codes = [found["language"] for found in detected] or [fields.source] * len(texts)
+        # With `auto`, a text in the target language or without letters stays as it is.
+        models = [
+            None
+            if auto and (code.lower() == fields.target.lower() or not any(map(str.isalpha, text)))
+            else self._service.find(code, fields.target)
+            for code, text in zip(codes, texts, strict=True)
         ]
+        sources = await asyncio.to_thread(lambda: [read(text) for text in texts])
+        parts = list(zip(texts, sources, models, strict=True))
+        found: dict[Model, Iterator[Translation]] = {}
+        for model in filter(None, dict.fromkeys(models)):
+            lines = [line for _, source, its in parts if its is model for line in source.lines]
+            found[model] = iter(await self._service.translate(model, lines, alternatives))
+
+        def join(text: str, source: Source, model: Model | None) -> TranslatedText:
+            if model is None:
+                return TranslatedText(text, [], [])
+            return TranslatedText.of(source, [next(found[model]) for _ in source.lines])
+
+        return await asyncio.to_thread(lambda: [join(*part) for part in parts]), detected
 
     def _detected(self, text: str) -> dict[str, Any]:
         language, confidence = self._service.detector.detect(text)
         return {"confidence": confidence, "language": language}
 
-    async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
+    async def _finish(self, request: Request, work: Coroutine[Any, Any, R], hint: str = "") -> R:
         """Wait for work, but no longer than the limit or than the client does."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_disconnected(request))
@@ -240,7 +275,7 @@ class App:
                 return task.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
-            raise _busy(f"not done within {timeout} s", timeout)
+            raise _busy(f"not done within {timeout} s{hint}", timeout)
         except BusyError as error:
             raise _busy(str(error), error.seconds) from None
         except TooLargeError:
@@ -279,7 +314,7 @@ def make_app(
                 CORSMiddleware,
                 allow_origins=origins,
                 allow_methods=["GET", "POST"],
-                allow_headers=["content-type"],
+                allow_headers=["authorization", "content-type"],
             ),
         ],
         exception_handlers={

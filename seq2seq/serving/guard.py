@@ -1,7 +1,7 @@
-"""What every request passes: the check of its origin, security headers, counts, a log of errors."""
+"""What every request passes: the check of its origin, security headers, counts, logs."""
 
-import ipaddress
 import logging
+import time
 import traceback
 from collections.abc import Collection
 
@@ -25,16 +25,6 @@ _HEADERS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Guard:
     """Wraps an application, to which pages of `origins` may send requests; `*` means all."""
 
@@ -43,10 +33,16 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        origin = Headers(scope=scope).get("origin")
+        asked = Headers(scope=scope)
+        # What a proxy takes away from the beginning of paths.
+        prefix = asked.get("x-forwarded-prefix", "").strip("/")
+        scope["root_path"] = prefix and f"/{prefix}"
+        start, status = time.monotonic(), 500
 
         async def send_guarded(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -55,12 +51,12 @@ class Guard:
                 headers["cross-origin-resource-policy"] = (
                     "cross-origin" if foreign else "same-origin"
                 )
-                path = getattr(scope.get("route"), "path", "other")
-                self._metrics.requests.labels(path, message["status"]).inc()
+                if "content-length" in asked and "transfer-encoding" in asked:
+                    headers["connection"] = "close"  # where the body ends is a matter of opinion
             await send(message)
 
         try:
-            if self._allows(origin, Headers(scope=scope).get("host", "")):
+            if self._allows(asked.get("origin"), asked.get("host", "")):
                 await self._app(scope, receive, send_guarded)
             else:
                 error = "pages of other origins are refused: start with --allow-origin URL"
@@ -72,6 +68,11 @@ class Guard:
                 f"seq2seq: internal error: {type(error).__name__} in {frame.name},"
                 f" {frame.filename}:{frame.lineno}"
             )
+        # The route has no text, as the path may.
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.requests.labels(route, status).inc()
+        now, milliseconds = time.strftime("%Y-%m-%dT%H:%M:%S%z"), 1000 * (time.monotonic() - start)
+        logger.info(f"{now} {route} {status} {milliseconds:.0f} ms")
 
     def _allows(self, origin: str | None, host: str) -> bool:
         own = (None, f"http://{host}", f"https://{host}")

@@ -1,7 +1,11 @@
 """HTML: the texts of a document, and the document with these texts translated.
 
-Tags, comments and entities stay as they stand, and so does what is not meant for readers, or marked
-as not to be translated. Texts are translated with their white space as a browser shows it.
+Tags and comments stay as they stand, and so does what is not meant for readers, or marked as not to
+be translated. Texts are translated with their white space as a browser shows it.
+
+A translation can't add a tag: it is escaped, and tags, comments and raw text begin and end here
+where they do in a browser (HTML standard, 13.2.5). Where that depends on what only a whole browser
+knows, and one of its ways to read the document leads to another text, the rest stays as it stands.
 """
 
 import re
@@ -9,8 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from html.parser import HTMLParser
+from html import escape, unescape
 from itertools import islice, pairwise, takewhile
 from typing import NamedTuple
 
@@ -62,7 +65,11 @@ class Run:
 
     def join(self, translated: Sequence[str]) -> str:
         """Replace the texts by translations."""
-        whole, *texts = translated if self.whole else ("", *translated)
+        # Without a text, a browser might read what follows in another way.
+        kept = [
+            new if new.strip() else old for new, old in zip(translated, self.lines, strict=True)
+        ]
+        whole, *texts = kept if self.whole else ("", *kept)
         spans = find_parts(whole, [texts[element.slot] for element in self.elements])
         if not spans:
             escaped = (escape(text, quote=False) for text in texts)
@@ -156,12 +163,31 @@ def _leading(marks: Sequence[Mark], kind: str) -> list[Mark]:
     return [mark for mark in found if mark.kind == kind]
 
 
-_LEFT_ALONE = frozenset({"script", "style", "code", "pre", "textarea", "kbd", "samp", "var"})
-_RAW = frozenset({"script", "style"})  # whose content has no entities
+_LEFT_ALONE = frozenset(
+    "script style code pre textarea kbd samp var xmp iframe noembed noframes plaintext".split()  # noqa: SIM905
+)
+# Whose content is a text up to the end tag, whatever is in it: `noscript` where scripts run.
+_RAW = frozenset("script style textarea title xmp iframe noembed noframes noscript".split())  # noqa: SIM905
+# svg and math, inside which nothing is raw text, and elements inside which it may be again.
+_FOREIGN = frozenset(
+    "svg math foreignobject desc title mi mo mn ms mtext annotation-xml".split()  # noqa: SIM905
+)
+_OUTER = ("svg", "math", "title")
 _EMPTY = frozenset(
     "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 )
 _SPACES = " \t\n\r\f"  # HTML's
+_ATTRIBUTE = (
+    rf"[^{_SPACES}/>][^{_SPACES}/>=]*"
+    rf"(?:[{_SPACES}]*=[{_SPACES}]*(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^{_SPACES}\"'>][^{_SPACES}>]*)?)?"
+)
+_MARKUP = re.compile(
+    r"<!--(?:-?>|.*?(?:--!?>|\Z))"  # a comment
+    r"|<(?:[!?]|/(?![a-zA-Z]))[^>]*(?:>|\Z)"  # read as a comment, too, or a doctype
+    rf"|<(?P<slash>/?)(?P<name>[a-zA-Z][^{_SPACES}/>]*)"
+    rf"(?P<attributes>(?:[{_SPACES}]+|/(?!>)|{_ATTRIBUTE})*)(?:(?P<end>/?>)|\Z)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -176,11 +202,8 @@ class Document:
     @classmethod
     def of(cls, content: str) -> "Document":
         """Find the texts of a document, or of a part of one, however malformed."""
-        parser = _Parser()
-        parser.feed(content)
-        parser.close()
-        parser.handle_data(parser.rawdata)  # an element at the end that was never closed
-        parser.finish_run()
+        parser = _Parser(content)
+        parser.parse()
         return cls(parser.runs, parser.rest)
 
     @property
@@ -197,63 +220,102 @@ class Document:
         return "".join(parts)
 
 
-class _Parser(HTMLParser):
+class _Parser:
     """Divides a document into runs and the rest."""
 
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+    def __init__(self, content: str) -> None:
+        self._content = content
         self.runs: list[Run] = []
         self.rest = [""]
         # The run so far: its texts, and what stands before each and after the last.
         self._texts: list[str] = []
         self._gaps: list[list[Mark]] = [[]]
-        self._text = ""  # since the last tag; it may come in parts
-        # The open elements inside the outermost one that is left alone, itself included.
-        self._alone: list[str] = []
+        # The name of the element that is left alone, and how many of that name are open in it.
+        self._alone, self._depth = "", 0
+        # The open elements inside which raw text may not be raw; "?" is never closed.
+        self._open: list[str] = []
+        # The ends of texts that may be raw: no tag may begin before one and end after it.
+        self._unsure: set[int] = set()
+        self._found: dict[str, int] = {}
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        is_alone = bool(self._alone) or _is_left_alone(tag, dict(attrs))
-        raw = self.get_starttag_text() or ""
-        self._add_mark(Mark(raw, "open", tag) if tag in INLINE and not is_alone else raw)
-        if tag not in _EMPTY and is_alone:
-            self._alone.append(tag)
+    def parse(self) -> None:
+        """Find the runs."""
+        content, done = self._content, 0
+        while found := _MARKUP.search(content, done):
+            self._add_text(content[done : found.start()])
+            end = self._end(found)
+            self._unsure = {other for other in self._unsure if other > found.start()}
+            if end is None or any(other < end for other in self._unsure):
+                self._add_mark(content[found.start() :])
+                done = len(content)
+                break
+            self._add_markup(found)
+            # After a name, what is raw text for a browser; otherwise, the rest of a CDATA section.
+            add = self._add_text if found["name"] else self._add_mark
+            add(content[found.end() : end])
+            done = end
+        self._add_text(content[done:])
+        self._finish_run()
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        # A slash means nothing to a browser, except in svg and math.
-        self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        raw = f"</{tag}>"
-        self._add_mark(Mark(raw, "close", tag) if tag in INLINE and not self._alone else raw)
-        if tag in self._alone:
-            while self._alone.pop() != tag:
-                pass
-
-    def handle_data(self, data: str) -> None:
-        self._text += data
-
-    def handle_comment(self, data: str) -> None:
-        self._add_mark(f"<!--{data}-->")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add_mark(f"<!{decl}>")
-
-    def parse_html_declaration(self, i: int) -> int:
-        if not self.rawdata.startswith("<![", i):
-            return super().parse_html_declaration(i)
-        # Python's versions differ here, and some raise an error.
-        close = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
-        found = self.rawdata.find(close, i)
-        end = found + len(close) if found >= 0 else len(self.rawdata)
-        self._add_mark(self.rawdata[i:end])
+    def _end(self, found: re.Match[str]) -> int | None:
+        """Return where markup ends, with the raw text after it; None if that is not known."""
+        content, end = self._content, found.end()
+        name = found["name"].lower() if found["end"] and not found["slash"] else ""
+        if content.startswith("<![CDATA[", found.start()):
+            close = self._find(r"(?<=\]\]>)", found.start() + len("<![CDATA["))
+            if content.find("<", end, close) < 0:
+                return max(end, close)
+            return None if self._open else end
+        if name == "plaintext" and not self._open:
+            return len(content)
+        if name not in _RAW:
+            return end
+        close = self._find(f"</{name}(?=[{_SPACES}/>])", end)
+        commented = name == "script" and content.find("<!--", end, close) >= 0
+        if commented and self._find("<script", end) < close:
+            return None  # a script in a comment in a script
+        if not self._open and name != "noscript":
+            return close
+        if close < len(content):
+            self._unsure.add(close)
         return end
 
-    def handle_pi(self, data: str) -> None:
-        self._add_mark(f"<?{data}>")
+    def _find(self, pattern: str, start: int) -> int:
+        """Return the index of the next match, or the length of the document."""
+        if self._found.get(pattern, -1) < start:
+            found = re.compile(pattern, re.IGNORECASE | re.ASCII).search(self._content, start)
+            self._found[pattern] = found.start() if found else len(self._content)
+        return self._found[pattern]
 
-    def finish_run(self) -> None:
+    def _add_markup(self, found: re.Match[str]) -> None:
+        """Add a tag or a comment to the run or to the rest."""
+        name = found["name"].lower() if found["end"] else ""
+        is_end = bool(name and found["slash"])
+        top = self._open[-1] if self._open else ""
+        closes_itself = found["end"] == "/>" and bool(top or name in ("svg", "math"))
+        begins = bool(name) and not is_end and not closes_itself and name not in _EMPTY
+        if begins and not self._alone and _is_left_alone(name, found["attributes"]):
+            self._alone = name
+        if name in INLINE and not self._alone:
+            self._gaps[-1].append(Mark(found[0], "close" if is_end else "open", name))
+        else:
+            self._add_mark(found[0])
+        if name == self._alone and (begins or is_end):
+            self._depth += 1 if begins else -1
+            self._alone = name if self._depth else ""
+        # What a browser may read in another way stays open.
+        if is_end:
+            if name == top:
+                self._open.pop()
+            elif name in _FOREIGN:
+                self._open.append("?")
+        elif name == "frameset" or (top == "select" and name not in ("option", "optgroup", "")):
+            self._open.append("?")
+        elif name == "select" or (begins and name in (_FOREIGN if top else _OUTER)):
+            self._open.append(name)
+
+    def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
-        self._finish_text()
         if self._texts:
             self.runs.append(make_run(self._texts, self._gaps))
             self.rest.append("")
@@ -261,23 +323,17 @@ class _Parser(HTMLParser):
             self.rest[-1] += _raw(self._gaps[0])
         self._texts, self._gaps = [], [[]]
 
-    def _add_mark(self, mark: Mark | str) -> None:
-        """Add a tag of INLINE to the run, or anything else to the rest."""
-        if isinstance(mark, Mark):
-            self._finish_text()
-            self._gaps[-1].append(mark)
-        else:
-            self.finish_run()
-            self.rest[-1] += mark
+    def _add_mark(self, raw: str) -> None:
+        """Add to the rest what ends a sentence."""
+        self._finish_run()
+        self.rest[-1] += raw
 
-    def _finish_text(self) -> None:
-        """Add the text since the last tag to the run."""
-        text, self._text = self._text, ""
+    def _add_text(self, raw: str) -> None:
+        """Add to the run a text as it stands in the document."""
+        text = unescape(raw)
         bare = text.strip(_SPACES)
-        if self._alone:
-            self._add_space(text if self._alone[-1] in _RAW else escape(text, quote=False))
-        elif not bare.strip():
-            self._add_space(escape(text, quote=False))
+        if self._alone or not bare.replace("\0", "").strip():
+            self._add_space(raw)
         else:
             start, end = text.split(bare, 1)
             self._add_space(start)
@@ -291,6 +347,8 @@ class _Parser(HTMLParser):
             self._gaps[-1].append(Mark(raw, "space"))
 
 
-def _is_left_alone(tag: str, attributes: dict[str, str | None]) -> bool:
-    classes = (attributes.get("class") or "").split()
-    return tag in _LEFT_ALONE or attributes.get("translate") == "no" or "notranslate" in classes
+def _is_left_alone(name: str, attributes: str) -> bool:
+    pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, attributes))
+    values = {key.strip(_SPACES).lower(): value.strip(_SPACES + "\"'") for key, _, value in pairs}
+    classes = values.get("class", "").split()
+    return name in _LEFT_ALONE or values.get("translate") == "no" or "notranslate" in classes

@@ -24,7 +24,9 @@ class Metrics:
         self.batch_sentences = Histogram(
             "batch_sentences", "Sentences per batch.", buckets=_SENTENCES, **own
         )
-        self.lines = Counter("lines", "Lines translated, new or from the cache.", ["made"], **own)
+        self.lines = Counter(
+            "lines", "Sentences translated, new or from the cache.", ["made"], **own
+        )
         self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **own)
         self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **own)
         self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **own)

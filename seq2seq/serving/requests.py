@@ -4,6 +4,7 @@ The encodings are JSON, a form, a multipart form, and the query string in additi
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -40,7 +41,7 @@ class Limits(Struct, kw_only=True, frozen=True):
     grace: NonNegativeInt = 30
     """Seconds to finish open requests after the signal to stop."""
     cache: NonNegativeInt = 1000
-    """Lines whose translations are cached."""
+    """Sentences whose translations are cached."""
     body_bytes: PositiveInt = 2**20
     """Maximum bytes of a request's body."""
     body_seconds: float = 10.0
@@ -108,6 +109,7 @@ def invalid(reason: str) -> HTTPException:
 def describe(error: ValidationError) -> str:
     """Put the name of the wrong field before what is wrong with it."""
     reason, _, field = str(error).partition(" - at `$.")
+    reason = re.sub(r"Object missing required field `(\w+)`", r"missing \1 parameter", reason)
     return f"{field.rstrip('`')}: {reason}" if field else reason
 
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.translation import OutputWarnings, Translation
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
@@ -138,17 +140,15 @@ class Service:
             batch_size=limits.batch_tokens,
             queue_size=limits.queue_tokens,
         )
-        self._cache: OrderedDict[tuple[_Work, str], Translation] = OrderedDict()
+        self._cache: OrderedDict[tuple[_Work, str], list[Candidate]] = OrderedDict()
 
     @property
     def queue_tokens(self) -> int:
         """The number of source tokens queued or being translated."""
         return self._batcher.waiting + self._batcher.running
 
-    def find(self, source: str, target: str, texts: Sequence[str] = ()) -> Model:
-        """Find the model of a language pair; `auto` as the source is detected from texts."""
-        if source == "auto":
-            source, _ = self.detector.detect("\n".join(texts))
+    def find(self, source: str, target: str) -> Model:
+        """Find the model of a language pair."""
         asked = (source.lower(), target.lower())
         for (known_source, known_target), model in self.models.items():
             if asked == (known_source.lower(), known_target.lower()):
@@ -163,27 +163,35 @@ class Service:
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int
     ) -> list[Translation]:
-        """Translate lines, each with up to `alternatives` further candidates."""
+        """Translate lines, each with up to `alternatives` further candidates.
+
+        They are split and joined in another thread. If the caller is cancelled, what has been
+        translated is in the cache.
+        """
         if alternatives > model.max_alternatives:
             raise invalid(f"alternatives must be at most {model.max_alternatives}")
         key = _Work(model.pair, 1 + alternatives)
-        cached = {line: self._cached(key, line) for line in lines}
-        found = {line: known for line, known in cached.items() if known}
-        missing = [line for line, known in cached.items() if not known]
-        segments_of_lines = model.translator.segments(missing)
-        segments = [s for of_line in segments_of_lines for s in of_line if len(s.source_ids) > 1]
-        sizes = [len(segment.source_ids) for segment in segments]
-        translated = iter(await self._batcher.submit(key, segments, sizes))
-        new = []
-        for line, of_line in zip(missing, segments_of_lines, strict=True):
-            candidates = [next(translated) if len(s.source_ids) > 1 else [] for s in of_line]
-            found[line] = Translation.from_segments(of_line, candidates)
-            new.append(found[line])
-            self._cache[key, line] = found[line]
-        while len(self._cache) > self._limits.cache:
-            self._cache.popitem(last=False)
-        self._count(found, sizes, new)
-        return [found[line] for line in lines]
+        segments_of_lines = await asyncio.to_thread(model.translator.segments, lines)
+        segments = {s.source: s for s in chain(*segments_of_lines) if len(s.source_ids) > 1}
+        found = {text: known for text in segments if (known := self._cached(key, text))}
+        missing = [segment for text, segment in segments.items() if text not in found]
+        sizes = [len(segment.source_ids) for segment in missing]
+        new = await self._batcher.submit(key, missing, sizes)
+        self._metrics.lines.labels("new").inc(len(new))
+        self._metrics.lines.labels("before").inc(len(found))
+        self._metrics.tokens.labels("source").inc(sum(sizes))
+        written = sum(len(best.pieces) + 1 for best, *_ in new)
+        self._metrics.tokens.labels("target").inc(written)
+        found |= zip((segment.source for segment in missing), new, strict=True)
+
+        def join(line: str, segments: list[Segment]) -> Translation:
+            candidates = [found.get(segment.source, []) for segment in segments]
+            translation = Translation.from_segments(segments, candidates)
+            for kind in suspicions(line, translation):
+                self._metrics.suspect.labels(kind).inc()
+            return translation
+
+        return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
     async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
         """Compute the attention between a source and its translation, or a given target."""
@@ -220,28 +228,18 @@ class Service:
             ]
         self._metrics.batch_sentences.observe(len(items))
         with_nbest = translator.with_nbest(key.nbest)
-        return await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
+        done = await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
+        for segment, candidates in zip(items, done, strict=True):
+            self._cache[key, segment.source] = candidates
+        while len(self._cache) > self._limits.cache:
+            self._cache.popitem(last=False)
+        return done
 
-    def _cached(self, key: _Work, line: str) -> Translation | None:
-        if not line.strip():
-            return Translation([])
-        found = self._cache.get((key, line))
+    def _cached(self, key: _Work, text: str) -> list[Candidate] | None:
+        found = self._cache.get((key, text))
         if found is not None:
-            self._cache.move_to_end((key, line))
+            self._cache.move_to_end((key, text))
         return found
-
-    def _count(
-        self, found: dict[str, Translation], sizes: list[int], new: list[Translation]
-    ) -> None:
-        """Count the lines of a request, and what looks wrong in their translations."""
-        self._metrics.lines.labels("new").inc(len(new))
-        self._metrics.lines.labels("before").inc(len(found) - len(new))
-        self._metrics.tokens.labels("source").inc(sum(sizes))
-        written = sum(len(c.pieces) + 1 for translation in new for c in translation.candidates[:1])
-        self._metrics.tokens.labels("target").inc(written)
-        for line, translation in found.items():
-            for kind in suspicions(line, translation):
-                self._metrics.suspect.labels(kind).inc()
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:

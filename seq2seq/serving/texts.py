@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
@@ -36,10 +37,8 @@ class Lines:
     @classmethod
     def of(cls, text: str) -> "Lines":
         """Split a text at its line feeds; a carriage return before one belongs to it."""
-        parts = text.split("\n")
-        ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts[:-1]]
-        bare = [part.removesuffix("\r") for part in parts[:-1]]
-        return cls([*bare, parts[-1]], [*ends, ""])
+        parts = re.split(r"(\r?\n)", text)
+        return cls(parts[::2], [*parts[1::2], ""])
 
     def join(self, translated: list[str]) -> str:
         """Replace these lines by translated ones."""
@@ -53,6 +52,8 @@ class TranslatedText:
     text: str
     alternatives: list[str]
     details: list[dict[str, Any]]
+    truncated: bool = False
+    """Whether the model could not read or write a sentence to its end."""
 
     @classmethod
     def of(cls, source: Source, translations: list[Translation]) -> "TranslatedText":
@@ -78,7 +79,12 @@ class TranslatedText:
             for part in translation.parts or [(line, translation)]
             if translation.candidates
         ]
-        return cls(text, others, details)
+        truncated = any(
+            translation.source_truncated
+            or any(best.truncated for best in translation.candidates[:1])
+            for translation in translations
+        )
+        return cls(text, others, details, truncated)
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:
@@ -101,10 +107,13 @@ SUFFIXES = (".txt", ".srt")
 _MAX_FILES = 100
 _MAX_BYTES = 32 * 2**20
 _KEPT_SECONDS = 600.0
-# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps
-_TIMES = re.compile(r"\s*[0-9:.,]+\s+-->\s+[0-9:.,]+.*")
-# <i>, </font>, {\an8}
-_TAG = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it
+_HEAD = re.compile(
+    r"^(?:[ \t]*\d+[ \t]*\r?\n)?[ \t]*[0-9:.,]+[ \t]+-->[ \t]+[0-9:.,]+.*", re.MULTILINE
+)
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+# <i>, </font>, {\an8}, or the line end before another speaker's dash
+_GAP = re.compile(r"<[^<>]*>|\{[^{}]*\}|\n(?=[ \t]*[-–—](?![-–—]))")
 
 
 def decode_file(name: str, content: bytes) -> tuple[str, str]:
@@ -133,40 +142,25 @@ class Subtitles:
     def of(cls, content: str) -> "Subtitles":
         """Find the texts of a file; whatever is not the text of a subtitle stays as it is."""
         texts: list[str] = []
-        rest = [""]
+        rest: list[str] = []
         line_counts: list[int] = []
-        in_text = False
-        waiting: list[str] = []  # the lines of the subtitle so far
-
-        def finish() -> None:
-            joined = "".join(waiting)
-            start = 0
-            for tag in [*_TAG.finditer(joined), None]:
-                part = joined[start : tag.start() if tag else len(joined)]
+        done = 0
+        heads = list(_HEAD.finditer(content))
+        for head, following in zip_longest(heads, heads[1:]):
+            start, end = head.end(), following.start() if following else len(content)
+            if blank := _BLANK_LINE.search(content, start, end):
+                end = blank.start()
+            for gap in [*_GAP.finditer(content, start, end), None]:
+                part = content[start : gap.start() if gap else end]
                 if bare := part.strip():
-                    before, after = part.split(bare, 1)
-                    rest[-1] += before
+                    begin = start + part.index(bare)
+                    rest.append(content[done:begin])
+                    done = begin + len(bare)
                     lines = bare.splitlines()
                     texts.append(" ".join(line.strip() for line in lines))
                     line_counts.append(len(lines))
-                    rest.append(after)
-                else:
-                    rest[-1] += part
-                if tag:
-                    rest[-1] += tag[0]
-                    start = tag.end()
-            waiting.clear()
-
-        for line in content.splitlines(keepends=True):
-            if in_text and line.strip():
-                waiting.append(line)
-                continue
-            if in_text:
-                finish()
-            in_text = bool(_TIMES.fullmatch(line.rstrip("\r\n")))
-            rest[-1] += line
-        finish()
-        return cls(texts, rest, line_counts)
+                start = gap.end() if gap else end
+        return cls(texts, [*rest, content[done:]], line_counts)
 
     def join(self, translated: list[str]) -> str:
         """Replace the texts by translations."""
@@ -179,16 +173,13 @@ class Subtitles:
 
 def break_lines(text: str, count: int) -> list[str]:
     """Break a text at spaces into at most `count` lines of similar length."""
-    lines = []
-    for left in range(count, 1, -1):
-        goal = len(text) / left
-        spaces = [i for i, character in enumerate(text) if character == " "]
-        if not spaces:
-            break
-        end = min(spaces, key=lambda i: abs(i - goal))
-        lines.append(text[:end])
-        text = text[end + 1 :]
-    return [*lines, text]
+    lines: dict[int, list[str]] = {}
+    start = 0
+    for word in text.split(" "):
+        middle = start + (len(word) - 1) / 2
+        lines.setdefault(int(count * middle / max(len(text), 1)), []).append(word)
+        start += len(word) + 1
+    return [" ".join(words) for words in lines.values()]
 
 
 class Downloads:

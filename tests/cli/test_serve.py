@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
-from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from tests.models import perturb, save_untrained
 from tests.serving.live import serve_by_main
@@ -102,6 +103,28 @@ def test_languages_keys_hosts_and_the_page_are_options(
         assert served.ask("GET", "/").status == 404
         for host, status in (("mine.example", 200), ("other.example", 400)):
             assert served.ask("GET", "/health", headers={"host": host}).status == status
+
+
+def test_the_environment_has_options_and_no_code_of_a_model_moves_the_cursor(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    seq2seq: Callable,
+) -> None:
+    hostile = tmp_path / "a model"
+    save_model(hostile, replace(load_model(model), source_language="e\x1b[2J\nn"))
+    words = f"--model '{hostile}' --host 0.0.0.0 --allow-host mine.example --no-page"
+    monkeypatch.setenv("SEQ2SEQ_SERVE", words)
+    with serve_by_main(monkeypatch, model) as served:
+        assert served.ask("GET", "/").status == 404
+        # A health check on the same machine knows no other name.
+        for host, status in (("127.0.0.1", 200), ("mine.example", 200), ("other.example", 400)):
+            assert served.ask("GET", "/health", headers={"host": host}).status == status
+    assert "e\\x1b[2J n -> de, en -> de" in capfd.readouterr().err
+    monkeypatch.setenv("SEQ2SEQ_SERVE", "--model 'a")
+    assert (result := seq2seq("serve")).code == 2
+    assert result.err == "seq2seq: SEQ2SEQ_SERVE: No closing quotation\n"
 
 
 def test_a_model_of_several_target_languages_is_served_for_each(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import pytest
@@ -80,7 +81,7 @@ class Served:
 class FakeTranslator:
     """Writes in capitals, when it is let; keeps what it was given.
 
-    A word is a token. A line with the word "fault" makes it fail.
+    A word is a token. A line with the word "fault" makes it fail, "endless" is cut off.
     """
 
     workers = 1
@@ -102,7 +103,9 @@ class FakeTranslator:
         assert self.may_go.wait(60)
         if any("fault" in segment.source for segment in segments):
             raise RuntimeError(f"can't do {self.calls[-1]}")
-        return [[Candidate(segment.source.upper(), -1.0, ["x"], False)] for segment in segments]
+        return [
+            [Candidate(text.upper(), -1.0, ["x"], "endless" in text)] for text in self.calls[-1]
+        ]
 
 
 @contextmanager
@@ -146,30 +149,30 @@ def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
 
 
 class Command(NamedTuple):
-    """A running `seq2seq serve`."""
+    """A running `seq2seq serve`, and the file of its standard error."""
 
     process: subprocess.Popen
     served: Served
+    log: Path
 
 
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
     arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "seq2seq", *arguments, "--port", "0", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        port = int(line.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
-        yield Command(process, Served(port))
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    with NamedTemporaryFile() as file:
+        log = Path(file.name)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "seq2seq", *arguments, "--port", "0", *words], stderr=file
+        )
+        try:
+            wait_until(lambda: "\n" in log.read_text())
+            line = log.read_text().partition("\n")[0]
+            port = int(line.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
+            yield Command(process, Served(port), log)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

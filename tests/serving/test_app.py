@@ -5,6 +5,7 @@ import http.client
 import logging
 import random
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +14,17 @@ from urllib.parse import urlencode
 
 import pytest
 
+from seq2seq import __version__
 from seq2seq.cli.main import main
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
+from seq2seq.serving.texts import Subtitles
 from tests.serving.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
 FORM = "application/x-www-form-urlencoded"
+SUBTITLE = b"1\n00:00:01,000 --> 00:00:02,500\na\n"
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +64,7 @@ def multipart(*fields: tuple[str, str], file: tuple[str, bytes] | None = None) -
 
 def test_the_four_encodings_are_understood(server: Served, translate: Callable) -> None:
     lines = ["a man sees the sea.", "", "nobody paints an apple."]
-    one, many = {"translatedText": translate(lines[:1])[0]}, {"translatedText": translate(lines)}
+    one, many = translate(lines[:1])[0], translate(lines)
     languages = [("source", "en"), ("target", "de")]
     for expected, pairs in (
         (one, [("q", lines[0]), *languages]),
@@ -72,11 +76,11 @@ def test_the_four_encodings_are_understood(server: Served, translate: Callable) 
             server.ask("POST", "/translate", body, {"content-type": kind}),
             server.ask("POST", "/translate?" + urlencode(pairs)),
         ):
-            assert answer.json == expected
-    assert server.translate(lines[0]).json == one
-    assert server.translate(lines).json == many
+            assert answer.json["translatedText"] == expected
+    assert server.translate(lines[0]).json["translatedText"] == one
+    assert server.translate(lines).json["translatedText"] == many
     assert server.translate([]).json == {"translatedText": []}
-    assert server.translate(lines[:1]).json == {"translatedText": [one["translatedText"]]}
+    assert server.translate(lines[:1]).json["translatedText"] == [one]
 
 
 def test_lines_and_sentences_are_translated_and_the_rest_stays(
@@ -109,6 +113,13 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert details["truncated"] == ("output_truncated" in details["suspect"])
     assert [other["text"] for other in details["alternatives"]] != []
     assert details["alternatives"][0]["score"] <= details["score"]
+
+
+def test_an_answer_says_what_is_cut_off(fake: tuple[Served, Any]) -> None:
+    served, _ = fake
+    assert served.translate("endless").json == {"translatedText": "ENDLESS", "truncated": True}
+    assert served.translate(["a", "endless"]).json["truncated"] == [False, True]
+    assert served.translate(["a"]).json == {"translatedText": ["A"]}
 
 
 def test_fifty_clients_get_what_the_command_writes(
@@ -148,7 +159,6 @@ def test_languages_settings_and_detection(server: Served) -> None:
         {"code": "de", "name": "German", "targets": []},
     ]
     assert server.ask("GET", "/languages").json == expected
-    assert server.ask("POST", "/languages").json == expected
     settings = server.ask("GET", "/frontend/settings").json
     assert settings["charLimit"] == 5000
     assert settings["language"]["source"] == {"code": "en", "name": "English"}
@@ -156,6 +166,28 @@ def test_languages_settings_and_detection(server: Served) -> None:
     answer = server.translate(["a", "b"], source="auto").json
     assert answer["detectedLanguage"] == [{"confidence": 0.0, "language": "en"}] * 2
     assert server.translate("a", source="auto").json["detectedLanguage"]["language"] == "en"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/detect", 405),
+        ("POST", "/detect", 400),
+        ("POST", "/languages", 405),
+        ("POST", "/health", 405),
+        ("GET", "/spec", 200),
+        ("POST", "/spec", 405),
+    ],
+)
+def test_status_codes_are_those_of_libretranslates_tests(
+    server: Served, method: str, path: str, status: int
+) -> None:
+    assert server.ask(method, path).status == status
+
+
+def test_health_tells_the_version(server: Served) -> None:
+    answer = {"status": "ok", "version": __version__, "queue_tokens": 0}
+    assert server.ask("GET", "/health").json == answer
 
 
 def test_several_models_are_served_by_their_languages() -> None:
@@ -180,6 +212,11 @@ def test_several_models_are_served_by_their_languages() -> None:
             {"error": f"en is not supported: {translated}"},
         )
         assert served.translate("x", source="FR", target="De").status == 200
+        # Each text of an array its model; what is German, or in no language, stays.
+        texts = [french, german, "The dog runs through the snow.", "42", "<b>"]
+        answer = served.translate(texts, source="auto", target="de").json
+        assert answer["translatedText"] == [french.upper(), german, texts[2].upper(), "42", "<b>"]
+        assert [one["language"] for one in answer["detectedLanguage"]][:3] == ["fr", "de", "en"]
         targets = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
         assert targets == {"en": ["de"], "fr": ["de"], "de": ["en"]}
 
@@ -231,7 +268,7 @@ def test_metrics_count_and_show_nothing_of_the_text(fake: tuple[Served, Any]) ->
 # Errors and limits
 
 BAD = [
-    ({"q": None}, "Invalid request: Object missing required field `q`"),
+    ({"q": None}, "Invalid request: missing q parameter"),
     ({"q": ["a", 5]}, "q[1]: Expected `str`, got `int`"),
     ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
     ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
@@ -355,6 +392,32 @@ def test_what_takes_too_long_is_given_up_and_dropped() -> None:
         translator.may_go.set()
         wait_until(lambda: served.service.queue_tokens == 0)
         assert len(translator.calls) == 1
+
+
+@pytest.mark.parametrize("step", ["read", "split"])
+def test_others_are_answered_while_a_text_is_split(
+    step: str, fake: tuple[Served, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, translator = fake
+    begun, may_go = threading.Event(), threading.Event()
+    owner, name = (Subtitles, "of") if step == "read" else (translator, "segments")
+    original = getattr(owner, name)
+
+    def wait(*arguments: Any) -> Any:
+        begun.set()
+        assert may_go.wait(60)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, wait)
+    body, kind = multipart(("source", "en"), ("target", "de"), file=("a.srt", SUBTITLE))
+    with ThreadPoolExecutor(1) as clients:
+        waiting = clients.submit(
+            served.ask, "POST", "/translate_file", body, {"content-type": kind}
+        )
+        assert begun.wait(60)
+        assert served.ask("GET", "/health", timeout=10).status == 200
+        may_go.set()
+        assert waiting.result().status == 200
 
 
 def test_lines_of_a_client_that_leaves_are_dropped(fake: tuple[Served, Any]) -> None:

@@ -1,5 +1,6 @@
 """What networks and clients do to a server: signals, slow or endless requests, connections."""
 
+import re
 import signal
 import socket
 import time
@@ -40,7 +41,7 @@ def threads(pid: int) -> int:
 
 @pytest.mark.integration
 def test_a_signal_ends_it_after_open_requests(command) -> None:
-    process, served = command
+    process, served, log = command
     # One request, since a second one could come later than the signal.
     with ThreadPoolExecutor(1) as clients:
         answer = clients.submit(served.translate, [LONG, LONG])
@@ -48,7 +49,12 @@ def test_a_signal_ends_it_after_open_requests(command) -> None:
         process.send_signal(signal.SIGTERM)
         assert answer.result().status == 200
     assert process.wait(60) == 0
-    assert process.stderr.read() == "seq2seq: stopped\n"
+    *requests, last = log.read_text().splitlines()[1:]
+    assert last == "seq2seq: stopped"
+    # Time, route, status and milliseconds, and nothing of the text.
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (/health|/translate) 200 \d+ ms"
+    assert all(re.fullmatch(pattern, line) for line in requests)
+    assert " /translate 200 " in requests[-1]
     with pytest.raises(ConnectionRefusedError):
         served.ask("GET", "/health")
 
@@ -56,7 +62,7 @@ def test_a_signal_ends_it_after_open_requests(command) -> None:
 @pytest.mark.integration
 def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
     with (
-        serve_by_command(folder, "--grace", "1") as (process, served),
+        serve_by_command(folder, "--grace", "1") as (process, served, log),
         connect(served) as slow,
     ):
         slow.sendall(START + b"Content-Length: 9\r\n\r\n")
@@ -65,7 +71,7 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
         assert process.wait(60) == 0
         with suppress(ConnectionResetError):  # nor has its own time been over
             assert b" 408 " not in slow.recv(4096)
-        assert process.stderr.read() == "seq2seq: stopped\n"
+        assert log.read_text().endswith(" ms\nseq2seq: stopped\n")
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -123,6 +129,14 @@ def test_malformed_heads_are_refused(server: Served) -> None:
     assert server.ask("GET", "/health").status == 200
 
 
+def test_a_body_with_two_lengths_is_the_last_of_its_connection(server: Served) -> None:
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connect(server) as client:
+        client.sendall(START + lengths + HEALTH)
+        answers = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answers.count(b"HTTP/1.1 ") == 1
+
+
 def test_with_too_many_connections_open_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,7 +155,7 @@ def test_with_too_many_connections_open_requests_are_refused(
 
 @pytest.mark.slow
 def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) -> None:
-    process, served = command
+    process, served, _ = command
 
     def ask(number: int) -> int:
         return served.translate(f"{number:05} dogs").status

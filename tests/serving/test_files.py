@@ -1,5 +1,6 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
+from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.serving.requests import Limits
 from seq2seq.serving.texts import (
     Downloads,
     Lines,
@@ -46,6 +49,13 @@ def test_subtitles_keep_everything_but_their_words(newline: str) -> None:
     ).replace("Nobody", "Niemand").replace("Two dogs", "Zwei Hunde")
 
 
+def test_subtitles_need_no_blank_line_and_speakers_stay_apart() -> None:
+    content = "1\n0:01 --> 0:02\n- A dog\nruns.\n- No.\n2\n0:03 --> 0:04\nWell--\n--yes.\n\n\n"
+    found = Subtitles.of(content)
+    assert found.lines == ["- A dog runs.", "- No.", "Well-- --yes."]
+    assert found.join(found.lines) == content
+
+
 @given(st.text(alphabet="ab1 \n\r<>{}:-,\u2028\ufeff", max_size=60))
 def test_any_text_is_put_together_as_it_was(content: str) -> None:
     """Below times, so that it is the text of a subtitle; lines of a text may be broken again."""
@@ -78,19 +88,42 @@ def test_a_file_is_translated_and_fetched() -> None:
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.headers["content-disposition"] == "attachment"
         body, kind = multipart(*pairs, file=("a.txt", "one\r\n\r\ntwo µ".encode()))
-        url = served.ask("POST", "/translate_file", body, {"content-type": kind}).json[
-            "translatedFileUrl"
-        ]
-        answer = served.ask("GET", url.removeprefix(served.url))
+        headers = {"content-type": kind, "x-forwarded-prefix": "/mt/"}
+        url = served.ask("POST", "/translate_file", body, headers).json["translatedFileUrl"]
+        assert url.startswith(f"{served.url}/mt/download_file/")
+        # as a proxy takes the prefix away, or leaves it
+        answer = served.ask("GET", url.removeprefix(f"{served.url}/mt"))
         assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
+        path, prefix = url.removeprefix(served.url), {"x-forwarded-prefix": "/mt"}
+        assert served.ask("GET", path, headers=prefix).content == answer.content
+
+
+def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    body, kind = multipart(("source", "en"), ("target", "de"), file=("a.txt", b"one\ntwo"))
+    request = ("POST", "/translate_file", body, {"content-type": kind})
+    with serve_fake(Limits(timeout=1, batch_tokens=2)) as (served, translator):
+        original, may_go = translator.translate_batch, threading.Event()
+
+        def translate_batch(segments: list[Segment]) -> list:
+            assert segments[0].source == "one" or may_go.wait(60)
+            return original(segments)
+
+        monkeypatch.setattr(translator, "translate_batch", translate_batch)
+        answer = served.ask(*request)
+        assert answer.status == 503
+        assert answer.json["error"].endswith("is kept: send the file again")
+        may_go.set()
+        assert served.ask(*request).status == 200
+        assert translator.calls.count(["one"]) == 1
 
 
 @pytest.mark.parametrize(
     ("fields", "file", "message"),
     [
-        ([("source", "en"), ("target", "de")], None, "missing required field `file`"),
+        ([("source", "en"), ("target", "de")], None, "missing file parameter"),
         ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
         ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
+        ([("source", "en"), ("target", "de")], ("a.srt", b"a" * 5001), "exceeds text limit (5000)"),
     ],
 )
 def test_the_answer_to_a_bad_file_says_what_is_wrong(
