@@ -57,7 +57,8 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
         torch.zeros(1, device=device).add(1).item()
     except Exception as error:  # each backend that is missing fails in its own way
         if name != "auto":
-            message = f"device {name!r} can't be used here: choose auto, cpu or cuda"
+            found = " or cuda" if torch.cuda.is_available() else "; PyTorch finds no GPU"
+            message = f"device {name!r} can't be used here: choose auto, cpu{found}"
             raise UserError(message) from None
         reason = limit_reached(error) or UserError(error)
         if _NO_KERNELS in str(error) and processes == 1:

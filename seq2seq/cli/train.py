@@ -13,10 +13,8 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import (
     explain,
@@ -29,7 +27,7 @@ from seq2seq.cli.hydra import (
 )
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
-from seq2seq.errors import UsageError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
@@ -127,7 +125,9 @@ def _run_application(world: World) -> list[int]:
     try:
         with python314_help_workaround(), raise_usage_errors():
             application()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # Hydra's: those of a run are in `errors`
         raise UsageError(explain(error)) from error
     if errors:
         raise errors[-1]

@@ -126,7 +126,7 @@ class _CachedCorpus:
         except OSError as error:
             raise UserError(
                 f"{self.folder}: can't be written: {error.strerror or error};"
-                " free some space or choose another cache folder"
+                " free some space, or choose another folder with cache=FOLDER"
             ) from error
         data = self._open(self.folder)
         if data is None:

@@ -53,9 +53,12 @@ CALLS = [
     ("train model.num_heads=7", 2, "does not divide into 7 heads"),
     ("train ~data.train", 2, "~data.train: "),
     ("train data.train=news", 2, "data.train=news: "),
-    ("train model=", 2, "Available options in 'model': base big small tiny"),
+    ("train model=", 2, "Available options in 'model': base big"),
     ("train experiment=[a,b]", 2, "Could not load 'experiment/b'"),
     ("train model=base,small", 2, "--multirun"),
+    ("train schedule=glob(*)", 2, "'schedule=glob(*)' requires --multirun"),
+    ("train --multirun hydra.sweeper.max_batch_size=0 seed=1,2", 2, "AssertionError"),
+    ("train training.select_by=ter", 2, "must be bleu, chrf or loss"),
     ("train seed=-1", 2, "seed=-1"),
     ("train run_dir=${{nothing}}", 2, "'nothing' not found"),
     ("train --config-dir {nowhere}", 2, "not found"),
@@ -68,6 +71,7 @@ CALLS = [
     ("train resume=true run_dir={nowhere}", 1, "no checkpoint to resume from"),
     ("train precision=fp32 run_dir={text}", 1, "in the way of a new run"),
     ("train precision=fp32 run_dir={text}/x data=files", 1, "can't be written"),
+    ("train precision=fp32 cache={text}", 1, "choose another folder with cache=FOLDER"),
     ("train precision=fp32 cache={folder} data=files data.train.pairs={nowhere}", 1, "nowhere"),
 ]
 
