@@ -152,7 +152,7 @@ def _text(arguments: argparse.Namespace) -> _Text:
     run = Path(arguments.model)
     try:
         config = read_config(run)
-        sets = validation_sets(config)
+        sets = validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     fitting = [text for text in sets if arguments.to in (None, text.language) or not text.language]

@@ -4,8 +4,8 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class DataRecord:
     warnings: list[str] = field(default_factory=list)
     """Overlaps of the splits, and signs of misaligned text."""
     sha256: dict[str, str] = field(default_factory=dict)
+    folder: str = "."
+    """The folder in which the run was started: relative paths of its text begin there."""
     lengths: list[tuple[int, int, int]] = field(default_factory=list)
     """For each percentile, the tokens of a training source and of a target."""
     histogram: list[tuple[int, int, int]] = field(default_factory=list)
@@ -77,6 +79,7 @@ def data_record(data: PreparedData) -> bytes:
         },
         warnings=data.warnings,
         sha256=_sums(data.splits),
+        folder=os.getcwd(),
         lengths=list(zip(_PERCENTILES, *(found.tolist() for found in percentiles), strict=True)),
         histogram=list(zip(LENGTHS, *histograms, strict=True)),
         ratios=list(zip(_RATIOS, ratios, strict=True)),
@@ -96,6 +99,14 @@ def read_data_record(run: Path) -> DataRecord | None:
     with suppress(UserError):
         return parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
     return None
+
+
+@contextmanager
+def folder_of_text(run: Path) -> Iterator[None]:
+    """Work in the folder in which relative paths of a run's text begin, if it is still there."""
+    record = read_data_record(run) or DataRecord()
+    with chdir(record.folder if os.path.isdir(record.folder) else "."):
+        yield
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from seq2seq.reporting.record import (
     LOCATION,
     DataRecord,
     flat,
+    folder_of_text,
     known_settings,
     read_data_record,
     read_object,
@@ -124,16 +125,18 @@ def make_report(
         # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     try:
-        texts = tests or validation_sets(config)
+        texts = tests or validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     if not tests and other is not None and other.run is None:
         texts = texts[:1]  # a file holds the translations of one set
+    with folder_of_text(run):  # the training text is read, too
+        sets = report_sets(translator, texts, config, name, other)
     return RunReport(
         **_facts(run, config, name, trained),
         data=read_data_record(run),
         target_languages=trained.target_languages,
-        sets=report_sets(translator, texts, config, name, other),
+        sets=sets,
         other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
@@ -204,16 +207,17 @@ def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict
     """Return the record of the validation whose model was kept, the first of the best ones."""
     validations = [record for record in records if "valid/bleu" in record]
     with suppress(KeyError):  # config.yaml names a set that was not validated
-        return max(validations, key=training.selecting_bleu, default={})
+        return max(validations, key=training.rank, default={})
     return {}
 
 
-def validation_sets(config: Config) -> list[TextSet]:
+def validation_sets(run: Path, config: Config) -> list[TextSet]:
     """Read the validation sets of a run: `valid` and `data.valid_sets`."""
     sets = []
     for name in config.data.validation_splits():
         split = Split(config.data, name)
-        pairs = list(split.pairs())
+        with folder_of_text(run):
+            pairs = list(split.pairs())
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
         sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
     return sets
