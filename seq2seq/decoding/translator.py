@@ -135,18 +135,21 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         *,
         first_line: int = 1,
+        on_batch: Callable[[int, int], None] = lambda done, segments: None,
     ) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank.
 
         `prefixes` are the forced beginnings of the translations, "" for none, without surrounding
         spaces. Their last word may be completed: "Eine Fra" may become "Eine Frau". Messages count
-        lines from `first_line`.
+        lines from `first_line`. After each batch, `on_batch` is called with the number of segments
+        that are done, and of all.
         """
         segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        candidates = iter(self._map_batches(self.translate_batch, segments, sizes, blank))
+        found = self._map_batches(self.translate_batch, segments, sizes, blank, on_batch)
+        candidates = iter(found)
         return [
             Translation.from_segments(of_line, list(islice(candidates, len(of_line))))
             for of_line in segments_of_lines
@@ -265,19 +268,26 @@ class Translator:
         return maps
 
     def _map_batches(
-        self, function: Callable[[list[T]], list[R]], items: list[T], sizes: list[int], blank: R
+        self,
+        function: Callable[[list[T]], list[R]],
+        items: list[T],
+        sizes: list[int],
+        blank: R,
+        on_batch: Callable[[int, int], None] = lambda done, items: None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
         That of an item of size 1, which is `</s>` alone, is `blank`.
         """
         batches = make_batches(sizes, self.batch_tokens, self.workers, self.native_engine.rounded)
-        results = [blank] * len(items)
+        results, done = [blank] * len(items), 0
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             results_of_batches = run(function, [[items[i] for i in batch] for batch in batches])
             for batch, results_of_batch in zip(batches, results_of_batches, strict=True):
                 for i, result in zip(batch, results_of_batch, strict=True):
                     results[i] = result
+                done += len(batch)
+                on_batch(done, sum(map(len, batches)))
         return results
 
     @contextmanager

@@ -29,8 +29,7 @@ class Mean:
 
     trained: TrainedModel
     checkpoints: int
-    bleu: float
-    """The BLEU that selects the best model."""
+    rank: tuple[float, float]
 
 
 def best_mean(
@@ -41,8 +40,8 @@ def best_mean(
     """Average as many of the last checkpoints, oldest first, as validate best.
 
     Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
-    is chosen; None if it names single checkpoints only. Also returns the selecting BLEU of each
-    mean, by its number of checkpoints.
+    is chosen; None if it names single checkpoints only. Also returns the BLEU of each mean on the
+    selecting set, by its number of checkpoints.
     """
     folders = [folder for folder in folders if _is_whole(folder)]
     best: Mean | None = None
@@ -54,9 +53,9 @@ def best_mean(
         trained = average(folders[-number:])
         metrics = validate(trained.model).metrics()
         logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
-        mean = Mean(trained, number, training.selecting_bleu(metrics))
-        scores[number] = mean.bleu
-        if best is None or mean.bleu > best.bleu:
+        mean = Mean(trained, number, training.rank(metrics))
+        scores[number] = metrics[f"{training.selecting_set}/bleu"]
+        if best is None or mean.rank > best.rank:
             best = mean
     return best, scores
 

@@ -120,6 +120,8 @@ def settings(
     # The best BLEU so far can be compared with one of the same tokens on the same sets alone.
     if config.bleu_tokenizer is not None:
         fixed["bleu_tokenizer"] = config.bleu_tokenizer
+    if config.training.select_by != "bleu":
+        fixed["select_by"] = config.training.select_by
     if (select := config.training.select) != "valid":
         sets = sorted(data.valid_sets.items())
         digests = [

@@ -26,7 +26,7 @@ from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.distributed import World
-from seq2seq.training.optimizer import risky_start, start_moments
+from seq2seq.training.optimizer import risky_start, start_moments, unfinished_dropout
 from seq2seq.training.trainer import Trainer
 
 logger = logging.getLogger("seq2seq")
@@ -98,6 +98,8 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
     )
     if risk := risky_start(trainer.model.config, training):
         logger.warning(risk)
+    if unfinished := unfinished_dropout(training, training.max_steps):
+        logger.warning(unfinished)
     sets = (config.data.valid, *config.data.valid_sets.values())
     for language in {s.target_language or config.data.target_language: None for s in sets}:
         if config.bleu_tokenizer is None and (name := tokenizer_without_spaces(language)):

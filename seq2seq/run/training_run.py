@@ -5,6 +5,7 @@ import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from seq2seq.config import Config
@@ -42,6 +43,7 @@ from seq2seq.storage.checkpoint import (
 from seq2seq.storage.model_folder import holds_model, move_user_files_aside, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
+from seq2seq.training.optimizer import unfinished_dropout
 from seq2seq.training.recorder import (
     DeferredFileHandler,
     Recorder,
@@ -71,6 +73,10 @@ def run_training(
     """
     retain_freed_memory()
     keep_few_compiled_matmuls()
+    # The folder is the main process's, and a cache may be a machine's own.
+    shared = replace(config, run_dir=None, cache=None)
+    if shared != world.on_main(lambda: shared):
+        raise UserError("not all processes have the same settings: start them by one command")
     resume = config.resume is True
     if config.resume == "auto":
         resume = world.on_main(lambda: bool(checkpoints(folder)))
@@ -131,6 +137,9 @@ class TrainingRun:
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
+        self.recorder = Recorder()
+        self.cut_off = False
+        """Whether time was over during the last validation."""
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
@@ -178,13 +187,14 @@ class TrainingRun:
 
     def fit(self) -> None:
         """Train, with everything recorded in the folder."""
-        is_main, training = self.world.is_main, self.config.training
-        recorder = (
-            RunRecorder(self.folder, self.trainer.progress, training) if is_main else Recorder()
-        )
+        is_main, progress = self.world.is_main, self.trainer.progress
+        sets = (self.data.valid_pairs, *(added.pairs for added in self.data.valid_sets.values()))
+        logger.info(f"each validation translates {sum(map(len, sets)):,} lines")
+        if is_main:
+            self.recorder = RunRecorder(self.folder, progress, self.config.training)
         try:
             self.trainer.train(
-                recorder,
+                self.recorder,
                 validate=lambda: self.validate(self.candidate()).metrics(),
                 save=self.save,
                 save_validation=self.save_validation,
@@ -194,7 +204,7 @@ class TrainingRun:
             hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
             raise UserError(f"{error}; {hint}") from error
         finally:
-            recorder.close()
+            self.recorder.close()
 
     def candidate(self) -> Transformer:
         """Return the model to validate, which may be the best: the trainer's, or its average."""
@@ -213,7 +223,10 @@ class TrainingRun:
 
     def validate(self, model: Transformer) -> Validation:
         """Compute loss, perplexity and BLEU of a model on the validation sets."""
-        return validate_sets(self._trained(model), self.config, self.data, self.compute)
+        show, trained = self.recorder.show_validation, self._trained(model)
+        validation = validate_sets(trained, self.config, self.data, self.compute, show)
+        self.cut_off = validation.cut_off
+        return validation
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
@@ -244,9 +257,13 @@ class TrainingRun:
     def finish(self) -> None:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress, averaged = self.trainer.progress, self.folder / AVERAGED
+        training = self.config.training
+        known_at_the_start = unfinished_dropout(training, training.max_steps)
+        if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
+            logger.warning(short)
         mean, means = best_mean(
-            checkpoints(self.folder),
-            self.config.training,
+            [] if self.cut_off else checkpoints(self.folder),
+            training,
             lambda model: self.validate(model.to(self.compute.device)),
         )
         finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
@@ -254,12 +271,12 @@ class TrainingRun:
         if mean is not None:
             self._remove_averaged()
             # While a model still learns fast, its mean with earlier ones is worse.
-            if mean.bleu >= progress.best_bleu:
+            if progress.is_better(mean.rank):
                 save_model(averaged, mean.trained)
                 finished["averaged"] = mean.checkpoints
                 logger.info(f"kept the mean of {mean.checkpoints} as {averaged}")
             else:
-                logger.info("no mean is as good as the best checkpoint: none is kept")
+                logger.info("no mean is better than the best checkpoint: none is kept")
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
         self.report()
 
@@ -282,7 +299,10 @@ class TrainingRun:
 
     def report(self) -> None:
         """Write the report, and log the next command."""
-        write_report(self.folder, str(self.compute.device))
+        if self.cut_off:
+            logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
+        else:
+            write_report(self.folder, str(self.compute.device))
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")
 

@@ -1,10 +1,13 @@
 """The validation of a run: every set, translated as the configuration says."""
 
+import logging
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from sacrebleu import CHRF
 from torch.nn import functional as F
 
 from seq2seq.config import Config
@@ -21,7 +24,11 @@ from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 
+logger = logging.getLogger("seq2seq")
+
 _BATCH_TOKENS = 2048
+# Of training.max_minutes: the outputs of a model that doesn't end them take long.
+_MAX_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class Validation:
     """sacreBLEU's BLEU of the translations against the untouched references."""
     others: dict[str, "Validation"] = field(default_factory=dict)
     """Of further validation sets, by name."""
+    chrf: float | None = None
+    """sacreBLEU's chrF2 of the translations, if it selects the best model."""
+    cut_off: bool = False
+    """Whether time was over before all was translated, so that BLEU and chrF count as 0."""
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by the names under which they are recorded."""
@@ -42,15 +53,21 @@ class Validation:
             "valid/perplexity": math.exp(min(self.loss, 700.0)),  # per target token
             "valid/bleu": self.bleu,
         }
+        if self.chrf is not None:
+            metrics["valid/chrf"] = self.chrf
+        own = {key.removeprefix("valid/"): [value] for key, value in metrics.items()}
         for name, other in self.others.items():
-            metrics |= {
-                key.replace("valid/", f"valid/{name}/"): value
-                for key, value in other.metrics().items()
-            }
+            for key, value in other.metrics().items():
+                metrics[key.replace("valid/", f"valid/{name}/")] = value
+                own[key.removeprefix("valid/")].append(value)
         if self.others:
-            bleus = [self.bleu, *(other.bleu for other in self.others.values())]
-            metrics["valid/mean/bleu"] = sum(bleus) / len(bleus)
+            means = {key: sum(values) / len(values) for key, values in own.items()}
+            metrics |= {f"valid/mean/{key}": means[key] for key in means if key != "perplexity"}
         return metrics
+
+
+class _TimeOverError(Exception):
+    """A validation has taken its share of `training.max_minutes`."""
 
 
 @torch.inference_mode()
@@ -75,10 +92,19 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
 
 
 def validate_sets(
-    trained: TrainedModel, config: Config, data: PreparedData, compute: Compute
+    trained: TrainedModel,
+    config: Config,
+    data: PreparedData,
+    compute: Compute,
+    show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> Validation:
-    """Compute loss and BLEU of a model on all validation sets; its mode is restored."""
-    sets = config.data
+    """Compute loss and BLEU of a model on all validation sets; its mode is restored.
+
+    After each batch of a set, `show` is called with the lines that are translated, and all.
+    """
+    sets, cut_off = config.data, False
+    limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
+    end = time.monotonic() + 60 * limit
     options = TranslationOptions(
         device=str(compute.device), search=config.search, to=sets.valid.target_language
     )
@@ -86,13 +112,28 @@ def validate_sets(
     def validate(
         split: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
     ) -> Validation:
+        nonlocal cut_off
         for_language = translator.with_target_language(split.target_language)
-        translations = for_language.translate([pair.source for pair in pairs])
-        outputs, references = [t.text for t in translations], [pair.target for pair in pairs]
+        sources, references = zip(*pairs, strict=True)
+        try:
+            outputs = [t.text for t in for_language.translate(sources, on_batch=watch)]
+        except _TimeOverError as over:
+            logger.warning(
+                f"{over} were translated in {limit:.2g} minutes, a tenth of training.max_minutes:"
+                " this validation is cut off, and its BLEU counts as 0"
+            )
+            outputs, cut_off = [""] * len(pairs), True
+        by_chrf = config.training.select_by == "chrf"
         return Validation(
             loss=cross_entropy(trained.model, corpus, compute),
             bleu=bleu(outputs, [references], ScoreConfig(tokenize=config.bleu_tokenizer)).value,
+            chrf=CHRF().corpus_score(outputs, [references]).score if by_chrf else None,
         )
+
+    def watch(done: int, lines: int) -> None:
+        show(done, lines)
+        if time.monotonic() > end and done < lines:
+            raise _TimeOverError(f"{done:,} of {lines:,} lines")
 
     training = trained.model.training
     trained.model.eval()
@@ -104,4 +145,4 @@ def validate_sets(
             for name, valid_set in data.valid_sets.items()
         }
     trained.model.train(training)
-    return replace(main, others=others)
+    return replace(main, others=others, cut_off=cut_off)

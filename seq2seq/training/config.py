@@ -11,6 +11,8 @@ from seq2seq.options import check_types
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.
 _MAX_EPOCHS = 1000
+# A lower BLEU is chance: n-grams that a model that has learned nothing happens to write.
+_MIN_SCORE = 1.0
 
 
 @dataclass(kw_only=True)
@@ -33,10 +35,12 @@ class TrainingConfig:
     max_minutes: float | None = None
     """Minutes, validation included, after which training ends."""
     patience: int | None = None
-    """Validations without a better BLEU after which training ends."""
+    """Validations without a better one after which training ends."""
     select: str = "valid"
-    """The validation set whose BLEU selects the best model: `valid`, a name in data.valid_sets, or
+    """The validation set that selects the best model: `valid`, a name in data.valid_sets, or
     `mean`, the mean over all sets."""
+    select_by: str = "bleu"
+    """The measure by which it selects: bleu, chrf (chrF2, for pairs with little text) or loss."""
     init_std: float | None = None
     """Standard deviation of the initial matrices and embeddings; None means tensor2tensor's, since
     the paper gives none."""
@@ -87,9 +91,20 @@ class TrainingConfig:
             "count_longer_side": int(self.count_longer_side),
         }
 
-    def selecting_bleu(self, metrics: Mapping[str, float]) -> float:
-        """Return the BLEU that selects the best model, of a validation's metrics."""
-        return metrics["valid/bleu" if self.select == "valid" else f"valid/{self.select}/bleu"]
+    @property
+    def selecting_set(self) -> str:
+        """The beginning of the names of the selecting set's metrics."""
+        return "valid" if self.select == "valid" else f"valid/{self.select}"
+
+    def rank(self, metrics: Mapping[str, float]) -> tuple[float, float]:
+        """Rank a validation: the selecting score, rounded to 0.01, then the loss, negated.
+
+        A BLEU below 1 counts as 0, so that the loss decides.
+        """
+        chosen = self.selecting_set
+        loss = metrics.get(f"{chosen}/loss", 0.0)  # means had none in earlier versions
+        score = 0.0 if self.select_by == "loss" else metrics[f"{chosen}/{self.select_by}"]
+        return round(score, 2) if score >= _MIN_SCORE else 0.0, -loss
 
     def batching(
         self,
@@ -159,6 +174,8 @@ class TrainingConfig:
                 "training.patience counts validations, and there are none: give"
                 " training.checkpoint_steps or training.checkpoint_minutes"
             )
+        if self.select_by not in ("bleu", "chrf", "loss"):
+            raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
         if min(self.average_alternatives, default=1) < 1:
             raise UsageError(
                 f"training.average_alternatives={self.average_alternatives}: must be above 0"

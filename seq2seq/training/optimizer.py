@@ -24,6 +24,17 @@ def dropout_share(step: int, warmup_steps: int | None) -> float:
     return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
 
 
+def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
+    """Say that a run of so many updates ends while dropout still rises; empty if it doesn't."""
+    rise = training.dropout_warmup_steps
+    if rise is None or steps is None or steps >= rise:
+        return ""
+    return (
+        f"dropout reaches {dropout_share(steps, rise):.2g} of its rate in the {steps:,} updates of"
+        f" this run: it rises over training.dropout_warmup_steps={rise}"
+    )
+
+
 def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
     """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
 

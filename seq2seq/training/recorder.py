@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,53 +28,91 @@ logger = logging.getLogger("seq2seq")
 Metrics: TypeAlias = Mapping[str, float]
 
 
-class Display:
+class Recorder:
+    """Receives progress and metrics; this class, for processes that write nothing, ignores them."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """Called after each update, before its metrics are recorded."""
+
+    def show_validation(self, done: int, lines: int) -> None:
+        """Called after each batch that a validation translates."""
+
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
+        """Called every `log_steps` updates, and before each validation."""
+
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
+        """Called after each validation."""
+
+    def close(self) -> None:
+        """Called at the end."""
+
+
+class Display(Recorder):
     """Shows the progress, and the time left until a limit, if there is one."""
 
     def __init__(self, progress: Progress, config: TrainingConfig) -> None:
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
+        limited = bool(self.max_steps or self.max_minutes)
         self.bar = tqdm(
-            total=self.max_steps,
-            initial=progress.step,
-            unit="step",
+            total=1.0,
             disable=not sys.stderr.isatty(),
-            bar_format="{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt}{postfix}"
-            if self.max_steps
-            else "step {n_fmt}{postfix}",
+            miniters=0,
+            bar_format="{percentage:3.0f}%|{bar:10}| {desc}" if limited else "{desc}",
         )
-        self.described = ""
-        """The newest metrics in words."""
+        self.newest: Metrics = {}
+        self.updated = progress.seconds
+        """When the last update was done, in seconds of training."""
+        self.logged = time.monotonic()
 
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
+        self.updated = progress.seconds
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
-            self.described = f", {_describe(progress.unrecorded.summary())}"
-        self.bar.n = progress.step
+            self.newest = progress.unrecorded.summary()
+        loss, others = _describe(self.newest) if self.newest else ("", "")
+        step = f"{progress.step}/{self.max_steps}" if self.max_steps else f"step {progress.step}"
         # What matters least stands last, where a narrow terminal cuts the line.
-        self.bar.set_postfix_str(
-            f"{self._left(progress)}, epoch {progress.epoch + 1}{self.described}", refresh=False
-        )
+        parts = (step, loss, self._left(progress), f"epoch {progress.epoch + 1}", others)
+        self.bar.set_description_str(", ".join(filter(None, parts)), refresh=False)
+        steps = progress.step / self.max_steps if self.max_steps else 0.0
+        minutes = progress.seconds / (60 * self.max_minutes) if self.max_minutes else 0.0
+        self.bar.n = min(1.0, max(steps, minutes))
         self.bar.update(0)
 
-    def log_metrics(self, progress: Progress, metrics: Metrics) -> None:
+    def show_validation(self, done: int, lines: int) -> None:
+        """Show how many lines are translated: in the bar or, without one, in a line a minute."""
+        shown = f"validating: {done:,} of {lines:,} lines translated"
+        if not self.bar.disable:
+            self.bar.set_description_str(shown)
+        elif done < lines and time.monotonic() > self.logged + 60:
+            self.logged = time.monotonic()
+            logger.info(shown)
+
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Log a line if there is no bar."""
         if self.bar.disable:
+            self.logged = time.monotonic()
             logger.info(
-                f"step {progress.step}, epoch {progress.epoch + 1}, {_describe(metrics)},"
-                f" {self._left(progress)}"
+                f"step {progress.step}, epoch {progress.epoch + 1},"
+                f" {', '.join(_describe(metrics))}, {self._left(progress)}"
             )
 
-    def log_validation(self, progress: Progress, metrics: Metrics, is_best: bool) -> None:
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Log a line about a validation."""
-        mark = "the best so far" if is_best else f"best {progress.best_bleu:.2f}"
+        mark = "the best so far" if is_best else f"best at step {progress.best_step}"
         self.bar.clear()
         logger.info(
             f"step {progress.step}, {progress.seconds / 60:.1f} min:"
-            f" {describe_validation(metrics)} ({mark})"
+            f" {describe_validation(metrics)} ({mark}),"
+            f" validated in {progress.seconds - self.updated:.0f} s"
         )
+
+    def close(self) -> None:
+        """Close the bar."""
+        self.bar.close()
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
@@ -85,7 +124,7 @@ class Display:
         if self.max_minutes is not None:
             limits.append(60 * self.max_minutes - progress.seconds)
         if not limits:
-            return "until BLEU stops rising"
+            return "until patience ends it"
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
 
 
@@ -95,6 +134,8 @@ def describe_validation(metrics: Metrics) -> str:
         f"validation loss {metrics['valid/loss']:.3f}, perplexity"
         f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
     )
+    if "valid/chrf" in metrics:
+        described += f", chrF {metrics['valid/chrf']:.2f}"
     others = [f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name]
     return f"{described} ({', '.join(others)})" if others else described
 
@@ -108,11 +149,12 @@ def bleu_by_set(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def _describe(metrics: Metrics) -> str:
+def _describe(metrics: Metrics) -> tuple[str, str]:
+    """Describe what matters most, and the rest."""
     return (
-        f"loss {metrics['train/loss']:.3f}, rate {metrics['train/learning_rate']:.2e},"
-        f" {metrics['train/tokens_per_second']:,.0f} tokens/s,"
-        f" waiting for data {metrics['train/waiting_for_data']:.1%}"
+        f"loss {metrics['train/loss']:.3f}, {metrics['train/tokens_per_second']:,.0f} tokens/s",
+        f"rate {metrics['train/learning_rate']:.2e},"
+        f" waiting for data {metrics['train/waiting_for_data']:.1%}",
     )
 
 
@@ -130,23 +172,7 @@ _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 
 
-class Recorder:
-    """Receives progress and metrics; this class, for processes that write nothing, ignores them."""
-
-    def show_progress(self, progress: Progress) -> None:
-        """Called after each update, before its metrics are recorded."""
-
-    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
-        """Called every `log_steps` updates, and before each validation."""
-
-    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
-        """Called after each validation."""
-
-    def close(self) -> None:
-        """Called at the end."""
-
-
-class RunRecorder(Recorder):
+class RunRecorder(Display):
     """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
 
     def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
@@ -162,27 +188,23 @@ class RunRecorder(Recorder):
         self._write_records()
         self.events_folder = run / "tensorboard"
         self.events = _event_writer(self.events_folder, progress.step + 1)
-        self.display = Display(progress, config)
-
-    def show_progress(self, progress: Progress) -> None:
-        """Update the progress bar."""
-        self.display.show_progress(progress)
+        super().__init__(progress, config)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Write metrics, with names such as `train/loss`, to all outputs."""
         self._write(progress.step, metrics)
-        self.display.log_metrics(progress, metrics)
+        super().record_metrics(progress, metrics)
 
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Write a validation's metrics to all outputs and redraw the learning curve."""
-        self.display.log_validation(progress, metrics, is_best)
+        super().record_validation(progress, metrics, is_best=is_best)
         self._write(progress.step, metrics)
         with self._or_warn(self.picture):
             draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
-        """Close the progress bar and the event file."""
-        self.display.bar.close()
+        """Close the bar and the event file."""
+        super().close()
         with self._or_warn(self.events_folder):
             self.events.close()
 
@@ -240,7 +262,9 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
     for axes in (losses, bleu):
         axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=110)
+    write_file(path, picture.getvalue())
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
@@ -264,6 +288,8 @@ class DeferredFileHandler(MemoryHandler):
 
     def write_to(self, path: Path) -> None:
         """Append all records so far to a file, and each one from now on."""
+        if path.exists():  # so that a hard link to it, in a copy of the run, stays as it is
+            write_file(path, path.read_bytes())
         file = _FileHandler(path)
         file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         self.setTarget(file)

@@ -82,6 +82,8 @@ class Progress:
     validated_seconds: float = 0.0
     """The time spent when the last validation was done."""
     best_bleu: float = -1.0
+    """The selecting score of the best validation, of whatever measure, and its loss."""
+    best_loss: float = 0.0
     best_step: int = 0
     validations_without_improvement: int = 0
     """Validations since the best one."""
@@ -100,10 +102,14 @@ class Progress:
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
 
-    def record_bleu(self, bleu: float) -> bool:
-        """Record the BLEU of a validation, and return whether it is the best so far."""
-        if bleu > self.best_bleu:
-            self.best_bleu, self.best_step = bleu, self.step
+    def is_better(self, rank: tuple[float, float]) -> bool:
+        """Return whether a validation of this rank is better than the best one."""
+        return rank > (self.best_bleu, -self.best_loss)
+
+    def record_rank(self, rank: tuple[float, float]) -> bool:
+        """Record the rank of a validation, and return whether it is the best so far."""
+        if self.is_better(rank):
+            self.best_bleu, self.best_loss, self.best_step = rank[0], -rank[1], self.step
             self.validations_without_improvement = 0
             return True
         self.validations_without_improvement += 1

@@ -114,7 +114,7 @@ class Trainer:
         progress = self.progress
         progress.validation_pending = False
         progress.validated_seconds = progress.seconds
-        is_best = progress.record_bleu(self.config.selecting_bleu(metrics))
+        is_best = progress.record_rank(self.config.rank(metrics))
         progress.ended = self.limit_reached()
         self.world.on_main(partial(save_validation, is_best))
         recorder.record_validation(progress, metrics, is_best=is_best)
@@ -137,7 +137,7 @@ class Trainer:
             return f"{progress.seconds / 60:.1f} of {config.max_minutes:g} minutes are over"
         without_improvement = progress.validations_without_improvement
         if config.patience is not None and without_improvement >= config.patience:
-            return f"{without_improvement} validations without a better BLEU"
+            return f"{without_improvement} validations without a better one"
         return ""
 
     def _agree(self) -> None:

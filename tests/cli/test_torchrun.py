@@ -102,6 +102,16 @@ def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> N
     assert "is not finite" in stderr[0]
 
 
+def test_processes_with_other_settings_do_not_train_together(corpus, tmp_path: Path) -> None:
+    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.warmup_steps=5$RANK"]
+    script = " ".join([sys.executable, "-m", "seq2seq", "train", *words])
+    command = [*TORCHRUN, "--no-python", "bash", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert done.stderr.count("seq2seq: rank 1: not all processes have the same settings") == 1
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
 def test_a_bad_command_line_is_refused_once(
     seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

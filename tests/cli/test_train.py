@@ -229,7 +229,7 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=12"]
     words += ["training.checkpoint_steps=6", f"run_dir={tmp_path / 'run'}"]
     master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 200))
+    termios.tcsetwinsize(slave, (24, 60))
     chunks: list[bytes] = []
 
     def read() -> None:
@@ -249,12 +249,13 @@ def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -
     recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}
     found = {
         (int(step), loss)
-        for step, loss in re.findall(r"(\d+)/12, \S+ left, epoch \d+, loss ([\d.]+), rate ", shown)
+        for step, loss in re.findall(r"(\d+)/12, loss ([\d.]+), [\d,]+ tokens/s", shown)
     }
     assert found
     assert found <= recorded
     assert shown.count("(the best so far)") >= 1
-    assert "tokens/s, waiting for data" in shown
+    assert "each validation translates 20 lines" in shown
+    assert "validating: 20 of 20 lines" in shown
 
 
 def test_hydra_s_flags_are_read_by_a_parser_that_checks_help(

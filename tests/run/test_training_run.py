@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from omegaconf import OmegaConf
+from sacrebleu import CHRF
 from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
+from seq2seq.data.config import SplitConfig
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.run.setup import describe
@@ -21,7 +27,8 @@ from seq2seq.run.training_run import TrainingRun
 from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
-from tests.toy import train, weights
+from seq2seq.training.recorder import draw_learning_curve, read_metrics
+from tests.toy import reversing, train, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
@@ -44,20 +51,78 @@ def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
 
 
-def test_weights_batches_and_dropout_follow_the_seed(toy: Config, tmp_path: Path) -> None:
-    first, same, other = (opened(toy, tmp_path, seed=seed) for seed in (7, 7, 8))
-    embeddings = [run.trainer.model.embedding.weight for run in (first, same, other)]
-    assert torch.equal(embeddings[0], embeddings[1])
-    assert not torch.equal(embeddings[0], embeddings[2])
-    epochs = [
-        [batch.tolist() for batch in run.trainer.batching.epoch(0)] for run in (first, same, other)
-    ]
-    assert epochs[0] == epochs[1] != epochs[2]
-    # The seed of dropout alone: the same weights and the same batch.
-    other.trainer.model.load_state_dict(first.trainer.model.state_dict())
-    batch = [first.trainer.batching.epoch(0)[0]]
-    losses = [run.trainer.update(batch).smoothed for run in (first, same, other)]
-    assert losses[0] == losses[1] != losses[2]
+def log(run: Path) -> str:
+    return (run / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [({"max_steps": 2}, 1), ({"max_steps": 60, "patience": 1}, 1), ({"max_steps": 3}, 0)],
+)
+def test_a_run_that_ends_while_dropout_rises_says_so_once(
+    toy: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, int],
+    said: int,
+) -> None:
+    scripted_bleu(monkeypatch, *[5.0] * 4)
+    train(toy, tmp_path, dropout_warmup_steps=3, **limits)
+    assert log(tmp_path).count("dropout reaches 0.67 of its rate in the 2 updates") == said
+
+
+def test_a_validation_takes_a_tenth_of_the_minutes_at_most(
+    toy: Config, sentences: list[str], tmp_path: Path
+) -> None:
+    long = reversing(tmp_path, "long", sentences * 9)
+    config = replace(toy, data=replace(toy.data, valid_sets={"long": long}))
+    train(config, tmp_path / "run", max_minutes=1e-9, max_steps=None)
+    assert "of 900 lines were translated in 1e-10 minutes, a tenth of" in log(tmp_path / "run")
+    (record,) = (r for r in read_metrics(tmp_path / "run" / "metrics.jsonl") if "valid/bleu" in r)
+    assert record["valid/long/bleu"] == 0
+    assert record["valid/long/loss"] > 0
+    assert "report.html" not in log(tmp_path / "run")  # which translates again
+
+
+def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
+    train(toy, tmp_path, select_by="chrf", max_steps=1)
+    record = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
+    pairs = opened(toy, tmp_path).data.valid_pairs
+    translator = Translator.load(tmp_path / "best", TranslationOptions(search=toy.search))
+    outputs = [t.text for t in translator.translate([pair.source for pair in pairs])]
+    chrf = CHRF().corpus_score(outputs, [[pair.target for pair in pairs]]).score
+    assert record["valid/chrf"] == chrf
+
+
+def test_a_resumed_run_changes_no_copy_by_hard_links(
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.training.recorder.draw_learning_curve", draw_learning_curve)
+    run = train(toy, tmp_path / "run", max_steps=1)
+    copy = Path(shutil.copytree(run, tmp_path / "copy", copy_function=os.link))
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    train(toy, run, resume=True, max_steps=2)
+    assert log(run).startswith(log(copy))
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_run_by_relative_paths_is_reported_and_tuned_from_another_folder(
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(str(toy.cache)).parent
+    names = {split: getattr(toy.data, split) for split in ("train", "valid")}
+    relative = {
+        split: SplitConfig(**{s: Path(str(getattr(files, s))).name for s in ("source", "target")})
+        for split, files in names.items()
+    }
+    config = replace(toy, data=replace(toy.data, **relative))
+    monkeypatch.chdir(folder)
+    run = train(config, tmp_path / "run", max_steps=1)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "run", "-o", "page.html"]) == 0
+    assert "the training text can't be read" not in Path("page.html").read_text()
+    assert main(["tune", "--model", "run", "--beams", "1", "--alphas", "1"]) == 0
 
 
 def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> None:
@@ -70,10 +135,18 @@ def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> Non
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_a_mean_that_is_only_as_good_as_the_best_model_is_not_kept(
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.004)
+    train(toy, tmp_path)
+    assert not (tmp_path / "averaged").exists()
+
+
 def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.0)  # the mean is as good as the best
+    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.1)
     train(toy, tmp_path)
     folders = checkpoints(tmp_path)
     assert [folder.name for folder in folders] == [f"step_{step:08d}" for step in (1, 2, 3, 4)]
@@ -100,7 +173,7 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validated: list[dict[str, Tensor]] = []
-    scores = iter((1.0, 2.0, 9.0, 3.0, 9.0))
+    scores = iter((1.0, 2.0, 9.0, 3.0, 9.1))
 
     def validate(_: TrainingRun, model: Transformer) -> Validation:
         assert not model.training

@@ -1,7 +1,9 @@
 """What is recorded of a run, and what happens if recording fails."""
 
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import matplotlib
 import pytest
 
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import RunRecorder
+from seq2seq.training.recorder import Display, RunRecorder
 from seq2seq.training.state import Progress
 
 METRICS = {
@@ -30,6 +32,22 @@ def warnings() -> Iterator[list[str]]:
     logging.getLogger("seq2seq").addHandler(handler)
     yield found
     logging.getLogger("seq2seq").removeHandler(handler)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    display = Display(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
+    display.show_progress(Progress(step=26, seconds=202.5))
+    assert display.bar.n == pytest.approx(0.75)
+    display.show_progress(Progress(step=18_000, seconds=203.0))
+    assert display.bar.n == pytest.approx(0.9)
 
 
 def steps(path: Path) -> list[int]:

@@ -297,13 +297,29 @@ def test_steps_end_it_with_a_save_and_a_validation(corpus: EncodedCorpus) -> Non
     assert (trainer.progress.best_bleu, trainer.progress.best_step) == (3.0, 6)
 
 
-def test_patience_ends_it(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(Equal(corpus, 8), max_steps=None, patience=2, checkpoint_steps=2)
-    bleu = iter([1.0, 2.0, 1.5, 2.5, 2.5, 0.0, 9.0])
-    train(trainer, validate=lambda: {"valid/bleu": next(bleu)})
-    assert trainer.progress.step == 12
-    assert trainer.progress.best_step == 8
-    assert "2 validations" in trainer.progress.ended
+@pytest.mark.parametrize(
+    ("select_by", "validations", "best"),
+    [  # the score and the loss of each, until two are worse
+        ("bleu", [(1.0, 5), (2.0, 5), (1.5, 5), (2.5, 5), (2.5, 5), (0.0, 5)], 4),
+        ("bleu", [(0.0, 9), (0.0, 8), (0.0, 7), (0.0, 7), (0.0, 8)], 3),
+        ("bleu", [(0.9, 9), (0.2, 8), (0.3, 7), (0.9, 8), (0.5, 7)], 3),
+        ("bleu", [(30.004, 5), (30.001, 4), (30.003, 4), (30.0, 6)], 2),
+        ("bleu", [(30.0, 5), (29.9, 4), (0.9, 3)], 1),
+        ("chrf", [(20.0, 5), (25.0, 6), (24.0, 1), (25.0, 7)], 2),
+        ("loss", [(9.0, 5), (1.0, 4), (8.0, 4.5), (30.0, 4)], 2),
+    ],
+)
+def test_patience_ends_it_after_the_best_validation(
+    corpus: EncodedCorpus, select_by: str, validations: list[tuple[float, float]], best: int
+) -> None:
+    choices = {"max_steps": None, "patience": 2, "checkpoint_steps": 2, "select_by": select_by}
+    trainer = make_trainer(Equal(corpus, 8), **choices)
+    scores = iter(validations)
+    names = ("valid/chrf" if select_by == "chrf" else "valid/bleu", "valid/loss")
+    train(trainer, validate=lambda: dict(zip(names, next(scores), strict=True)))
+    assert trainer.progress.best_step == 2 * best
+    assert trainer.progress.step == 2 * len(validations)
+    assert "2 validations without a better one" in trainer.progress.ended
 
 
 def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
