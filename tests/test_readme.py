@@ -20,6 +20,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "seq2seq"
 FRONT = CHECKOUT / "README.md"
 TOUR = PACKAGE / "README.md"
+PAPER_PAGE = runpy.run_path(str(CHECKOUT / "scripts" / "paper_page.py"))
 READMES = [
     FRONT,
     CHECKOUT / "CONTRIBUTING.md",
@@ -29,6 +30,7 @@ READMES = [
     CHECKOUT / "data" / "everyday" / "README.md",
     CHECKOUT / "scripts" / "README.md",
     CHECKOUT / "scripts" / "benchmarks" / "README.md",
+    PACKAGE / "model" / "README.md",
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
@@ -101,11 +103,14 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 @each_readme
 def test_every_link_leads_somewhere(readme: Path) -> None:
-    for link in re.findall(r"\]\((?!http)([^)]+)\)", readme.read_text()):
+    for name, link in re.findall(r"\[([^]]*)\]\((?!http)([^)]+)\)", readme.read_text()):
         path, _, anchor = link.partition("#")
         target = readme.parent / path if path else readme
         assert target.exists(), link
-        if anchor:
+        if target.suffix == ".py" and anchor:
+            lines = PAPER_PAGE["lines_of"](target, name.strip("`"))
+            assert anchor == lines, f"{name}: run scripts/paper_page.py"
+        elif anchor:
             assert anchor in anchors(target.read_text()), link
 
 
@@ -165,7 +170,7 @@ def test_the_tour_names_every_module(room: Path) -> None:
     rows = TOUR.read_text().splitlines()
     (text,) = [row for row in rows if row.startswith(f"| [`{room.name}/`]")]
     if (room / "README.md").exists() and room != PACKAGE:
-        text = (room / "README.md").read_text()
+        text += (room / "README.md").read_text()
     if room.name != "cli":  # one module per command
         modules = {path.name for path in room.glob("*.py") if not path.name.startswith("__")}
         assert modules - set(inline(text)) == set()
@@ -246,6 +251,7 @@ def test_every_shell_script_parses_and_knows_its_options(words: list[str]) -> No
 EXAMPLES = [
     pytest.param(code, id=str(readme.relative_to(CHECKOUT)))
     for readme in READMES
+    if readme != PAPER_PAGE["PAGE"]  # its blocks are one program: tests/model/test_paper_page.py
     for code in fenced(readme.read_text(), "python")
 ]
 

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import Split
 from seq2seq.data.preparation import prepare
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.data.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
 MICRO_BATCH_TOKENS = 4096
@@ -53,24 +52,11 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
-    parser.add_argument(
-        "--sample",
-        type=int,
-        default=TokenizerConfig().max_training_sentences,
-        help="most sentences from which the tokenizer learns",
-    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config, _ = in_new_process(make_corpus, arguments, Path(folder))
         print(f"{'stage':<26}  {'seconds':>8}  {'pairs/s':>12}  {'peak MiB':>8}")
-        works: list[Callable[[DataConfig, Path], list[Stage]]] = [
-            read,
-            learn_tokenizer,
-            start,
-            start_again,
-            shuffle_and_collate,
-        ]
-        for work in works:
+        for work in (start, start, shuffle_and_collate):
             stages, peak = in_new_process(work, config, Path(folder) / "cache")
             for stage in stages:
                 speed = f"{stage.pairs / stage.seconds:,.0f}"
@@ -103,9 +89,7 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
             for a, b in (random.choices(pairs, k=2) for _ in range(arguments.pairs))
         )
         train = write(synthetic, folder / "train")
-    tokenizer = TokenizerConfig(
-        vocab_size=arguments.vocab_size, max_training_sentences=arguments.sample
-    )
+    tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size)
     return DataConfig(train=train, valid=valid, tokenizer=tokenizer)
 
 
@@ -126,60 +110,32 @@ def write(pairs: Any, path: Path) -> SplitConfig:
     return SplitConfig(source=str(source), target=str(target))
 
 
-def read(config: DataConfig, _: Path) -> list[Stage]:
-    """Decompress, split into lines, decode and pair."""
-    stage = Stage("read")
-    with stage.timed():
-        stage.pairs = sum(1 for _ in Split(config, "train").pairs())
-    return [stage]
-
-
-def learn_tokenizer(config: DataConfig, _: Path) -> list[Stage]:
-    """Read and sample, then learn."""
-    stage = Stage("learn the tokenizer")
-    with stage.timed():
-        Tokenizer.train(chain.from_iterable(Split(config, "train").pairs()), config.tokenizer)
-    stage.pairs = sum(1 for _ in Split(config, "train").pairs())
-    return [stage]
-
-
 def start(config: DataConfig, cache: Path) -> list[Stage]:
-    """Prepare a corpus for the first time, tokenizer included."""
-    stage = Stage("first start")
-    with stage.timed():
-        stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
-    return [stage]
-
-
-def start_again(config: DataConfig, cache: Path) -> list[Stage]:
-    """Prepare a corpus that is in the cache."""
-    stage = Stage("second start")
+    """Prepare a corpus, tokenizer included, or find it in the cache."""
+    stage = Stage("second start" if cache.exists() else "first start")
     with stage.timed():
         stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
     return [stage]
 
 
 def shuffle_and_collate(config: DataConfig, cache: Path) -> list[Stage]:
-    """Order an epoch, compute its statistics, and read and pad batches, with two token budgets."""
+    """Order an epoch, and read and pad batches, with two token budgets."""
     from seq2seq.data.batching import Batching
 
     corpus = prepare(config, cache, lambda message: None).train
     stages = []
     for tokens in (MICRO_BATCH_TOKENS, LARGE_BATCH_TOKENS):
         batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
-        epoch, statistics = Stage(f"epoch, {tokens:,} tokens"), Stage("its statistics")
+        epoch = Stage(f"epoch, {tokens:,} tokens", pairs=len(corpus))
         with epoch.timed():
             batches = batching.epoch(0)
-        with statistics.timed():
-            batching.statistics(batches)
         batches = batches[:COLLATED_BATCHES]
         collate = Stage(f"collate {len(batches)} of them")
         with collate.timed():
             for indices in batches:
                 batching.collate(indices)
-        epoch.pairs = statistics.pairs = len(corpus)
         collate.pairs = sum(map(len, batches))
-        stages += [epoch, statistics, collate]
+        stages += [epoch, collate]
     return stages
 
 

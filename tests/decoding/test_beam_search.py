@@ -16,9 +16,11 @@ from seq2seq.decoding.search import NO_TOKEN, Hypothesis
 from seq2seq.errors import UserError
 from seq2seq.fast.topk import topk_by_blocks
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
+from tests.model.paper import page_functions
 
 Outcome = list[tuple[Ids, float]]
 ALPHAS = [0.0, 0.6, 1.0, 2.5]
+PAGE = page_functions()
 
 
 def penalized(score: float, tokens: int, alpha: float) -> float:
@@ -45,29 +47,13 @@ def brute_force(
 def plain_beam_search(
     table: Table, sentence: int, max_length: int, alpha: float, beam: int, suppressed: Ids = ()
 ) -> Outcome:
-    """The best 2 x beam continuations of each step; goes on to the end, whatever has finished."""
-    live: Outcome = [((), 0.0)]
-    finished: Outcome = []
-    for length in range(max_length + 1):
-        allowed = [
-            t
-            for t in range(table.vocab_size)
-            if t not in suppressed and (t == END or length < max_length)
-        ]
-        candidates = [
-            ((*ids, token), score + table.log_probabilities(sentence, ids)[token])
-            for ids, score in live
-            for token in allowed
-        ]
-        candidates.sort(key=lambda pair: -pair[1])
-        candidates = candidates[: 2 * beam if beam > 1 else 1]
-        finished += [
-            (ids[:-1], penalized(score, length, alpha))
-            for ids, score in candidates
-            if ids[-1] == END
-        ]
-        live = [pair for pair in candidates if pair[0][-1] != END][:beam]
-    return sorted(finished, key=lambda pair: -pair[1])
+    """The search in `seq2seq/model/README.md`; goes on to the end, whatever has finished."""
+
+    def log_probabilities(ids: Ids) -> dict[int, float]:
+        found = enumerate(table.log_probabilities(sentence, ids))
+        return {token: value for token, value in found if token not in suppressed}
+
+    return PAGE["beam_search"](log_probabilities, END, max_length, beam, alpha)[0]
 
 
 def assert_same(found: list[Hypothesis], expected: Outcome) -> None:

@@ -1,10 +1,14 @@
-"""The paper's Transformer in NumPy: the oracle of `seq2seq/model/transformer.py`.
+"""The paper's Transformer in NumPy, the oracle of `seq2seq/model/transformer.py`.
 
-Sections 3.1 to 3.5, one sentence at a time, so that nothing is padded and no batch is needed. The
-causal mask of the decoder is the only mask.
+Its functions are those of `seq2seq/model/README.md`, for one sentence at a time, so that nothing is
+padded and no batch is needed. Here they become the variants of the paper's model, too.
 """
 
+import ast
 import math
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +17,16 @@ from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 
 Array = NDArray[np.float64]
+PAGE = Path(__file__).parents[2] / "seq2seq" / "model" / "README.md"
+
+
+def page_functions() -> dict[str, Any]:
+    """The functions that the page defines, in a namespace of their own."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S))
+    defined = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
+    namespace = {"math": math, "np": np, "EPSILON": 1e-6}
+    exec(compile(ast.Module(defined, []), str(PAGE), "exec"), namespace)
+    return namespace
 
 
 def sigmoid(x: Array) -> Array:
@@ -31,6 +45,12 @@ ACTIVATIONS = {
 }
 
 
+def concatenated(length: int, d: int) -> Array:
+    """All sines, then all cosines, as tensor2tensor computes them."""
+    angle = np.outer(np.arange(length), 10000 ** (-np.arange(d // 2) / (d // 2 - 1)))
+    return np.concatenate((np.sin(angle), np.cos(angle)), axis=1)
+
+
 class Paper:
     """The equations with the parameters of a model.
 
@@ -45,73 +65,32 @@ class Paper:
         kept_weights: float = 1.0,
         kept_relu: float = 1.0,
     ) -> None:
-        self.config = model.config
-        self.start_id = model.start_id
+        self.config, self.start_id = model.config, model.start_id
         self.p = {name: value.numpy() for name, value in model.state_dict().items()}
-        self.kept, self.kept_weights, self.kept_relu = kept, kept_weights, kept_relu
-
-    def linear(self, name: str, x: Array) -> Array:
-        return x @ self.p[f"{name}.weight"].T + self.p.get(f"{name}.bias", 0.0)
-
-    def attention(self, name: str, x: Array, memory: Array, causal: bool) -> Array:
-        """Equation 1 for each head, concatenated, times W^O."""
-        h = self.config.num_heads
-        query = np.split(self.linear(f"{name}.w_q", x), h, axis=1)
-        key = np.split(self.linear(f"{name}.w_k", memory), h, axis=1)
-        value = np.split(self.linear(f"{name}.w_v", memory), h, axis=1)
-        heads = []
-        for q, k, v in zip(query, key, value, strict=True):
-            scores = q @ k.T / math.sqrt(k.shape[1])
-            if causal:
-                scores[np.triu_indices(len(x), 1)] = -math.inf
-            weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-            heads.append(self.kept_weights * weights @ v)
-        return self.linear(f"{name}.w_o", np.concatenate(heads, axis=1))
-
-    def feed_forward(self, name: str, x: Array) -> Array:
-        hidden = ACTIVATIONS[self.config.activation](self.linear(f"{name}.inner", x))
-        return self.linear(f"{name}.outer", self.kept_relu * hidden)
-
-    def position(self, pos: int, dim: int) -> float:
-        d = self.config.d_model
+        self.page = page_functions()
+        softmax, activation = self.page["softmax"], ACTIVATIONS[self.config.activation]
+        self.page |= {
+            "EPSILON": self.config.layer_norm_epsilon,
+            "dropout": lambda x: kept * x,
+            "softmax": lambda scores: kept_weights * softmax(scores),
+            "relu": lambda x: kept_relu * activation(x),
+        }
         if self.config.positions is Positions.learned:
-            return float(self.p["positions.weight"][pos, dim])
+            self.page["positions"] = lambda length, _: self.p["positions.weight"][:length]
         if self.config.positions is Positions.concatenated:
-            angle = pos * math.exp(-math.log(10000) / (d // 2 - 1) * (dim % (d // 2)))
-            return math.sin(angle) if dim < d // 2 else math.cos(angle)
-        angle = pos / 10000 ** ((dim - dim % 2) / d)
-        return math.cos(angle) if dim % 2 else math.sin(angle)
+            self.page["positions"] = concatenated
 
     def embed(self, matrix: Array, ids: list[int]) -> Array:
-        d = self.config.d_model
-        rows = matrix[ids] * math.sqrt(d)
         if self.config.start is Start.zero:
-            rows[[i for i, token in enumerate(ids) if token == self.start_id]] = 0
-        positions = [[self.position(pos, dim) for dim in range(d)] for pos in range(len(ids))]
-        return self.kept * (rows + np.array(positions))
-
-    def add_and_norm(self, name: str, x: Array, sublayer: Array) -> Array:
-        x = x + self.kept * sublayer
-        mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
-        x = (x - mean) / np.sqrt(variance + self.config.layer_norm_epsilon)
-        return x * self.p[f"{name}_norm.weight"] + self.p[f"{name}_norm.bias"]
-
-    def layer(self, name: str, x: Array, memory: Array | None) -> Array:
-        attended = self.attention(f"{name}.self_attention", x, x, memory is not None)
-        x = self.add_and_norm(f"{name}.self_attention", x, attended)
-        if memory is not None:
-            attended = self.attention(f"{name}.cross_attention", x, memory, False)
-            x = self.add_and_norm(f"{name}.cross_attention", x, attended)
-        fed = self.feed_forward(f"{name}.feed_forward", x)
-        return self.add_and_norm(f"{name}.feed_forward", x, fed)
+            matrix = matrix.copy()
+            matrix[self.start_id] = 0
+        return self.page["embed"](matrix, ids)
 
     def logits(self, source: list[int], target_input: list[int]) -> Array:
         """(T, V), for sentences without padding."""
-        shared = self.p["embedding.weight"]
-        target = self.p.get("own_target_embedding.weight", shared)
-        memory, x = self.embed(shared, source), self.embed(target, target_input)
-        for i in range(self.config.num_layers):
-            memory = self.layer(f"encoder.layers.{i}", memory, None)
-        for i in range(self.config.num_decoder_layers or self.config.num_layers):
-            x = self.layer(f"decoder.layers.{i}", x, memory)
-        return x @ self.p.get("own_output_matrix", target).T + self.p.get("output_bias", 0.0)
+        p, heads, stack = self.p, self.config.num_heads, self.page["stack"]
+        shared = p["embedding.weight"]
+        target = p.get("own_target_embedding.weight", shared)
+        memory = stack(p, "encoder", heads, self.embed(shared, source))
+        states = stack(p, "decoder", heads, self.embed(target, target_input), memory)
+        return states @ p.get("own_output_matrix", target).T + p.get("output_bias", 0.0)

@@ -1,0 +1,86 @@
+"""Run seq2seq/model/README.md, and write its outputs, the lines of its links and its pictures.
+
+python scripts/paper_page.py needs the run of `bash scripts/quickstart.sh` in runs/quickstart.
+"""
+
+import argparse
+import ast
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+PAGE = Path(__file__).resolve().parents[1] / "seq2seq" / "model" / "README.md"
+BLOCK = re.compile(r"```python\n(.*?)```\n(\n```text(.*?)\n(.*?)```\n)?", re.S)
+LINK = re.compile(r"\[`([\w.]+)`\]\(([\w./]+\.py)#L\d+-L\d+\)")
+INK, PAPER = "#1f2328", "#fffffe"
+INKED = "text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"
+LOOK = dict.fromkeys(INKED, INK) | dict.fromkeys(("figure.facecolor", "axes.facecolor"), PAPER)
+LOOK |= {
+    "figure.constrained_layout.use": True,
+    "image.interpolation": "none",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "paper",
+}
+CSS = """<style>svg { --ink: #1f2328; --paper: #ffffff }
+@media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --paper: #0d1117 } }</style>"""
+
+
+def run(text: str) -> Iterator[tuple[re.Match[str], str, Path | None]]:
+    """Run the page as one program; yield each block, what it prints, and its picture's file.
+
+    The block has drawn the current figure, which is the picture that the page shows next.
+    """
+    plt.switch_backend("agg")
+    namespace: dict[str, object] = {}
+    with plt.rc_context(LOOK), np.printoptions():
+        for block in BLOCK.finditer(text):
+            with redirect_stdout(io.StringIO()) as printed:
+                exec(compile(block[1], str(PAGE), "exec"), namespace)
+            shown = plt.get_fignums() and re.search(r"!\[.*\]\((.+)\)", text[block.end() :])
+            yield block, printed.getvalue(), PAGE.parent / shown[1] if shown else None
+            plt.close("all")
+
+
+def save_figure(path: Path) -> None:
+    """Save the current figure as SVG for light and dark pages."""
+    file = io.StringIO()
+    plt.savefig(file, format="svg")
+    svg = file.getvalue().replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
+    path.write_text(re.sub("<metadata>.*?</metadata>", CSS, svg, flags=re.S))
+
+
+def lines_of(path: Path, name: str) -> str:
+    """Return the lines of a class, a function or a method as GitHub's links have them."""
+    node: ast.AST = ast.parse(path.read_text())
+    for part in name.split("."):
+        node = next(n for n in ast.iter_child_nodes(node) if getattr(n, "name", "") == part)
+    return f"L{node.lineno}-L{node.end_lineno}"
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    os.chdir(PAGE.parents[2])
+    text = PAGE.read_text()
+    written, end = "", 0
+    for block, printed, picture in run(text):
+        if block[2]:
+            written, end = written + text[end : block.start(4)] + printed, block.end(4)
+        if picture:
+            save_figure(picture)
+
+    def link(found: re.Match[str]) -> str:
+        return f"[`{found[1]}`]({found[2]}#{lines_of(PAGE.parent / found[2], found[1])})"
+
+    PAGE.write_text(LINK.sub(link, written + text[end:]))
+
+
+if __name__ == "__main__":
+    main()
