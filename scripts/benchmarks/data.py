@@ -24,8 +24,6 @@ from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
-MICRO_BATCH_TOKENS = 4096
-LARGE_BATCH_TOKENS = 25_000
 COLLATED_BATCHES = 400
 
 
@@ -124,7 +122,7 @@ def shuffle_and_collate(config: DataConfig, cache: Path) -> list[Stage]:
 
     corpus = prepare(config, cache, lambda message: None).train
     stages = []
-    for tokens in (MICRO_BATCH_TOKENS, LARGE_BATCH_TOKENS):
+    for tokens in (4096, 25_000):
         batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
         epoch = Stage(f"epoch, {tokens:,} tokens", pairs=len(corpus))
         with epoch.timed():
