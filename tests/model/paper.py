@@ -68,7 +68,7 @@ class Paper:
         self.config, self.start_id = model.config, model.start_id
         self.p = {name: value.numpy() for name, value in model.state_dict().items()}
         self.page = page_functions()
-        softmax, activation = self.page["softmax"], ACTIVATIONS[self.config.activation]
+        softmax, activation = self.page["softmax"], ACTIVATIONS.get(self.config.activation)
         self.page |= {
             "EPSILON": self.config.layer_norm_epsilon,
             "dropout": lambda x: kept * x,

@@ -28,6 +28,7 @@ from tests.model.test_transformer import assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
 
 MakeModel = Callable[..., Transformer]
+Parameters = dict[str, Array]
 
 
 class Modern(Paper):
@@ -44,40 +45,45 @@ class Modern(Paper):
                     block for block in np.split(value, groups) for _ in range(heads // groups)
                 ]
                 self.p[name] = np.concatenate(blocks)
+        self.paper = dict(self.page)
+        for name in ("linear", "multi_head", "feed_forward", "add_and_norm", "stack"):
+            self.page[name] = getattr(self, name)
+        if self.rotary:
+            self.page["positions"] = lambda length, d_model: np.zeros((length, d_model))
 
-    def norm(self, name: str, x: Array) -> Array:
+    def norm(self, p: Parameters, name: str, x: Array) -> Array:
         if self.config.norm is Norm.layer:
             x = x - x.mean(axis=1, keepdims=True)
         root = np.sqrt((x**2).mean(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
-        return x / root * self.p[f"{name}.weight"] + self.p.get(f"{name}.bias", 0.0)
+        return x / root * p[f"{name}.weight"] + p.get(f"{name}.bias", 0.0)
 
-    def linear(self, name: str, x: Array) -> Array:
-        y = super().linear(name, x)
+    def linear(self, p: Parameters, name: str, x: Array) -> Array:
+        y = self.paper["linear"](p, name, x)
         if self.rotary and name.endswith(("self_attention.w_q", "self_attention.w_k")):
             y = np.concatenate([*map(turned, np.split(y, self.config.num_heads, axis=1))], axis=1)
         return y
 
-    def attention(self, name: str, x: Array, memory: Array, causal: bool) -> Array:
-        y = self.norm(f"{name}_norm", x) if self.pre else x
-        return super().attention(name, y, y if memory is x else memory, causal)
+    def multi_head(
+        self, p: Parameters, name: str, heads: int, x: Array, memory: Array, mask: Any = True
+    ) -> Array:
+        y = self.norm(p, f"{name}_norm", x) if self.pre else x
+        return self.paper["multi_head"](p, name, heads, y, y if memory is x else memory, mask)
 
-    def feed_forward(self, name: str, x: Array) -> Array:
-        y = self.norm(f"{name}_norm", x) if self.pre else x
+    def feed_forward(self, p: Parameters, name: str, x: Array) -> Array:
+        y = self.norm(p, f"{name}_norm", x) if self.pre else x
         if self.config.activation is not Activation.swiglu:
-            return super().feed_forward(name, y)
-        gate = self.linear(f"{name}.gate", y)
-        return self.linear(f"{name}.outer", gate * sigmoid(gate) * self.linear(f"{name}.inner", y))
+            return self.paper["feed_forward"](p, name, y)
+        gate, inner = (self.linear(p, f"{name}.{part}", y) for part in ("gate", "inner"))
+        return self.linear(p, f"{name}.outer", gate * sigmoid(gate) * inner)
 
-    def add_and_norm(self, name: str, x: Array, sublayer: Array) -> Array:
-        return x + sublayer if self.pre else self.norm(f"{name}_norm", x + sublayer)
+    def add_and_norm(self, p: Parameters, name: str, x: Array, sublayer: Array) -> Array:
+        return x + sublayer if self.pre else self.norm(p, f"{name}_norm", x + sublayer)
 
-    def position(self, pos: int, dim: int) -> float:
-        return 0.0 if self.rotary else super().position(pos, dim)
-
-    def layer(self, name: str, x: Array, memory: Array | None) -> Array:
-        x = super().layer(name, x, memory)
-        is_last = name.endswith(f"layers.{self.config.num_layers - 1}")
-        return self.norm(f"{name.partition('.')[0]}_norm", x) if self.pre and is_last else x
+    def stack(
+        self, p: Parameters, side: str, heads: int, x: Array, memory: Array | None = None
+    ) -> Array:
+        x = self.paper["stack"](p, side, heads, x, memory)
+        return self.norm(p, f"{side}_norm", x) if self.pre else x
 
 
 def turned(head: Array) -> Array:
