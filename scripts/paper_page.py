@@ -23,10 +23,13 @@ INKED = "text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick
 LOOK = dict.fromkeys(INKED, INK) | dict.fromkeys(("figure.facecolor", "axes.facecolor"), PAPER)
 LOOK |= {
     "figure.constrained_layout.use": True,
+    "font.sans-serif": ["DejaVu Sans"],
     "image.interpolation": "none",
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "paper",
+    "xtick.bottom": False,
+    "ytick.left": False,
 }
 CSS = """<style>svg { --ink: #1f2328; --paper: #ffffff }
 @media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --paper: #0d1117 } }</style>"""
@@ -42,7 +45,8 @@ def run(text: str) -> Iterator[tuple[re.Match[str], str, Path | None]]:
     with plt.rc_context(LOOK), np.printoptions():
         for block in BLOCK.finditer(text):
             with redirect_stdout(io.StringIO()) as printed:
-                exec(compile(block[1], str(PAGE), "exec"), namespace)
+                above = text.count("\n", 0, block.start(1))
+                exec(compile("\n" * above + block[1], str(PAGE), "exec"), namespace)
             shown = plt.get_fignums() and re.search(r"!\[.*\]\((.+)\)", text[block.end() :])
             yield block, printed.getvalue(), PAGE.parent / shown[1] if shown else None
             plt.close("all")
