@@ -1,7 +1,11 @@
-"""Checks of a parallel corpus, made while it is read: alignment, and overlap of its splits."""
+"""Checks of a parallel corpus, made while it is read: what a model should not learn from."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ from numpy.typing import NDArray
 from seq2seq.data.corpus import Split
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.data.tokenizer import UNKNOWN_ID
+from seq2seq.data.tokenizer import UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
@@ -22,18 +26,22 @@ _ALARMING_SHARE = 0.01
 _ALARMING_UNKNOWN = 0.0001
 _MAX_UNKNOWN = 0.05
 _EXAMPLES = 5
+_ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 
 
 @dataclass
-class AlignmentCheck:
-    """Detect misaligned lines by the lengths of the two sides."""
+class PairCheck:
+    """Detect misaligned lines, by the lengths of the two sides, and pairs that teach errors."""
 
     split: Split
     max_length_ratio: float
     pairs: int = 0
     """Checked, blank ones not counted."""
-    extreme: int = 0  # pairs above max_length_ratio
-    first_extreme: list[int] = field(default_factory=list)
+    digests: bytearray = field(default_factory=bytearray)
+    """Of each of them, to find copies."""
+    suspicious: Counter[str] = field(default_factory=Counter)
+    """Pairs by what is wrong with them."""
+    first: dict[str, list[int]] = field(default_factory=dict)
     """Numbers of the first three of them, counted from 1."""
     windows: int = 0  # of consecutive pairs, whose lengths were correlated
     uncorrelated: int = 0  # windows below _LOWEST_CORRELATION
@@ -41,17 +49,31 @@ class AlignmentCheck:
     """First pair, last pair and correlation of the first of them."""
 
     def check(
-        self, before: int, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
+        self,
+        before: int,
+        chunk: Sequence[SentencePair],
+        source_lengths: NDArray[np.int64],
+        target_lengths: NDArray[np.int64],
     ) -> None:
-        """Check a chunk of pairs, given as lengths (chunk,), that follows `before` others."""
+        """Check a chunk of pairs, with their lengths (chunk,), that follows `before` others."""
         not_blank = (source_lengths > 1) & (target_lengths > 1)
         pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
+        pairs = list(compress(chunk, not_blank))
+        self.pairs += len(pairs)
+        self.digests += b"".join(map(_digest, pairs))
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
-        extreme = pair_numbers[ratio > self.max_length_ratio]
-        self.pairs += len(pair_numbers)
-        self.extreme += len(extreme)
-        self.first_extreme += extreme[: 3 - len(self.first_extreme)].tolist()
+        signs: dict[str, Iterable[bool]] = {
+            f"have one side over {self.max_length_ratio:g} times as long as the other": (
+                ratio > self.max_length_ratio
+            ),
+            "have a target equal to its source": (a == b for a, b in pairs),
+            "have HTML entities such as &quot;": (any(map(_ENTITY.search, pair)) for pair in pairs),
+        }
+        for sign, holds in signs.items():
+            numbers = list(compress(pair_numbers.tolist(), holds))
+            self.suspicious[sign] += len(numbers)
+            self.first[sign] = [*self.first.get(sign, []), *numbers][:3]
         for start in range(0, len(pair_numbers), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
             self._check_window(
@@ -71,15 +93,17 @@ class AlignmentCheck:
                 self.first_uncorrelated = (int(pair_numbers[0]), int(pair_numbers[-1]), correlation)
 
     def warnings(self) -> list[str]:
-        """Describe each sign of misalignment in one line."""
+        """Describe each sign of misalignment or of noise in one line."""
+        self.suspicious["are copies of another one"] = self.pairs - len(different(self.digests))
         found = []
-        if self.extreme > _ALARMING_SHARE * self.pairs:
-            lines = ", ".join(self.split.locate(line) for line in self.first_extreme)
-            found.append(
-                f"{self.extreme:,} of {self.pairs:,} training pairs have one side over"
-                f" {self.max_length_ratio:g} times as long as the other, first"
-                f" {lines}: check that the lines belong together"
-            )
+        for sign, count in self.suspicious.items():
+            if count > _ALARMING_SHARE * self.pairs:
+                lines = ", ".join(map(self.split.locate, self.first.get(sign, [])))
+                found.append(
+                    f"{count:,} of {self.pairs:,} training pairs {sign}"
+                    f"{lines and f', first {lines}'}: check whether they should be learned from;"
+                    " OpusFilter can remove such pairs"
+                )
         if self.first_uncorrelated and self.uncorrelated > _ALARMING_SHARE * self.windows:
             first, last, correlation = self.first_uncorrelated
             found.append(
@@ -91,59 +115,70 @@ class AlignmentCheck:
         return found
 
 
-class TrainTestOverlap:
-    """Count the pairs of a held-out split that are also training pairs."""
+def check_references(
+    split: Split, pairs: Sequence[SentencePair], tokenizer: Tokenizer, remedy: str
+) -> list[str]:
+    """Warn of references that the tokenizer can't write; runs of spaces may change."""
+    references = [" ".join(filter(None, pair.target.split(" "))) for pair in pairs]
+    written = tokenizer.decode(tokenizer.encode_target(references))
+    lost = [i for i, text in enumerate(references) if text != written[i]]
+    if len(lost) <= _ALARMING_SHARE * len(references):
+        return []
+    characters = "".join(c for c in references[lost[0]] if c not in written[lost[0]])
+    return [
+        f"{len(lost) / len(references):.1%} of the references of {split.name} can't be written by"
+        f" the tokenizer, first {split.locate(lost[0] + 1)} ({characters!r}): {remedy}"
+    ]
 
-    def __init__(self, split: str, pairs: Iterable[SentencePair]) -> None:
-        self.split = split
-        self._held_out = frozenset(p for p in pairs if p.source.strip() and p.target.strip())
-        self._shared: set[SentencePair] = set()
 
-    def check(self, train_pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
-        """Yield the training pairs, and record those that are held out."""
-        for pair in train_pairs:
-            if pair in self._held_out:
-                self._shared.add(pair)
-            yield pair
+def _digest(pair: SentencePair) -> bytes:
+    return blake2b("\t".join(pair).encode(), digest_size=8).digest()
 
-    def warnings(self) -> list[str]:
-        """Describe the overlap in one line, if there is any."""
-        if not self._shared:
-            return []
-        return [
-            f"{len(self._shared):,} of {len(self._held_out):,} different {self.split} pairs are"
-            f" training pairs too: scores on {self.split} will be too high"
-        ]
+
+def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
+    """Return the different ones among digests, sorted."""
+    return np.unique(np.frombuffer(digests, np.uint64))
+
+
+def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.uint64]) -> list[str]:
+    """Warn of held-out pairs that are training pairs too, given the sorted digests of these."""
+    texts = (pair for pair in pairs if all(map(str.strip, pair)))
+    held_out = different(b"".join(map(_digest, texts)))
+    shared = np.sum(train[np.searchsorted(train, held_out) % len(train)] == held_out)
+    if not shared:
+        return []
+    return [
+        f"{shared:,} of {len(held_out):,} different {name} pairs are training pairs too: scores on"
+        f" {name} will be too high"
+    ]
 
 
 @dataclass
 class UnknownCharacters:
     """Count the characters of a text that the tokenizer of a trained model does not know."""
 
+    tokenizer: Tokenizer
     characters: int = 0
-    unknown: int = 0
-    examples: dict[str, None] = field(default_factory=dict)
-    """The first distinct pieces of such characters."""
+    in_lines: tuple[Counter[str], Counter[str]] = field(
+        default_factory=lambda: (Counter(), Counter())
+    )
+    """The characters of sources, and of targets, that have unknown tokens."""
 
-    def count(
-        self,
-        texts: Sequence[str],
-        encoded: Sequence[Sequence[int]],
-        unknown_pieces: Callable[[str], list[str]],
-    ) -> None:
-        """Count the characters of the texts of one side, given with their token ids."""
+    def count(self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
+        """Count the characters of sources (0) or targets (1), given with their token ids."""
+        self.characters += sum(map(len, texts))
         for text, token_ids in zip(texts, encoded, strict=True):
-            self.characters += len(text)
             if UNKNOWN_ID in token_ids:
-                pieces = [piece.strip("▁") for piece in unknown_pieces(text)]
-                self.unknown += sum(map(len, pieces))
-                if len(self.examples) < _EXAMPLES:
-                    self.examples |= dict.fromkeys(pieces)
+                self.in_lines[side].update(text)
 
     def warnings(self) -> list[str]:
         """Describe the unknown characters in one line, if they matter."""
-        share = self.unknown / max(self.characters, 1)
-        examples = ", ".join(list(self.examples)[:_EXAMPLES])
+        unknown: Counter[str] = Counter()
+        sides = self.tokenizer.encode, self.tokenizer.encode_target
+        for encode, characters in zip(sides, self.in_lines, strict=True):
+            unknown.update({c: n for c, n in characters.items() if UNKNOWN_ID in encode([c])[0]})
+        share = unknown.total() / max(self.characters, 1)
+        examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
         found = (
             f"{share:.2%} of the training text are characters that the model of init_from does not"
             f" know ({examples})"

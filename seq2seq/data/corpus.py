@@ -3,12 +3,15 @@
 The two sides of a pair stay together from here on.
 """
 
+import csv
 import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
+_ROW_FORMATS = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow"}
 
 
 class Split:
@@ -223,6 +227,7 @@ class _DatasetSplit:
     def _rows(self) -> Any:
         """Open the split, memory-mapped or streamed."""
         import datasets  # late, because the import takes more than a second
+        from datasets.data_files import DataFilesDict, get_data_patterns
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
@@ -237,20 +242,46 @@ class _DatasetSplit:
                     revision=self.revision,
                 )
             if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
-                return _saved_split(folder, self.split)
+                rows = _saved_split(folder, self.split)
+                self._check_files([file["filename"] for file in rows.cache_files], [])
+                return rows
             builder = datasets.load_dataset_builder(
                 str(folder), self.config, data_dir=self.data_folder
+            )
+            base = str(folder / (self.data_folder or ""))
+            found = DataFilesDict.from_patterns(get_data_patterns(base), base_path=base)
+            self._check_files(
+                *(chain(*files.values()) for files in (builder.config.data_files, found))
             )
             if hasattr(builder.config, "keep_default_na"):  # of CSV files
                 # Else the sentences "None", "null" and "NA" would be missing values.
                 builder.config.keep_default_na = False
+                # Else, if rows have one field more than the header, the first one is skipped.
+                builder.config.index_col = False
+                warnings.filterwarnings("error", "Length of header or names does not match")
+                if builder.config.sep == "\t":
+                    builder.config.quoting = csv.QUOTE_NONE
             # Streamed: else the library keeps a copy and may serve it when files change.
             return builder.as_streaming_dataset(self.split)
+        except UserError:
+            raise
         except Exception as error:  # the library's errors share no class
             raise UserError(
                 f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error)};"
                 " check the name, the split and the network, or give files instead (data=files)"
             ) from error
+
+    def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
+        """Check that what is read is in the folder, and that of what is found, all data is read."""
+        read = {os.path.realpath(file) for file in read}
+        if outside := read - {os.path.realpath(file) for file in self.files().values()}:
+            raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")
+        for file in {os.path.realpath(file) for file in found} - read:
+            if _ROW_FORMATS.intersection(Path(file).suffixes):
+                raise UserError(
+                    f"data.dataset={self.name}: has several formats, of which {file} would not be"
+                    " read: keep one format"
+                )
 
 
 def _saved_split(folder: Path, split: str) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.checks import AlignmentCheck, UnknownCharacters
+from seq2seq.data.checks import PairCheck, UnknownCharacters
 from seq2seq.data.config import FilterConfig
 from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.data.pair_files import SentencePair
@@ -30,7 +30,7 @@ def encode(
     controls: list[int],
     limits: FilterConfig,
     log: Log,
-    alignment: AlignmentCheck | None = None,
+    check: PairCheck | None = None,
     unknown: UnknownCharacters | None = None,
     text: BinaryIO | None = None,
 ) -> "FilterCounts":
@@ -38,18 +38,19 @@ def encode(
     counts = FilterCounts()
     stream = iter(pairs)
     while chunk := list(islice(stream, _CHUNK_PAIRS)):
-        # Tokenize both sides: (chunk,) lists of ids each.
-        source_texts = [pair.source for pair in chunk]
-        target_texts = [pair.target for pair in chunk]
+        # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
+        source_texts, target_texts = (
+            [text if text.strip() else "" for text in side] for side in zip(*chunk, strict=True)
+        )
         sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
         if unknown is not None:
-            unknown.count(source_texts, sources, tokenizer.unknown_pieces)
-            unknown.count(target_texts, targets, tokenizer.unknown_target_pieces)
+            unknown.count(0, source_texts, sources)
+            unknown.count(1, target_texts, targets)
         # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        if alignment is not None:
-            alignment.check(counts.read, source_lengths, target_lengths)
+        if check is not None:
+            check.check(counts.read, chunk, source_lengths, target_lengths)
         kept = filter_lengths(source_lengths, target_lengths, limits, counts)
         if controls:
             sources = [controls + source for source in sources]
@@ -82,28 +83,16 @@ def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
 
 @dataclass(kw_only=True)
 class FilterCounts:
-    """Counts of the pairs of a split that were skipped, under the first reason that applies."""
+    """Counts of the pairs of a split, and of those that were skipped."""
 
     read: int = 0
-    blank_source: int = 0
-    blank_target: int = 0
-    too_long: int = 0
-    length_ratio: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Pairs that were skipped, under the first reason that applies."""
 
     @property
     def kept(self) -> int:
         """Pairs that passed every filter."""
         return self.read - sum(self.dropped.values())
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """Pairs that were skipped, by reason."""
-        return {
-            "blank source": self.blank_source,
-            "blank target": self.blank_target,
-            "too long": self.too_long,
-            "length ratio": self.length_ratio,
-        }
 
     def __str__(self) -> str:
         reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
@@ -121,14 +110,14 @@ def filter_lengths(
     longer = np.maximum(source_lengths, target_lengths)
     shorter = np.minimum(source_lengths, target_lengths)
     reasons = {
-        "blank_source": source_lengths == 1,
-        "blank_target": target_lengths == 1,
-        "too_long": longer > limits.max_tokens,
-        "length_ratio": longer > limits.max_length_ratio * shorter,
+        "blank source": source_lengths == 1,
+        "blank target": target_lengths == 1,
+        "too long": longer > limits.max_tokens,
+        "length ratio": longer > limits.max_length_ratio * shorter,
     }
     kept = np.ones(len(longer), dtype=bool)
     for reason, applies in reasons.items():
-        setattr(counts, reason, getattr(counts, reason) + int((kept & applies).sum()))
+        counts.dropped[reason] = counts.dropped.get(reason, 0) + int((kept & applies).sum())
         kept &= ~applies
     counts.read += len(longer)
     return kept.tolist()

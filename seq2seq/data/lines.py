@@ -121,10 +121,13 @@ def read_text_lines(path: str | Path) -> Generator[str]:
             except UnicodeDecodeError as error:
                 raise UserError(
                     f"{path}:{number}: byte 0x{raw[error.start]:02x} at position {error.start + 1}"
-                    " of the line is not UTF-8; convert the file to UTF-8 or repair the line"
+                    " of the line is not UTF-8; convert the file, or if it is compressed, let its"
+                    " name say so, as .gz does"
                 ) from None
             if "\0" in line:
-                raise UserError(f"{path}:{number}: holds a NUL character; repair the line")
+                raise UserError(
+                    f"{path}:{number}: holds a NUL character; convert the file to plain UTF-8 text"
+                )
             yield line
 
 

@@ -56,7 +56,10 @@ def read_pairs_file(path: str, languages: Languages) -> Iterator[SentencePair]:
         return _read_json_lines(path, languages)
     if suffix == ".tmx":
         return read_tmx(path, languages)
-    raise UserError(f"{path}: a file of pairs must end in .tsv, .jsonl or .tmx, compressed or not")
+    raise UserError(
+        f"{path}: a file of pairs must end in .tsv, .jsonl or .tmx, compressed or not; rename text"
+        " with a tab in each line to .tsv"
+    )
 
 
 def pairs_suffix(path: str) -> str:
@@ -71,7 +74,10 @@ def _read_tsv(path: str) -> Iterator[SentencePair]:
     for number, line in enumerate(read_text_lines(path), start=1):
         source, *rest = line.split("\t")
         if len(rest) != 1:
-            raise UserError(f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target")
+            raise UserError(
+                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: choose two"
+                " columns, for example with cut -f1,2"
+            )
         yield SentencePair(source, rest[0])
 
 
@@ -124,7 +130,7 @@ def read_tmx(path: str, languages: Languages) -> Iterator[SentencePair]:
     pairs = 0
     known: dict[str, None] = {}
     for texts in _read_units(path):
-        pair = SentencePair(_side(texts, source), _side(texts, target))
+        pair = SentencePair(_side(texts, source, target), _side(texts, target, source))
         pairs += all(pair)
         if len(known) < _MAX_LANGUAGES:
             known |= dict.fromkeys(texts)
@@ -215,10 +221,10 @@ def _forget(unit: Any) -> None:
             del element.getparent()[0]
 
 
-def _side(texts: Mapping[str, str], language: str) -> str:
-    if language in texts:
-        return texts[language]
-    return next((text for code, text in texts.items() if code.split("-")[0] == language), "")
+def _side(texts: Mapping[str, str], language: str, other: str) -> str:
+    """Return the text in a language or one of its regions, but not the other side's."""
+    regions = (code for code in texts if code.split("-")[0] == language and code != other)
+    return texts.get(language if language in texts else next(regions, ""), "")
 
 
 def _normalized_code(language: str) -> str:

@@ -128,14 +128,6 @@ class PairTokenizer(Tokenizer):
         """Return the source's piece of each id."""
         return [self._source.pieces[token_id] for token_id in token_ids]
 
-    def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of a source that the vocabulary does not know."""
-        return self._source.unknown(text)
-
-    def unknown_target_pieces(self, text: str) -> list[str]:
-        """Return the parts of a translation that the vocabulary does not know."""
-        return self._target.unknown(text)
-
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""
         return self._files
@@ -160,16 +152,9 @@ class _Side:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Normalize and divide into pieces; those that the table lacks are unknown."""
-        return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in self.split(texts)]
-
-    def split(self, texts: list[str]) -> list[list[str]]:
-        """Normalize and divide into pieces, known or not."""
         normalized = [self.normalize(t) if isinstance(t, str) else t for t in texts]
-        return encode_with(self.processor, normalized, str)
-
-    def unknown(self, text: str) -> list[str]:
-        """The pieces of a text that the table lacks."""
-        return [piece for piece in self.split([text])[0] if piece not in self.ids]
+        pieces = encode_with(self.processor, normalized, str)
+        return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
 
     def decode(self, token_ids: list[int]) -> str:
         """Join the pieces of a text, without those that stand for no text."""

@@ -8,16 +8,23 @@ that does not match its report is rebuilt.
 
 import hashlib
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from seq2seq.data.batching import Mixture
-from seq2seq.data.checks import AlignmentCheck, TrainTestOverlap, UnknownCharacters
+from seq2seq.data.checks import (
+    PairCheck,
+    UnknownCharacters,
+    check_overlap,
+    check_references,
+    different,
+)
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
 from seq2seq.data.corpus import Split, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, temporary_folder
@@ -25,11 +32,11 @@ from seq2seq.data.encoding import FilterCounts, Log, encode, encode_valid, new_w
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import new_folder, write_file
-from seq2seq.files.strict import parse_json
+from seq2seq.files.atomic import new_folder
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
+DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
 TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
@@ -72,23 +79,32 @@ def prepare(
 ) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
-    Memory grows with the validation split and the tokenizer's sample, not with the training split.
-    `tokenizer` is that of a trained model; without it, one is learned.
+    Memory grows with the validation split, the tokenizer's sample and, by 8 bytes a pair, the training
+    split. `tokenizer` is that of a trained model; without it, one is learned.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
-    held_out = list(valid_sets.values())
-    if config.test.is_configured:
-        held_out.append(Split(config, "test"))
+    test = [Split(config, "test")] if config.test.is_configured else []
+    held_out = [*valid_sets.values(), *test]
     for split in held_out:
         split.files()  # whose absence is better known before the work
     data = corpus.open_or_build()
     counts, sets = data.counts, {}
-    warnings = [*data.warnings, *_overlaps(corpus.train, held_out, corpus.folder)]
     for name, split in valid_sets.items():
         sets[name], counts[split.name] = _encode_valid_set(
             split, data.tokenizer, config.filter, log
         )
+    texts = {corpus.valid: data.valid_pairs} | {added.split: added.pairs for added in sets.values()}
+    train, remedy = np.load(data.folder / DIGESTS_FILE, mmap_mode="r"), _remedy(config, tokenizer)
+    warnings = list(data.warnings)
+    for split, pairs in texts.items():
+        warnings += check_overlap(split.name, pairs, train)
+        warnings += check_references(split, pairs, data.tokenizer, remedy)
+    for split in test:
+        try:
+            warnings += check_overlap(split.name, split.pairs(), train)
+        except UserError as error:  # training does not need it
+            warnings.append(f"test is not compared with the training pairs: {error}")
     for name, count in counts.items():
         log(f"data: {name}: {count}")
     mixture = None
@@ -199,33 +215,34 @@ class _CachedCorpus:
         valid_pairs = _valid_pairs(self.valid)
         lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
         (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-        overlap = TrainTestOverlap("valid", valid_pairs)
-        unknown = None if self.tokenizer is None else UnknownCharacters()
+        unknown = None if self.tokenizer is None else UnknownCharacters(self.tokenizer)
         tokenizer = self.tokenizer or self._train_tokenizer()
         if self.tokenizer is None:
             (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
         counts: dict[str, FilterCounts] = {}
         warnings: list[str] = []
+        digests = bytearray()
         with ExitStack() as whole:
             writer = whole.enter_context(new_writer(folder / TRAIN_FILE, tokenizer))
             text: BinaryIO | None = None
             if self.config.tokenizer.sampling:
                 text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
             for split in self.train:
-                alignment = AlignmentCheck(split, limits.max_length_ratio)
-                pairs = overlap.check(split.pairs())
+                check = PairCheck(split, limits.max_length_ratio)
                 controls = split.control_ids(tokenizer.controls)
+                pairs = split.pairs()
                 counts[split.name] = encode(
-                    pairs, tokenizer, writer, controls, limits, self.log, alignment, unknown, text
+                    pairs, tokenizer, writer, controls, limits, self.log, check, unknown, text
                 )
-                warnings += alignment.warnings()
+                digests += check.digests
+                warnings += check.warnings()
         controls = self.valid.control_ids(tokenizer.controls)
         counts["valid"] = encode_valid(
             valid_pairs, tokenizer, folder / VALID_FILE, controls, limits, self.log
         )
         for name, count in counts.items():
             _check_kept(name, count)
-        warnings += overlap.warnings()
+        np.save(folder / DIGESTS_FILE, different(digests))
         if unknown is not None:
             warnings += unknown.warnings()
         return {
@@ -267,6 +284,15 @@ def _check_kept(name: str, count: FilterCounts) -> None:
         raise UserError(f"data.{name}: no pair is left after the filters: {count}")
 
 
+def _remedy(config: DataConfig, given: Tokenizer | None) -> str:
+    """Say what makes references possible that a tokenizer can't write."""
+    if given is not None:
+        return "the vocabulary is that of init_from; a new model can have its own"
+    if config.tokenizer.normalization != "identity":
+        return "set data.tokenizer.normalization=identity"
+    return "set data.tokenizer.byte_fallback=true, or train on text with these characters"
+
+
 def _encode_valid_set(
     split: Split, tokenizer: Tokenizer, limits: FilterConfig, log: Log
 ) -> tuple[ValidSet, FilterCounts]:
@@ -284,35 +310,3 @@ def _mixture(train: Sequence[Split], counts: Mapping[str, FilterCounts]) -> Mixt
         {name: counts[split.name].kept for split, name in names.items()},
         {name: split.weight for split, name in names.items()},
     )
-
-
-def _overlaps(train: Sequence[Split], held_out: Sequence[Split], folder: Path) -> list[str]:
-    """Warn of held-out pairs that are training pairs; what was found is kept in the folder."""
-    paths = {split: folder / f"{split.name}_{split.fingerprint[:32]}.json" for split in held_out}
-    found = {split.name: _read_warnings(path) for split, path in paths.items()}
-    overlaps = {}
-    for split in held_out:
-        if found[split.name] is not None:
-            continue
-        try:
-            overlaps[split] = TrainTestOverlap(split.name, split.pairs())
-        except UserError as error:
-            if split.name != "test":  # which training does not need
-                raise
-            found["test"] = [f"test is not compared with the training pairs: {error}"]
-    for training_split in train if overlaps else ():
-        pairs = training_split.pairs()
-        for overlap in overlaps.values():
-            pairs = overlap.check(pairs)
-        deque(pairs, maxlen=0)
-    for split, overlap in overlaps.items():
-        found[split.name] = warnings = overlap.warnings()
-        with suppress(UserError):  # the folder may be another user's
-            write_file(paths[split], json.dumps(warnings).encode())
-    return [warning for warnings in found.values() for warning in warnings or ()]
-
-
-def _read_warnings(path: Path) -> list[str] | None:
-    with suppress(OSError, UserError):
-        return parse_json(path, path.read_bytes(), list[str])
-    return None

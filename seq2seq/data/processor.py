@@ -17,6 +17,9 @@ makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 FEW_TEXTS = 64
 """Handled one by one: for a list, SentencePiece starts threads, even for one text."""
 
+PRIVATE = str.maketrans({"▁": "\U0010fffd", "▅": "\U0010fffc"})
+"""What stands for characters that SentencePiece reserves, in a vocabulary whose text has them."""
+
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
 _NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
 _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
@@ -37,20 +40,20 @@ def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
 
 def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
     """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD."""
-    for text in texts:
-        if not isinstance(text, str):  # SentencePiece would read bytes
-            raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
-    try:
-        return _encode_unicode(processor, texts, out_type)
-    except (RuntimeError, TypeError, UnicodeError):  # which one depends on the version
-        whole = [without_lone_surrogates(text) for text in texts]
-        return _encode_unicode(processor, whole, out_type)
-
-
-def _encode_unicode(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
+    texts = readable(processor, texts)
     if len(texts) <= FEW_TEXTS:
         return [processor.encode(text, out_type=out_type) for text in texts]
     return processor.encode(texts, out_type=out_type, num_threads=os.cpu_count() or 1)
+
+
+def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:
+    """Replace lone surrogates, and the characters of `PRIVATE` if the vocabulary has those."""
+    for text in texts:
+        if not isinstance(text, str):  # SentencePiece would read bytes
+            raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
+    escapes = processor.piece_to_id(PRIVATE[ord("▁")]) != processor.unk_id()
+    whole = map(without_lone_surrogates, texts)
+    return [text.translate(PRIVATE) for text in whole] if escapes else list(whole)
 
 
 def _check_sizes(model_bytes: bytes) -> None:

@@ -2,9 +2,7 @@
 
 The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
 for English-German. SentencePiece is this project's choice: text in, text out, nothing but the
-model file. Its normalization, ``nmt_nfkc`` by default, rewrites some characters (full-width
-letters, ligatures, runs of spaces; U+FFFD becomes a space), and its space mark ``▁`` typed in a
-text reads as a space.
+model file. Of a text whose characters are in the vocabulary, nothing but runs of spaces is lost.
 """
 
 import io
@@ -14,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sentencepiece import SentencePieceTrainer
+from sentencepiece import SentencePieceNormalizer, SentencePieceTrainer
 
 from seq2seq.data.bpe_dropout import BpeDropout
 from seq2seq.data.processor import (
     FEW_TEXTS,
     MAX_PIECES,
+    PRIVATE,
     encode_with,
     read_processor,
+    readable,
     without_lone_surrogates,
 )
 from seq2seq.errors import UsageError, UserError
@@ -38,8 +38,16 @@ LONGEST_TRAINING_LINE = 4192
 TOKENIZER_FILE = "tokenizer.model"
 
 CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+_WRITTEN = str.maketrans({"\n": " "} | {private: chr(c) for c, private in PRIVATE.items()})
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
+# Of sources with unknown characters.
+_NFKC = SentencePieceNormalizer(
+    rule_name="nmt_nfkc",
+    escape_whitespaces=False,
+    add_dummy_prefix=False,
+    remove_extra_whitespaces=True,
+)
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -56,8 +64,9 @@ class TokenizerConfig:
     character_coverage: float = 1.0
     """Share of the training text's characters that must have a piece of their own."""
 
-    normalization: str = "nmt_nfkc"
-    """SentencePiece's normalization: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity."""
+    normalization: str = "identity"
+    """SentencePiece's normalization: identity, nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf. All but
+    identity make some references impossible, such as those with m² or full-width punctuation."""
 
     max_training_sentences: int = 1_000_000
     """The most sentences, of both sides together, that the vocabulary is learned from; a random
@@ -70,7 +79,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        names = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+        names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         smallest = len(CONTROL_PIECES) + 1
         rules = {
             "vocab_size": (
@@ -152,7 +161,8 @@ class Tokenizer:
         model = io.BytesIO()
         # Popped, so that no sentence is in memory both here and in SentencePiece. Not by a Python
         # function: SentencePiece would swallow the exception that a signal raises in it.
-        reversed_sample: list[str | None] = [None, *map(without_lone_surrogates, reversed(sample))]
+        escaped = (without_lone_surrogates(t).translate(PRIVATE) for t in reversed(sample))
+        reversed_sample: list[str | None] = [None, *escaped]
         sample.clear()
         # Without any, the model's bytes stay the same as in earlier versions.
         further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
@@ -182,8 +192,17 @@ class Tokenizer:
         return cls(model.getvalue())
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without start and end symbols; a blank text has none."""
-        return encode_with(self._processor, texts, int)
+        """Return the ids of each source, without start and end symbols; a blank text has none.
+
+        A source is read in its NFKC form, without ligatures, if less of that is unknown.
+        """
+        encoded = self.encode_target(texts)
+        for i, ids in enumerate(encoded):
+            if UNKNOWN_ID in ids:
+                text = _NFKC.normalize(without_lone_surrogates(texts[i]))
+                forms = ids, *self.encode_target([text])
+                encoded[i] = min(forms, key=lambda ids: ids.count(UNKNOWN_ID))
+        return encoded
 
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.
@@ -192,12 +211,12 @@ class Tokenizer:
         the same rate makes more pieces.
         """
         self._dropout = self._dropout or BpeDropout(self._processor)
-        normalized = self._processor.normalize([without_lone_surrogates(text) for text in texts])
+        normalized = self._processor.normalize(readable(self._processor, texts))
         return self._dropout.encode(normalized, rate, seed)
 
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text as a translation, without start and end symbols."""
-        return self.encode(texts)
+        return encode_with(self._processor, texts, int)
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the text of each list of ids, one line each, without control symbols."""
@@ -205,7 +224,7 @@ class Tokenizer:
             texts = [self._processor.decode(ids) for ids in token_ids]
         else:
             texts = self._processor.decode(token_ids)
-        return [text.replace("\n", " ") for text in texts]
+        return [text.translate(_WRITTEN) for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
         """Return the piece of each id, control symbols included."""
@@ -218,15 +237,6 @@ class Tokenizer:
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""
         return {TOKENIZER_FILE: self.model_bytes}
-
-    def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of a source that the vocabulary does not know."""
-        [pieces], [ids] = (encode_with(self._processor, [text], kind) for kind in (str, int))
-        return [piece for piece, token in zip(pieces, ids, strict=True) if token == UNKNOWN_ID]
-
-    def unknown_target_pieces(self, text: str) -> list[str]:
-        """Return the parts of a translation that the vocabulary does not know."""
-        return self.unknown_pieces(text)
 
 
 def _sample(

@@ -97,7 +97,9 @@ def test_pairs_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", ""])
 def test_a_bad_tsv_line_is_named(tmp_path: Path, line: str) -> None:
     config = of_pairs(tmp_path / "text.tsv", f"a\tb\n{line}\nc\td\n")
-    assert f"{config.train.pairs}:2: " in refusal(config)
+    message = refusal(config)
+    assert f"{config.train.pairs}:2: " in message
+    assert message.endswith("choose two columns, for example with cut -f1,2")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert f"{absent}: no such file" in refusal(
         replace(EN_DE, train=SplitConfig(source=source, target=absent))
     )
-    assert ".tsv, .jsonl or .tmx" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
+    assert "a tab in each line to .tsv" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:

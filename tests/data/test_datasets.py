@@ -57,8 +57,11 @@ def save(folder: Path, kind: str) -> None:
     folder.mkdir()
     if kind == "parquet":
         nested().to_parquet(folder / "train-00000-of-00001.parquet")
-    elif kind == "tsv":
-        flat().to_csv(folder / "train.tsv", sep="\t", index=False)
+    elif kind == "csv":
+        flat().to_csv(folder / "train.csv", index=False)
+    elif kind == "tsv":  # without quotes, as `pairs` reads it
+        rows = ["\t".join(pair) for pair in [("en", "de"), *PAIRS]]
+        (folder / "train.tsv").write_text("\n".join(rows), encoding="utf-8", newline="")
     elif kind == "json":
         rows = [json.dumps({"en": a, "de": b}, ensure_ascii=False) for a, b in PAIRS]
         (folder / "train.jsonl").write_text("\n".join(rows), encoding="utf-8", newline="")
@@ -68,7 +71,7 @@ def save(folder: Path, kind: str) -> None:
         datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "tsv", "saved dataset", "saved splits"])
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "tsv", "saved dataset", "saved splits"])
 def test_a_local_folder_gives_its_pairs(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     (tmp_path / "data" / os.fsdecode(b"caf\xe9.txt")).touch()  # which does not matter
@@ -118,10 +121,28 @@ def test_refusals_name_the_dataset(tmp_path: Path) -> None:
         list(Split(config, "train").pairs())
 
 
-def test_a_file_that_is_malformed_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("en,de\na,b\na,b,c,d\n")
-    with pytest.raises(UserError, match=r"split train: can't be read: .*repair the file") as raised:
-        list(Split(of_folder(tmp_path), "train").pairs())
+CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train.csv": "en,de\na,b\na,b,c,d\n"}, "split train: can't be read: .*repair the file"),
+        ({"train.csv": "en,de\na,b,c\nd,e,f\n"}, "can't be read: Length of header"),
+        ({"train.csv": "en,de\na,b\n", "train.jsonl": '{"en": "a", "de": "b"}\n'}, "csv would not"),
+        ({"a.csv": "en,de\na,b\n", "b.csv": "en,de\na,b\n", "c.jsonl": "[]"}, "c.jsonl would not"),
+        ({"train.csv": "en,de\na,b\n", "README.md": CARD}, "put .*other.csv into this folder"),
+    ],
+)  # fmt: skip
+def test_a_folder_whose_pairs_are_not_clear_is_refused_in_one_line(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    (tmp_path / "other.csv").write_text("en,de\nc,d\n")
+    (tmp_path / "data").mkdir()
+    for name, text in files.items():
+        (tmp_path / "data" / name).write_text(text.replace("{}", str(tmp_path / "other.csv")))
+    with pytest.raises(UserError, match=message) as raised:
+        list(Split(of_folder(tmp_path / "data"), "train").pairs())
     assert "\n" not in str(raised.value)
 
 

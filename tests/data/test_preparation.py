@@ -207,7 +207,7 @@ def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) 
         replace(base, source_language="en"),
         replace(base, filter=FilterConfig(max_tokens=40)),
         replace(base, tokenizer=TokenizerConfig(vocab_size=81)),
-        replace(base, tokenizer=TokenizerConfig(vocab_size=80, normalization="identity")),
+        replace(base, tokenizer=TokenizerConfig(vocab_size=80, normalization="nfkc")),
     ]
     folders = {prepare(config, tmp_path / "cache", log).folder for config in variants}
     for changed in ((train[1:], valid), (train, valid[1:])):
@@ -434,3 +434,55 @@ def test_extreme_length_ratios_are_reported_with_their_lines(tmp_path: Path, log
     places = ", ".join(f"{config.train.source}:{line}" for line in (20, 30, 40))
     assert "5 of 396 training pairs have one side over 9 times as long" in log
     assert f"first {places}: check" in log
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "remedy"),
+    [
+        ("learned", None),
+        ("normalized", "set data.tokenizer.normalization=identity"),
+        ("of other text", "set data.tokenizer.byte_fallback=true"),
+        ("given", "a new model can have its own"),
+    ],
+)
+def test_references_that_can_t_be_written_are_reported(
+    tmp_path: Path, log: Log, vocabulary: str, remedy: str | None
+) -> None:
+    pairs = sentences(300, seed=1)
+    valid = [*sentences(19, seed=98), SentencePair("a", "A RIVER，")]
+    options = TokenizerConfig(
+        normalization="nmt_nfkc" if vocabulary == "normalized" else "identity"
+    )
+    options.vocab_size = 60
+    given = Tokenizer.train(chain(*pairs), options) if vocabulary == "given" else None
+    train = pairs if vocabulary == "of other text" else pairs + valid
+    config = configure(tmp_path, train, valid, tokenizer=options)
+    config.valid_sets["more"] = config.valid
+    prepare(config, tmp_path / "cache", log)
+    log.clear()
+    prepare(config, tmp_path / "cache", log, given)  # also when the folder is reused
+    for name in ("valid", "valid_sets.more"):
+        message = f"5.0% of the references of {name} can't be written by the tokenizer, first"
+        assert (f"{message} {config.valid.source}:20 ('，'): {remedy}" in log) == bool(remedy)
+
+
+@pytest.mark.parametrize(
+    ("pair", "number", "message"),
+    [
+        (("a {} X", "a {} X"), 150, "have a target equal to its source, first {0}:2, {0}:4"),
+        (("a {} &#39;b", "C"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
+        (("a {}", "&amp;quot;B"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
+        (("the a", "A THE"), 149, "are copies of another one: check"),
+    ],
+)
+def test_pairs_that_teach_errors_are_reported(
+    tmp_path: Path, log: Log, pair: tuple[str, str], number: int, message: str
+) -> None:
+    pairs = sentences(300, seed=1)
+    for line in range(2, 302, 2):
+        pairs[line - 1] = SentencePair(*(side.format(line) for side in pair))
+    config = configure(tmp_path, pairs)
+    [warning] = prepare(config, tmp_path / "cache", log).warnings
+    assert warning.startswith(
+        f"{number} of 300 training pairs {message.format(config.train.source)}"
+    )

@@ -2,6 +2,7 @@
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def train(**options: object) -> Tokenizer:
 
 TOKENIZER = train()
 BYTE_TOKENIZER = train(vocab_size=320, byte_fallback=True)
-IDENTITY_BYTE_TOKENIZER = train(vocab_size=320, byte_fallback=True, normalization="identity")
+SCRIPTS = Path(__file__).with_name("scripts.tsv").read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def test_control_symbols_have_their_ids() -> None:
@@ -84,9 +85,32 @@ def test_any_text_encodes(texts: list[str]) -> None:
 
 @given(st.text(st.characters(blacklist_categories=["Cs", "Zs", "Cc"], blacklist_characters="▁")))
 def test_byte_fallback_loses_nothing(text: str) -> None:
-    encoded = IDENTITY_BYTE_TOKENIZER.encode([text])
+    encoded = BYTE_TOKENIZER.encode([text])
     assert UNKNOWN_ID not in encoded[0]
-    assert IDENTITY_BYTE_TOKENIZER.decode(encoded) == [text]
+    assert BYTE_TOKENIZER.decode(encoded) == [text]
+
+
+def test_references_of_all_scripts_can_be_written() -> None:
+    texts = [line.split("\t")[1] for line in SCRIPTS]
+    tokenizer = Tokenizer.train(texts * 20, TokenizerConfig(vocab_size=900))
+    assert tokenizer.decode(tokenizer.encode_target(texts)) == texts
+    # Runs of spaces alone are lost.
+    assert tokenizer.decode(tokenizer.encode_target(["  犬  が "])) == ["犬 が"]
+
+
+@pytest.mark.parametrize(
+    ("source", "plain"),
+    [
+        ("the ſmall houſe", "the small house"),
+        ("ｔｈｅ\u3000ｈｏｕｓｅ", "the house"),
+        ("the\u00a0house\u200b is", "the house is"),
+        ("das Ha\u200dus", "das Ha\u200dus"),
+        ("the ☃ ﬁne", "the ☃ ine"),
+    ],
+)
+def test_a_source_is_normalized_where_the_vocabulary_needs_it(source: str, plain: str) -> None:
+    assert TOKENIZER.encode([source]) == TOKENIZER.encode_target([plain])
+    assert UNKNOWN_ID in TOKENIZER.encode_target([source])[0]
 
 
 def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:

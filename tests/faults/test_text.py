@@ -47,7 +47,7 @@ Run = Callable[..., tuple[int, bytes, str]]
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
     """An untrained model, which may output any piece, bytes included."""
-    config = TokenizerConfig(vocab_size=330, byte_fallback=True, normalization="identity")
+    config = TokenizerConfig(vocab_size=330, byte_fallback=True)
     tokenizer = Tokenizer.train(sentences, config)
     return save_untrained(tmp_path_factory.mktemp("model") / "untrained", tokenizer)
 
