@@ -69,9 +69,8 @@ def test_typed_symbols_are_ordinary_text(tokenizer: Tokenizer, typed: str) -> No
         assert not CONTROL_IDS & set(ids)
         if tokenizer is BYTE_TOKENIZER:
             assert UNKNOWN_ID not in ids
-            # The space mark itself reads as a space; SentencePiece has no other way to write it.
-            spaced = " ".join(text.replace("▁", " ").split())
-            assert tokenizer.decode([ids]) == [spaced]
+            # The space mark itself reads as a space, if it was not in the training text.
+            assert tokenizer.decode([ids])[0].split() == text.replace("▁", " ").split()
 
 
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
@@ -83,7 +82,7 @@ def test_any_text_encodes(texts: list[str]) -> None:
         assert len(tokenizer.decode(encoded)) == len(texts)
 
 
-@given(st.text(st.characters(blacklist_categories=["Cs", "Zs", "Cc"], blacklist_characters="▁")))
+@given(st.text(st.characters(exclude_categories=["Cs", "Co"], exclude_characters=" \n▁")))
 def test_byte_fallback_loses_nothing(text: str) -> None:
     encoded = BYTE_TOKENIZER.encode([text])
     assert UNKNOWN_ID not in encoded[0]
@@ -105,7 +104,7 @@ def test_references_of_all_scripts_can_be_written() -> None:
         ("ｔｈｅ\u3000ｈｏｕｓｅ", "the house"),
         ("the\u00a0house\u200b is", "the house is"),
         ("das Ha\u200dus", "das Ha\u200dus"),
-        ("the ☃ ﬁne", "the ☃ ine"),
+        ("the ☃ houſe", "the ☃ house"),
     ],
 )
 def test_a_source_is_normalized_where_the_vocabulary_needs_it(source: str, plain: str) -> None:
