@@ -125,9 +125,7 @@ def read_text_lines(path: str | Path) -> Generator[str]:
                     " name say so, as .gz does"
                 ) from None
             if "\0" in line:
-                raise UserError(
-                    f"{path}:{number}: holds a NUL character; convert the file to plain UTF-8 text"
-                )
+                raise UserError(f"{path}:{number}: holds a NUL character; convert it to UTF-8 text")
             yield line
 
 

@@ -57,8 +57,7 @@ def read_pairs_file(path: str, languages: Languages) -> Iterator[SentencePair]:
     if suffix == ".tmx":
         return read_tmx(path, languages)
     raise UserError(
-        f"{path}: a file of pairs must end in .tsv, .jsonl or .tmx, compressed or not; rename text"
-        " with a tab in each line to .tsv"
+        f"{path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or not"
     )
 
 
@@ -74,10 +73,8 @@ def _read_tsv(path: str) -> Iterator[SentencePair]:
     for number, line in enumerate(read_text_lines(path), start=1):
         source, *rest = line.split("\t")
         if len(rest) != 1:
-            raise UserError(
-                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: choose two"
-                " columns, for example with cut -f1,2"
-            )
+            columns = "a line is source, tab, target, as cut -f1,2 makes it of more columns"
+            raise UserError(f"{path}:{number}: has {len(rest)} tabs; {columns}")
         yield SentencePair(source, rest[0])
 
 

@@ -97,9 +97,7 @@ def test_pairs_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", ""])
 def test_a_bad_tsv_line_is_named(tmp_path: Path, line: str) -> None:
     config = of_pairs(tmp_path / "text.tsv", f"a\tb\n{line}\nc\td\n")
-    message = refusal(config)
-    assert f"{config.train.pairs}:2: " in message
-    assert message.endswith("choose two columns, for example with cut -f1,2")
+    assert refusal(config).startswith(f"{config.train.pairs}:2: has {line.count(chr(9))} tabs")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,7 @@ def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert f"{absent}: no such file" in refusal(
         replace(EN_DE, train=SplitConfig(source=source, target=absent))
     )
-    assert "a tab in each line to .tsv" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
+    assert ".tsv (a tab in each line)" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:

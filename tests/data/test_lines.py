@@ -78,7 +78,13 @@ def test_a_long_line_is_one_line(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize(
-    ("bad", "says"), [(b"b\xffd", "byte 0xff at position 2"), (b"\0", "NUL")], ids=["utf8", "nul"]
+    ("bad", "says"),
+    [
+        (b"b\xffd", "byte 0xff at position 2"),
+        (gzip.compress(b"a"), "compressed, let its name say so"),
+        ("a".encode("utf-16-le"), "NUL"),
+    ],
+    ids=["utf8", "gzip", "utf16"],
 )
 def test_bad_text_names_file_and_line(tmp_path: Path, suffix: str, bad: bytes, says: str) -> None:
     path = tmp_path / f"text{suffix}"
