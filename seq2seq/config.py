@@ -15,7 +15,6 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files.strict import MAX_BYTES, read_regular_file
 from seq2seq.model import TransformerConfig
-from seq2seq.options import check_types
 from seq2seq.training.config import TrainingConfig
 
 _MAX_DEPTH = 10
@@ -60,8 +59,7 @@ class Config:
     """Seconds that one of several processes waits for another's gradients before it ends."""
 
     def __post_init__(self) -> None:
-        """Check types, ranges and what excludes each other."""
-        check_types(self)
+        """Check ranges and what excludes each other."""
         if self.init_from == "":
             raise UsageError("init_from=: give the folder of a model")
         if self.init_sha256 is not None and self.init_from is None:

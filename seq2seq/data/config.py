@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from seq2seq.data.tokenizer import CONTROL_PIECES, TokenizerConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.options import check_types
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
@@ -40,7 +39,6 @@ class SplitConfig:
     """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         self.split = self.split or None  # `data.train.split=` on the command line
 
     @property
@@ -71,7 +69,6 @@ class FilterConfig:
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         if self.max_tokens < 2:
             raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
         if not self.max_length_ratio >= 1:
@@ -127,7 +124,6 @@ class DataConfig:
     """The options of the vocabulary."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         for key in ("source_language", "target_language"):
             if not getattr(self, key).isprintable():  # a model's files could not hold it
                 raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")

@@ -25,7 +25,6 @@ from seq2seq.data.processor import (
     without_lone_surrogates,
 )
 from seq2seq.errors import UsageError, UserError
-from seq2seq.options import check_types
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -78,7 +77,6 @@ class TokenizerConfig:
     text is encoded, again for each epoch; 0 means none, and 0.1 is their choice for both sides."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         smallest = len(CONTROL_PIECES) + 1
         rules = {

@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass
 
 from seq2seq.errors import UsageError
-from seq2seq.options import check_types
 from seq2seq.storage.trained_model import MAX_ALPHA
 
 ENGINES = ("native", "ctranslate2")
@@ -24,7 +23,6 @@ class DecodingConfig:
     """How many tokens longer than its source an output may be, `</s>` not counted."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         for name in ("nbest", "max_extra_tokens"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
@@ -125,7 +123,6 @@ class TranslationOptions:
     differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
 
     def __post_init__(self) -> None:
-        check_types(self)
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
             value = getattr(self, name)
             if value is not None and value < least:

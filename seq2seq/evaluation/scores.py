@@ -14,7 +14,6 @@ from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.bleu import BLEUScore
 
 from seq2seq.errors import UsageError, UserError
-from seq2seq.options import check_types
 
 MAX_TER_WORDS = 250
 """Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
@@ -50,9 +49,6 @@ class ScoreConfig:
     """The test set's name in sacreBLEU, for the signature."""
     language_pair: str | None = None
     """Such as `en-de`."""
-
-    def __post_init__(self) -> None:
-        check_types(self)
 
 
 def score_all(

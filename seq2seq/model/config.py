@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Any
 
 from seq2seq.errors import UsageError
-from seq2seq.options import check_types
 
 MAX_LAYERS = 1000
 """Maximum number of layers: a larger model would take time and memory before it is refused."""
@@ -186,7 +185,6 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""
-        check_types(self)
         sizes = ("d_model", "d_ff", "num_heads", "num_kv_heads", "d_k", "d_v")
         depths = ("num_layers", "num_decoder_layers")
         for name in (*depths, *sizes, "max_learned_positions"):

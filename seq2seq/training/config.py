@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from seq2seq.data.batching import Batching, BatchStatistics, Mixture
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.errors import UsageError, UserError
-from seq2seq.options import check_types
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.
 _MAX_EPOCHS = 1000
@@ -154,7 +153,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Check the ranges, that something ends the training, and that what is averaged is kept."""
-        check_types(self)
         if not 0.0 <= self.label_smoothing < 1.0:
             raise UsageError(
                 f"training.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
