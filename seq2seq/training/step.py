@@ -127,8 +127,6 @@ class Updater:
         pending = PendingUpdate(
             step=step,
             where=where,
-            groups=groups,
-            corpus_size=len(corpus),
             losses_and_norm=HostCopy(losses_and_norm),
             known=known,
             started=started,
@@ -228,10 +226,6 @@ class PendingUpdate:
     step: int
     where: str
     """Where its last micro-batch is in the training data, for messages."""
-    groups: list[Group]
-    """The groups of this process."""
-    corpus_size: int
-    """Number of pairs of the corpus; a `SampledCorpus` has more rows."""
     losses_and_norm: HostCopy
     """The two losses of each group, summed over its tokens, then the norm of the gradient."""
     known: StepMetrics
@@ -241,27 +235,15 @@ class PendingUpdate:
     def metrics(self, world: World) -> StepMetrics:
         """Wait for losses and norm, and sum the losses over all processes; `seconds` stays 0."""
         *losses, norm = self.losses_and_norm.read().tolist()
-        of_groups = list(zip(losses[::2], losses[1::2], strict=True))
-        rows = world.gather(*map(sum, zip(*of_groups, strict=True)))
+        rows = world.gather(sum(losses[::2]), sum(losses[1::2]))
         smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
-            odd = [
-                group
-                for group, pair in zip(self.groups, of_groups, strict=True)
-                if not all(map(math.isfinite, pair))
-            ]
-            raise self._divergence(smoothed / self.known.target_tokens, norm, odd or self.groups)
+            raise DivergenceError(
+                self.step,
+                f"the loss ({smoothed / self.known.target_tokens:g}) or the gradient's norm"
+                f" ({norm:g}) is not finite, in {self.where}; the weights are not updated."
+                " Lower training.learning_rate_scale or raise training.warmup_steps",
+            )
         return self.known._replace(
             smoothed=smoothed, cross_entropy=cross_entropy, gradient_norm=norm
-        )
-
-    def _divergence(self, loss: float, norm: float, odd: Sequence[Group]) -> DivergenceError:
-        rows = np.concatenate([part for group in odd for part in group.parts])
-        pairs = np.sort(rows % self.corpus_size)
-        first = ", ".join(map(str, pairs[:5])) + (", ..." if len(pairs) > 5 else "")
-        return DivergenceError(
-            self.step,
-            f"the loss ({loss:g}) or the gradient's norm ({norm:g}) is not finite, in"
-            f" {self.where}, pairs {first} of the encoded corpus; the weights are not updated."
-            " Lower training.learning_rate_scale or raise training.warmup_steps",
         )
