@@ -126,7 +126,6 @@ def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None
         target_tokens=32768,
         micro_batch_tokens=4096,
         count_longer_side=True,
-        subtract_target_entropy=True,
     )
 
 

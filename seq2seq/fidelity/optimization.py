@@ -134,17 +134,12 @@ def loss_normalization(subject: Subject) -> Finding:
     """Recover the divisor of the summed loss, and compare it and the metrics with the tokens."""
     targets = _targets(subject)
     tokens, metrics = len(targets.distributions), targets.metrics
-    # The recorded loss may have the entropy of the targets, its lowest possible value, subtracted.
-    entropy = float(-torch.xlogy(targets.distributions, targets.distributions.clamp(0)).sum())
-    whole = _close(metrics.smoothed, targets.loss)
-    reduced = not whole and _close(metrics.smoothed, targets.loss - entropy)
     divided = _close(targets.divisor, tokens) and metrics.target_tokens == tokens
-    right = divided and (whole or reduced)
+    right = divided and _close(metrics.smoothed, targets.loss)
     count = targets.micro_batches
     return Finding.both(
         f"{targets.divisor:.2f} for {tokens} target tokens without padding, in {count}"
-        f" micro-batch{'es' if count > 1 else ''}"
-        + ("; recorded minus the entropy of the targets" if reduced else ""),
+        f" micro-batch{'es' if count > 1 else ''}",
         right,
     )
 

@@ -52,9 +52,6 @@ class TrainingConfig:
     first, dropout slows learning; later, it prevents overfitting."""
     label_smoothing: float = 0.1
     """Probability of all tokens but the reference together, in the target distribution."""
-    subtract_target_entropy: bool = False
-    """Record the loss minus its lowest possible value, the entropy of the smoothed targets, as
-    tensor2tensor did; the updates are the same."""
     checkpoint_steps: int | None = None
     """Updates between two checkpoints; each checkpoint is validated."""
     checkpoint_minutes: float | None = 10.0

@@ -4,7 +4,6 @@ The target distribution gives the reference token 1 - eps and each of the other 
 eps / (V - 1), as in tensor2tensor (PyTorch's own smoothing spreads eps over all V).
 """
 
-import math
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -22,14 +21,6 @@ class Loss(NamedTuple):
     """The loss that training minimizes; gradients flow through this one alone."""
     cross_entropy: Tensor
     """The loss without smoothing; the exponential of its mean is the perplexity."""
-
-
-def target_entropy(smoothing: float, vocab_size: int) -> float:
-    """Compute the entropy of the target distribution in nats, the lowest loss of a token."""
-    if smoothing == 0.0:
-        return 0.0
-    other = smoothing / (vocab_size - 1)
-    return -(1.0 - smoothing) * math.log(1.0 - smoothing) - smoothing * math.log(other)
 
 
 def label_smoothed_loss(

@@ -24,7 +24,7 @@ from seq2seq.fast.training import TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.loss import BatchLoss, Loss, target_entropy
+from seq2seq.training.loss import BatchLoss, Loss
 from seq2seq.training.memory import find_joined, find_slices, preserve_state, split
 from seq2seq.training.optimizer import WeightAverage, dropout_share, learning_rate, make_adam
 from seq2seq.training.state import StepMetrics
@@ -139,10 +139,6 @@ class Updater:
         while len(self.in_flight) > leave:
             update = self.in_flight.popleft()
             metrics = update.metrics(self.world)
-            if self.config.subtract_target_entropy:
-                entropy = target_entropy(self.config.label_smoothing, self.model.vocab_size)
-                lowest = metrics.target_tokens * entropy
-                metrics = metrics._replace(smoothed=metrics.smoothed - lowest)
             now = self.clock()
             read.append(metrics._replace(seconds=now - max(update.started, self.read_at)))
             self.read_at = now

@@ -96,7 +96,6 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
             target_tokens=32768,
             micro_batch_tokens=4096,
             count_longer_side=True,
-            subtract_target_entropy=True,
         )
     )
     assert [row.detail for row in rows if row.finding.differs] == [results.cost]
@@ -110,10 +109,6 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
         recipe.batch,
         results.bleu_variants,
     ]
-    here = {row.detail: row.finding.here for row in rows}
-    assert here[optimization.loss_normalization].endswith(
-        "recorded minus the entropy of the targets"
-    )
 
 
 def test_pre_ln_differs(monkeypatch: pytest.MonkeyPatch) -> None:

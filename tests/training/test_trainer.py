@@ -255,16 +255,6 @@ def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:
     assert not trainer.model.training
 
 
-def test_the_loss_may_be_recorded_above_the_entropy_of_its_targets(corpus: EncodedCorpus) -> None:
-    plain, reduced = (
-        make_trainer(Equal(corpus, 8), max_steps=2, subtract_target_entropy=choice)
-        for choice in (False, True)
-    )
-    losses, above = (train(trainer).of("train/loss") for trainer in (plain, reduced))
-    entropy = -0.9 * math.log(0.9) - 0.1 * math.log(0.1 / (V - 1))
-    assert above == pytest.approx([loss - entropy for loss in losses], abs=1e-6)
-
-
 def test_a_gradient_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = weights_of(trainer)
