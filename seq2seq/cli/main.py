@@ -117,7 +117,7 @@ def _explain(error: BaseException) -> str:
         where = error.filename or "reading or writing failed"
         return str(UserError(f"{where}: {error.strerror}"))
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # Path.expanduser's
-        return "no home folder for a path that begins with ~; write it in full"
+        return "no home folder: write paths that begin with ~ in full; give cache=FOLDER to train"
     if reached := limit_reached(error):
         return str(reached)
     return (

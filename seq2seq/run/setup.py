@@ -19,7 +19,6 @@ from seq2seq.device import Compute, make_deterministic
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import tokenizer_without_spaces
 from seq2seq.fast.training import TrainingKernels, can_compile
-from seq2seq.files.cache import private_cache, user_cache
 from seq2seq.files.manifest import read_manifest
 from seq2seq.model.config import DROPOUTS, Positions
 from seq2seq.storage.checkpoint import checkpoints, find_model
@@ -46,6 +45,11 @@ def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> 
         for added in data.valid_sets.values():
             check_lengths(added.split.name, added.corpus, limit)
     return data
+
+
+def user_cache() -> Path:
+    """Return the folder of files that this program can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
 
 
 def make_trainer(
@@ -82,7 +86,9 @@ def _prepare_compiler(device: torch.device) -> bool:
     if not can_compile(device):
         logger.warning(f"compile=true: PyTorch has no compiler for {device} here")
         return False
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(private_cache("compiled"))
+    compiled = user_cache() / "compiled"
+    compiled.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
     logger.info("compiling, so the first steps take longer")
     return True
 
