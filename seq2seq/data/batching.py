@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
@@ -208,10 +209,7 @@ class Mixture:
         return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
 
 
-def pad(sequences: Sequence[NDArray[np.integer]]) -> Tensor:
+def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     """Pad token ids of different lengths on the right: (B, longest)."""
-    longest = max(map(len, sequences))
-    padded = np.full((len(sequences), longest), PADDING_ID, dtype=np.int64)
-    for row, sequence in zip(padded, sequences, strict=True):
-        row[: len(sequence)] = sequence
-    return torch.from_numpy(padded)
+    rows = [torch.tensor(ids) for ids in sequences]
+    return pad_sequence(rows, batch_first=True, padding_value=PADDING_ID)

@@ -7,7 +7,6 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
 
 from seq2seq.data.batching import pad
@@ -75,7 +74,7 @@ class NativeEngine:
         with self._turn:
             limits = torch.tensor([segment.max_length for segment in segments])
             max_lengths = copy_to_device(limits, self.device)  # (B,)
-            source = copy_to_device(pad([np.array(ids) for ids in sources]), self.device)  # (B, S)
+            source = copy_to_device(pad(sources), self.device)  # (B, S)
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)

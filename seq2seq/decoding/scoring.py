@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,9 +48,9 @@ def score_targets(
     `chunk_elements` of the logits are in memory at a time, by default 32 MB of float32.
     """
     device = next(models[0].parameters()).device
-    source = copy_to_device(pad([np.array(ids) for ids in sources]), device)  # (B, S)
-    target_input = pad([np.array([START_ID, *ids[:-1]]) for ids in targets])  # (B, T)
-    target_output = pad([np.array(ids) for ids in targets]).flatten()  # (B * T,)
+    source = copy_to_device(pad(sources), device)  # (B, S)
+    target_input = pad([[START_ID, *ids[:-1]] for ids in targets])  # (B, T)
+    target_output = pad(targets).flatten()  # (B * T,)
     # Selected on the host, since a GPU would have to be asked for their number.
     rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
     target_input, rows, target_ids = (

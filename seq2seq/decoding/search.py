@@ -12,6 +12,7 @@ from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
@@ -115,10 +116,8 @@ def length_penalty(length: float, alpha: float) -> float:
 
 def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tensor:
     """Pad the prefixes of B sentences, or an empty list, with NO_TOKEN to (B, longest)."""
-    longest = max(map(len, prefixes), default=0)
-    padded = torch.full((len(max_lengths), longest), NO_TOKEN)
-    for row, prefix in zip(padded, prefixes, strict=False):
-        row[: len(prefix)] = torch.tensor(prefix)
+    rows = [torch.tensor(ids, dtype=torch.int64) for ids in prefixes or [()] * len(max_lengths)]
+    padded = pad_sequence(rows, batch_first=True, padding_value=NO_TOKEN)
     return copy_to_device(padded, max_lengths.device)
 
 
