@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import new_file
+from seq2seq.files.atomic import errors_as_user_errors, new_file
 
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
 
@@ -203,35 +203,36 @@ class SampledCorpus(EncodedCorpus):
         self.target_lengths = np.concatenate([corpus.target_lengths for corpus in self.encoded])
 
     def _encode(self, epoch: int) -> EncodedCorpus:
-        with temporary_folder() as folder:
+        with open(self.text, "rb") as text, temporary_folder() as folder:
             path = folder / "train.arrow"
             with EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer:
-                for sources, targets in self._sampled(epoch):
+                for sources, targets in self._sampled(text, epoch):
                     writer.write(sources, targets)
             # The file stays mapped after it is deleted.
             return EncodedCorpus(path)
 
-    def _sampled(self, epoch: int) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
+    def _sampled(
+        self, text: BinaryIO, epoch: int
+    ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
         """Yield the ids of both sides, without end symbols, in chunks."""
         first = 0
-        with open(self.text, "rb") as text:
-            while chunk := [json.loads(line) for line in islice(text, _CHUNK_PAIRS)]:
-                # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
-                seeds = np.random.SeedSequence([self.seed, epoch, first]).generate_state(2)
-                sides = [
-                    self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
-                    for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
-                ]
-                # Put the control symbols before the sources, which sampling doesn't know.
-                for i in range(len(chunk)):
-                    sides[0][i] = self._controls(first + i) + sides[0][i]
-                # Keep the usual pieces of what became too long.
-                for i, (source, target) in enumerate(zip(*sides, strict=True)):
-                    if len(source) >= self.longest_source or len(target) >= self.longest_target:
-                        sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
-                        sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
-                yield sides[0], sides[1]
-                first += len(chunk)
+        while chunk := [json.loads(line) for line in islice(text, _CHUNK_PAIRS)]:
+            # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
+            seeds = np.random.SeedSequence([self.seed, epoch, first]).generate_state(2)
+            sides = [
+                self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
+                for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
+            ]
+            # Put the control symbols before the sources, which sampling doesn't know.
+            for i in range(len(chunk)):
+                sides[0][i] = self._controls(first + i) + sides[0][i]
+            # Keep the usual pieces of what became too long.
+            for i, (source, target) in enumerate(zip(*sides, strict=True)):
+                if len(source) >= self.longest_source or len(target) >= self.longest_target:
+                    sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
+                    sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
+            yield sides[0], sides[1]
+            first += len(chunk)
 
     def _controls(self, pair: int) -> list[int]:
         """Return the control symbols before a source."""
@@ -242,12 +243,5 @@ class SampledCorpus(EncodedCorpus):
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a folder for a corpus that needs no name once it is open, and remove it afterwards."""
-    try:
-        with TemporaryDirectory() as folder:
-            yield Path(folder)
-    except OSError as error:
-        if error.filename is not None and not Path(error.filename).is_relative_to(gettempdir()):
-            raise
-        raise UserError(
-            f"{gettempdir()}: {error.strerror or error}; set TMPDIR to a folder with more space"
-        ) from error
+    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
+        yield Path(folder)
