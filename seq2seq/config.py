@@ -60,10 +60,6 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check ranges and what excludes each other."""
-        if self.init_from == "":
-            raise UsageError("init_from=: give the folder of a model")
-        if self.init_sha256 is not None and self.init_from is None:
-            raise UsageError("init_sha256 is the sum of a model: give init_from=MODEL")
         if self.resume not in (True, False, "auto"):
             raise UsageError(f"resume={self.resume}: must be true, false or auto")
         if not 0 <= self.seed < 2**63:

@@ -124,9 +124,6 @@ class DataConfig:
     """The options of the vocabulary."""
 
     def __post_init__(self) -> None:
-        for key in ("source_language", "target_language"):
-            if not getattr(self, key).isprintable():  # a model's files could not hold it
-                raise UsageError(f"data.{key}={getattr(self, key)!a}: must be printable")
         for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
             for name in names:
                 if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:

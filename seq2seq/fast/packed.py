@@ -58,11 +58,11 @@ def fill_up_rows(matmul: Matmul) -> Matmul:
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 
 
-def can_pack(dtype: torch.dtype, operations: Sequence[str] = _OPERATIONS) -> bool:
-    """Return whether PyTorch has these oneDNN operations on this processor."""
+def can_pack(dtype: torch.dtype) -> bool:
+    """Return whether PyTorch has the oneDNN operations on this processor."""
     if not (torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
-    if not all(hasattr(torch.ops.mkldnn, name) for name in operations):
+    if not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS):
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -7,7 +7,6 @@ from pathlib import Path
 from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import check_pieces
-from seq2seq.data.processor import MAX_PIECES
 from seq2seq.data.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 from seq2seq.files.strict import open_regular_file, parse_json, read_regular_file
@@ -71,8 +70,6 @@ def make_table(path: Path, vocabulary: Mapping[str, int], start_row: int | None 
 
     `start_row`, for a target's vocabulary, is the row of the decoder's first input.
     """
-    if len(vocabulary) > MAX_PIECES:
-        raise UserError(f"{path}: more than {MAX_PIECES:,} pieces")
     for token_id, piece in CONTROL_PIECES.items():
         if piece not in vocabulary and token_id not in (PADDING_ID, START_ID):
             raise UserError(f"{path}: has no {piece}")

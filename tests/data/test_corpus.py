@@ -169,8 +169,3 @@ def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
         for revision in ("0" * 40, "1" * 40)
     }
     assert len(prints) == 4
-
-
-def test_a_language_that_no_file_could_hold_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^data\.target_language='.+': must be printable$"):
-        DataConfig(target_language="d\udc80e")
