@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from seq2seq.errors import OutOfMemoryError, UsageError, UserError, limit_reached
+from seq2seq.errors import UsageError, UserError, limit_reached
 
 logger = logging.getLogger("seq2seq")
 
@@ -141,7 +141,6 @@ def oom_as_user_error() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        reached = limit_reached(error)
-        if isinstance(reached, OutOfMemoryError):
+        if reached := limit_reached(error):
             raise reached from error
         raise

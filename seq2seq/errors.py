@@ -27,25 +27,10 @@ _OUT_OF_MEMORY = (
     "bad_alloc",
     "unable to allocate",
 )
-_TOO_LARGE = (
-    "overflow",
-    "too large to convert",
-    "invalid shape dimension",
-    "array is too big",
-    "maximum supported dimension",
-    "exceeds the limit",
-    "out of range",
-    "numel",
-)
 
 
-def limit_reached(error: BaseException) -> UserError | None:
-    """Make a user error from a library's error if it means "too large for this machine".
-
-    Returns:
-        OutOfMemoryError if memory has run out, a UserError if a number is too large to compute
-        with, None if the error means something else.
-    """
+def limit_reached(error: BaseException) -> OutOfMemoryError | None:
+    """Make a user error from a library's error if it means that memory has run out."""
     words = str(error).lower()
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(text in words for text in _OUT_OF_MEMORY)
@@ -53,12 +38,5 @@ def limit_reached(error: BaseException) -> UserError | None:
         return OutOfMemoryError(
             "out of memory: close other programs, or use a smaller model, batch or beam; a run with"
             " a checkpoint continues with resume=true"
-        )
-    if isinstance(error, OverflowError) or (
-        isinstance(error, RuntimeError | TypeError | ValueError | SystemError)
-        and any(text in words for text in _TOO_LARGE)
-    ):
-        return UserError(
-            "a number is too large to compute with: lower the largest one that you gave"
         )
     return None

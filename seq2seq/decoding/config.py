@@ -24,8 +24,8 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         for name in ("nbest", "max_extra_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
+            if not 1 <= getattr(self, name) <= 10_000:
+                raise UsageError(f"{name}={getattr(self, name)}: must be from 1 to 10,000")
         if not 0 <= self.alpha <= MAX_ALPHA:
             raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
 
@@ -39,8 +39,8 @@ class SearchConfig(DecodingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beam_size < 1:
-            raise UsageError(f"beam_size={self.beam_size}: must be at least 1")
+        if not 1 <= self.beam_size <= 1000:
+            raise UsageError(f"beam_size={self.beam_size}: must be from 1 to 1,000")
         if self.nbest > self.beam_size:
             raise UsageError(f"nbest={self.nbest}: must be at most beam_size, {self.beam_size}")
 
