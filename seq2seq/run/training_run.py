@@ -3,8 +3,6 @@
 import json
 import logging
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
 from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
-from seq2seq.model.size import meta_transformer
 from seq2seq.reporting.record import (
     DATA_FILE,
     FINISHED_FILE,
@@ -51,16 +48,10 @@ from seq2seq.training.recorder import (
     deferred_log_file,
 )
 from seq2seq.training.signals import exit_on_signals
-from seq2seq.training.state import ChangedSettingError, RunState
+from seq2seq.training.state import RunState
 from seq2seq.training.step import DivergenceError
 
 logger = logging.getLogger("seq2seq")
-
-# How to keep those settings of a checkpoint that are not keys of the configuration.
-_HINTS = {
-    "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
-    "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
-}
 
 
 def run_training(
@@ -82,7 +73,6 @@ def run_training(
         resume = world.on_main(lambda: bool(checkpoints(folder)))
     with (
         exit_on_signals() as received,
-        _os_errors_as_user_errors(folder),
         lock_run_folder(folder, world, resume=resume),
         deferred_log_file(logger) as log_file,
     ):
@@ -150,10 +140,7 @@ class TrainingRun:
         self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
         if self.newest is None:
             raise UserError(f"{self.folder}: no good checkpoint to resume from")
-        try:
-            before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
-        except ChangedSettingError as error:
-            raise UserError(f"{error}{_HINTS.get(error.name, '')}") from None
+        before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
         trainer, average = self.trainer, self.trainer.updater.average
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
         if average is not None:
@@ -209,17 +196,7 @@ class TrainingRun:
     def candidate(self) -> Transformer:
         """Return the model to validate, which may be the best: the trainer's, or its average."""
         model, average = self.trainer.model, self.trainer.updater.average
-        if average is None:
-            return model
-        candidate = meta_transformer(
-            model.config,
-            vocab_size=model.vocab_size,
-            padding_id=model.padding_id,
-            start_id=model.start_id,
-            source_vocab_size=self.data.tokenizer.source_vocab_size,
-        )
-        candidate.load_state_dict(average.weights, assign=True)
-        return candidate.eval()
+        return model if average is None else average.model
 
     def validate(self, model: Transformer) -> Validation:
         """Compute loss, perplexity and BLEU of a model on the validation sets."""
@@ -314,11 +291,3 @@ class TrainingRun:
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)
         return TrainedModel(model, self.data.tokenizer, *languages)
-
-
-@contextmanager
-def _os_errors_as_user_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: {error.strerror or error}") from error

@@ -1,5 +1,6 @@
 """Adam and its learning rate (section 5.3)."""
 
+import copy
 from collections.abc import Mapping
 
 import torch
@@ -82,7 +83,9 @@ class WeightAverage:
     """
 
     def __init__(self, model: Transformer) -> None:
-        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.model = copy.deepcopy(model).eval()
+        """Has the average as its weights, to be validated and saved."""
+        self.weights = {name: p.detach() for name, p in self.model.named_parameters()}
 
     @torch.no_grad()
     def update(self, model: Transformer, step: int) -> None:

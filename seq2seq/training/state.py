@@ -4,35 +4,26 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
 
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
 
-class StepMetrics(NamedTuple):
-    """The metrics of one update."""
 
-    source_tokens: int
-    target_tokens: int
-    learning_rate: float
-    data_wait_seconds: float
-    """Seconds spent waiting for batches."""
+@dataclass
+class StepMetrics:
+    """The metrics of one update, or their sums over several."""
+
+    steps: int = 0
     smoothed: float = 0.0
     """Label-smoothed loss in nats, summed over the target tokens."""
     cross_entropy: float = 0.0
     """Loss without label smoothing, in nats, summed over the target tokens."""
-    gradient_norm: float = 0.0
-    seconds: float = 0.0
-
-
-@dataclass
-class RunningMetrics:
-    """Sums over the updates since the last record."""
-
-    steps: int = 0
-    smoothed: float = 0.0
-    cross_entropy: float = 0.0
     source_tokens: int = 0
     target_tokens: int = 0
     gradient_norm: float = 0.0
@@ -40,18 +31,13 @@ class RunningMetrics:
     """Of the last update."""
     seconds: float = 0.0
     data_wait_seconds: float = 0.0
+    """Seconds spent waiting for batches."""
 
-    def add(self, step: StepMetrics) -> None:
+    def add(self, update: "StepMetrics") -> None:
         """Add an update."""
-        self.steps += 1
-        self.smoothed += step.smoothed
-        self.cross_entropy += step.cross_entropy
-        self.source_tokens += step.source_tokens
-        self.target_tokens += step.target_tokens
-        self.gradient_norm += step.gradient_norm
-        self.learning_rate = step.learning_rate
-        self.seconds += step.seconds
-        self.data_wait_seconds += step.data_wait_seconds
+        for name, value in vars(update).items():
+            setattr(self, name, getattr(self, name) + value)
+        self.learning_rate = update.learning_rate
 
     def summary(self) -> dict[str, float]:
         """Return losses per target token, tokens per step and second, and the share of waiting."""
@@ -72,35 +58,29 @@ class RunningMetrics:
 class Progress:
     """The state of training in addition to model and optimizer."""
 
-    step: int = 0
+    step: NonNegativeInt = 0
     """Updates done."""
-    epoch: int = 0
-    batch: int = 0
+    epoch: NonNegativeInt = 0
+    batch: NonNegativeInt = 0
     """Micro-batches of this epoch that are done."""
-    seconds: float = 0.0
+    seconds: NonNegativeFloat = 0.0
     """Time spent, validation included."""
-    validated_seconds: float = 0.0
+    validated_seconds: NonNegativeFloat = 0.0
     """The time spent when the last validation was done."""
     best_bleu: float = -1.0
     """The selecting score of the best validation, of whatever measure, and its loss."""
     best_loss: float = 0.0
-    best_step: int = 0
+    best_step: NonNegativeInt = 0
     validations_without_improvement: int = 0
     """Validations since the best one."""
     validation_pending: bool = False
     """Whether this step is saved, and still to be validated."""
-    unrecorded: RunningMetrics = field(default_factory=RunningMetrics)
+    unrecorded: StepMetrics = field(default_factory=StepMetrics)
     """The updates since the last record."""
     changes: list[str] = field(default_factory=list)
     """Settings that changed when the run was resumed, one line each."""
     ended: str = ""
     """The reason for the end; empty until then."""
-
-    def __post_init__(self) -> None:
-        """Refuse negative counts, which a file may hold."""
-        for name in ("step", "epoch", "batch", "seconds", "validated_seconds", "best_step"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}: must be 0 or above")
 
     def is_better(self, rank: tuple[float, float]) -> bool:
         """Return whether a validation of this rank is better than the best one."""
@@ -120,16 +100,11 @@ FORMAT = 2
 
 Setting: TypeAlias = bool | str | int | float | None
 
-
-class ChangedSettingError(UserError):
-    """A setting that a resumed run must share with its checkpoint has changed."""
-
-    def __init__(self, path: Path, name: str, before: object, now: object) -> None:
-        super().__init__(
-            f"{path}: was trained with {name[:100]}={repr(before)[:100]}, now {now!r}:"
-            " resume with what it was trained with, or start a new run_dir"
-        )
-        self.name = name
+# How to keep those settings of a checkpoint that are not keys of the configuration.
+_HINTS = {
+    "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
+    "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
+}
 
 
 @dataclass(frozen=True)
@@ -147,7 +122,7 @@ class RunState:
         return {"format": FORMAT, **asdict(self)}
 
     def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
-        """Return a saved state, if this one may resume from it, or raise ChangedSettingError."""
+        """Return a saved state, if this one may resume from it."""
         if saved.get("format") != FORMAT:
             written = repr(saved.get("format"))[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
@@ -157,7 +132,11 @@ class RunState:
             # A key without a value may be missing.
             then, now = before.fixed.get(name), self.fixed.get(name)
             if then != now:
-                raise ChangedSettingError(path, name, then, now)
+                raise UserError(
+                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
+                    " resume with what it was trained with, or start a new run_dir"
+                    f"{_HINTS.get(name, '')}"
+                )
         return before
 
     def changes(self, before: "RunState") -> list[str]:

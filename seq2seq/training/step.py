@@ -8,7 +8,7 @@ group is what is computed at once: several micro-batches, one, or a slice of one
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,7 @@ class Updater:
         kernels: TrainingKernels,
         clock: Callable[[], float],
     ) -> None:
+        self.average = WeightAverage(model) if config.validate_mean else None
         use_training_kernels(model, kernels, compute)
         self.model = model
         self.batching = batching
@@ -56,7 +57,6 @@ class Updater:
         self.loss = BatchLoss(model, config.label_smoothing, chunked=kernels.loss)
         self.ddp_loss = world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
-        self.average = WeightAverage(model) if config.validate_mean else None
         self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
         """The modules of dropout, and their rates after the warm-up of dropout."""
         self.joined = 1
@@ -119,6 +119,7 @@ class Updater:
             self.average.update(self.model, step)
 
         known = StepMetrics(
+            steps=1,
             source_tokens=int(corpus.source_lengths[pairs].sum()),
             target_tokens=target_tokens,
             learning_rate=rate,
@@ -140,7 +141,7 @@ class Updater:
             update = self.in_flight.popleft()
             metrics = update.metrics(self.world)
             now = self.clock()
-            read.append(metrics._replace(seconds=now - max(update.started, self.read_at)))
+            read.append(replace(metrics, seconds=now - max(update.started, self.read_at)))
             self.read_at = now
         return read
 
@@ -240,6 +241,6 @@ class PendingUpdate:
                 f" ({norm:g}) is not finite, in {self.where}; the weights are not updated."
                 " Lower training.learning_rate_scale or raise training.warmup_steps",
             )
-        return self.known._replace(
-            smoothed=smoothed, cross_entropy=cross_entropy, gradient_norm=norm
+        return replace(
+            self.known, smoothed=smoothed, cross_entropy=cross_entropy, gradient_norm=norm
         )

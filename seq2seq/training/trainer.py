@@ -14,7 +14,7 @@ from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import Recorder
 from seq2seq.training.signals import StopSignals
-from seq2seq.training.state import Progress, RunningMetrics, StepMetrics
+from seq2seq.training.state import Progress, StepMetrics
 from seq2seq.training.step import DivergenceError, Updater
 
 Validate = Callable[[], Mapping[str, float]]
@@ -100,7 +100,7 @@ class Trainer:
         recorder.show_progress(progress)
         if log:
             recorder.record_metrics(progress, progress.unrecorded.summary())
-            progress.unrecorded = RunningMetrics()
+            progress.unrecorded = StepMetrics()
 
     def _validate(
         self, recorder: Recorder, validate: Validate, save_validation: SaveValidation

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.training.state import Progress, RunningMetrics, RunState
+from seq2seq.training.state import Progress, RunState, StepMetrics
 
 PATH = Path("run/progress.json")
 PROGRESS = Progress(
@@ -21,7 +21,7 @@ PROGRESS = Progress(
     best_step=30,
     validations_without_improvement=1,
     validation_pending=True,
-    unrecorded=RunningMetrics(steps=3, smoothed=2.5),
+    unrecorded=StepMetrics(steps=3, smoothed=2.5),
 )
 STATE = RunState(
     PROGRESS,
