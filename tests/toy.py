@@ -1,5 +1,6 @@
 """A toy corpus and a training on it that takes a second."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,18 @@ def two_files(folder: Path, name: str, sources: list[str], targets: list[str]) -
 def reversing(folder: Path, name: str, sources: list[str]) -> SplitConfig:
     """Write a corpus whose targets are the sources, read backwards."""
     return SplitConfig(**two_files(folder, name, sources, [line[::-1] for line in sources]))
+
+
+def validation(bleu: float, **others: float) -> dict[str, float]:
+    """Return the metrics of a validation with this BLEU, and those of more sets, by name."""
+    bleus = {"valid": bleu, **{f"valid/{name}": value for name, value in others.items()}}
+    if others:
+        bleus["valid/mean"] = sum(bleus.values()) / len(bleus)
+    return {
+        f"{name}/{metric}": value
+        for name, value in bleus.items()
+        for metric, value in {"loss": 1.0, "perplexity": math.e, "bleu": value}.items()
+    }
 
 
 def toy_config(folder: Path, sentences: list[str]) -> Config:

@@ -1,9 +1,9 @@
 """The end of a run: the mean of its last checkpoints (6.1), its report, its models' cards."""
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file, write_file
@@ -12,7 +12,6 @@ from seq2seq.reporting.buckets import MAX_TRAINING_PAIRS
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
-from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import average
 from seq2seq.storage.model_folder import CARD_FILE, check_weights, read_description
 from seq2seq.storage.trained_model import TrainedModel
@@ -24,40 +23,34 @@ logger = logging.getLogger("seq2seq")
 AVERAGED = "averaged"
 
 
-@dataclass(frozen=True)
-class Mean:
-    """The mean of the last checkpoints."""
-
-    trained: TrainedModel
-    checkpoints: int
-    rank: tuple[float, float]
+Rank: TypeAlias = tuple[float, float]
 
 
 def best_mean(
     folders: Sequence[Path],
     training: TrainingConfig,
-    validate: Callable[[Transformer], Validation],
-) -> tuple[Mean | None, dict[int, float]]:
+    validate: Callable[[Transformer], Mapping[str, float]],
+) -> tuple[tuple[Rank, int, TrainedModel] | None, dict[int, float]]:
     """Average as many of the last checkpoints, oldest first, as validate best.
 
     Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
-    is chosen; None if it names single checkpoints only. Also returns the BLEU of each mean on the
-    selecting set, by its number of checkpoints.
+    is chosen; None if it names single checkpoints only. It comes with its rank and its number of
+    checkpoints. Also returns the BLEU of each mean on the selecting set, by that number.
     """
     folders = [folder for folder in folders if _is_whole(folder)]
-    best: Mean | None = None
+    best: tuple[Rank, int, TrainedModel] | None = None
     scores: dict[int, float] = {}
     numbers = (training.average_checkpoints, *training.average_alternatives)
     for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
         if number < 2:
             continue
         trained = average(folders[-number:])
-        metrics = validate(trained.model).metrics()
+        metrics = validate(trained.model)
         logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
-        mean = Mean(trained, number, training.rank(metrics))
+        rank = training.rank(metrics)
         scores[number] = metrics[f"{training.selecting_set}/bleu"]
-        if best is None or mean.rank > best.rank:
-            best = mean
+        if best is None or rank > best[0]:
+            best = rank, number, trained
     return best, scores
 
 

@@ -24,7 +24,7 @@ from seq2seq.reporting.record import (
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
 from seq2seq.run.folder import lock_run_folder, settings
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
-from seq2seq.run.validation import Validation, validate_sets
+from seq2seq.run.validation import validate_sets
 from seq2seq.storage.checkpoint import (
     checkpoints,
     newest_good,
@@ -182,7 +182,7 @@ class TrainingRun:
         try:
             self.trainer.train(
                 self.recorder,
-                validate=lambda: self.validate(self.candidate()).metrics(),
+                validate=lambda: self.validate(self.candidate()),
                 save=self.save,
                 save_validation=self.save_validation,
             )
@@ -198,12 +198,11 @@ class TrainingRun:
         model, average = self.trainer.model, self.trainer.updater.average
         return model if average is None else average.model
 
-    def validate(self, model: Transformer) -> Validation:
+    def validate(self, model: Transformer) -> dict[str, float]:
         """Compute loss, perplexity and BLEU of a model on the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
-        validation = validate_sets(trained, self.config, self.data, self.compute, show)
-        self.cut_off = validation.cut_off
-        return validation
+        metrics, self.cut_off = validate_sets(trained, self.config, self.data, self.compute, show)
+        return metrics
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
@@ -248,10 +247,11 @@ class TrainingRun:
         if mean is not None:
             self._remove_averaged()
             # While a model still learns fast, its mean with earlier ones is worse.
-            if progress.is_better(mean.rank):
-                save_model(averaged, mean.trained)
-                finished["averaged"] = mean.checkpoints
-                logger.info(f"kept the mean of {mean.checkpoints} as {averaged}")
+            rank, number, trained = mean
+            if progress.is_better(rank):
+                save_model(averaged, trained)
+                finished["averaged"] = number
+                logger.info(f"kept the mean of {number} as {averaged}")
             else:
                 logger.info("no mean is better than the best checkpoint: none is kept")
         write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())

@@ -4,7 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 import torch
 from sacrebleu import CHRF
@@ -29,41 +28,6 @@ logger = logging.getLogger("seq2seq")
 _BATCH_TOKENS = 2048
 # Of training.max_minutes: the outputs of a model that doesn't end them take long.
 _MAX_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Validation:
-    """The result of one validation."""
-
-    loss: float
-    """Cross-entropy in nats per target token, `</s>` counted, without label smoothing."""
-    bleu: float
-    """sacreBLEU's BLEU of the translations against the untouched references."""
-    others: dict[str, "Validation"] = field(default_factory=dict)
-    """Of further validation sets, by name."""
-    chrf: float | None = None
-    """sacreBLEU's chrF2 of the translations, if it selects the best model."""
-    cut_off: bool = False
-    """Whether time was over before all was translated, so that BLEU and chrF count as 0."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics by the names under which they are recorded."""
-        metrics = {
-            "valid/loss": self.loss,
-            "valid/perplexity": math.exp(min(self.loss, 700.0)),  # per target token
-            "valid/bleu": self.bleu,
-        }
-        if self.chrf is not None:
-            metrics["valid/chrf"] = self.chrf
-        own = {key.removeprefix("valid/"): [value] for key, value in metrics.items()}
-        for name, other in self.others.items():
-            for key, value in other.metrics().items():
-                metrics[key.replace("valid/", f"valid/{name}/")] = value
-                own[key.removeprefix("valid/")].append(value)
-        if self.others:
-            means = {key: sum(values) / len(values) for key, values in own.items()}
-            metrics |= {f"valid/mean/{key}": means[key] for key in means if key != "perplexity"}
-        return metrics
 
 
 class _TimeOverError(Exception):
@@ -97,10 +61,12 @@ def validate_sets(
     data: PreparedData,
     compute: Compute,
     show: Callable[[int, int], None] = lambda done, lines: None,
-) -> Validation:
+) -> tuple[dict[str, float], bool]:
     """Compute loss and BLEU of a model on all validation sets; its mode is restored.
 
-    After each batch of a set, `show` is called with the lines that are translated, and all.
+    After each batch of a set, `show` is called with the lines that are translated, and all. Returns
+    the metrics by the names under which they are recorded, and whether time was over before all was
+    translated, so that BLEU and chrF count as 0.
     """
     sets, cut_off = config.data, False
     limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
@@ -111,7 +77,7 @@ def validate_sets(
 
     def validate(
         split: SplitConfig, pairs: Sequence[SentencePair], corpus: EncodedCorpus
-    ) -> Validation:
+    ) -> dict[str, float]:
         nonlocal cut_off
         for_language = translator.with_target_language(split.target_language)
         sources, references = zip(*pairs, strict=True)
@@ -123,12 +89,17 @@ def validate_sets(
                 " this validation is cut off, and its BLEU counts as 0"
             )
             outputs, cut_off = [""] * len(pairs), True
-        by_chrf = config.training.select_by == "chrf"
-        return Validation(
-            loss=cross_entropy(trained.model, corpus, compute),
-            bleu=bleu(outputs, [references], ScoreConfig(tokenize=config.bleu_tokenizer)).value,
-            chrf=CHRF().corpus_score(outputs, [references]).score if by_chrf else None,
-        )
+        # Without label smoothing, per target token; against the untouched references.
+        loss = cross_entropy(trained.model, corpus, compute)
+        scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
+        metrics = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+            "bleu": bleu(outputs, [references], scoring).value,
+        }
+        if config.training.select_by == "chrf":
+            metrics["chrf"] = CHRF().corpus_score(outputs, [references]).score
+        return metrics
 
     def watch(done: int, lines: int) -> None:
         show(done, lines)
@@ -139,10 +110,14 @@ def validate_sets(
     trained.model.eval()
     with oom_as_user_error():
         translator = Translator(trained, options)
-        main = validate(sets.valid, data.valid_pairs, data.valid)
-        others = {
-            name: validate(sets.valid_sets[name], valid_set.pairs, valid_set.corpus)
-            for name, valid_set in data.valid_sets.items()
-        }
+        found = {"valid": validate(sets.valid, data.valid_pairs, data.valid)}
+        for name, added in data.valid_sets.items():
+            found[f"valid/{name}"] = validate(sets.valid_sets[name], added.pairs, added.corpus)
     trained.model.train(training)
-    return replace(main, others=others, cut_off=cut_off)
+    if data.valid_sets:
+        found["valid/mean"] = {
+            key: sum(metrics[key] for metrics in found.values()) / len(found)
+            for key in found["valid"]
+            if key != "perplexity"
+        }
+    return {f"{n}/{key}": v for n, metrics in found.items() for key, v in metrics.items()}, cut_off

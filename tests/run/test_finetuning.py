@@ -18,10 +18,9 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from tests.toy import reversing, train, weights
+from tests.toy import reversing, train, validation, weights
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +78,7 @@ def test_a_training_that_only_gets_worse_ends_with_its_initial_model(
     own: Config, initial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([5.0, 4.0, 3.0, 2.0, 1.0, 4.9])
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(next(scores)))
     run = tmp_path / "run"
     train(own, run)
     assert_equal(run / "best", find_model(initial))
@@ -94,7 +93,7 @@ def test_a_run_that_stops_before_its_first_update_is_resumed_from_there(
     shutil.copytree(str(own.init_from), str(moved.init_from))
     train(moved, tmp_path / "whole")
 
-    def fail(run: TrainingRun, model: object) -> Validation:
+    def fail(run: TrainingRun, model: object) -> dict[str, float]:
         raise UserError("no memory")
 
     with monkeypatch.context() as failing:

@@ -24,11 +24,10 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.run.setup import describe
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.run.validation import Validation
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve, read_metrics
-from tests.toy import reversing, train, weights
+from tests.toy import reversing, train, validation, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
@@ -48,7 +47,7 @@ def assert_mean_of(averaged: dict[str, Tensor], folders: list[Path]) -> None:
 def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let validations have these BLEUs, one after the other."""
     scores = iter(values)
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, next(scores)))
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(next(scores)))
 
 
 def log(run: Path) -> str:
@@ -175,10 +174,10 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
     validated: list[dict[str, Tensor]] = []
     scores = iter((1.0, 2.0, 9.0, 3.0, 9.1))
 
-    def validate(_: TrainingRun, model: Transformer) -> Validation:
+    def validate(_: TrainingRun, model: Transformer) -> dict[str, float]:
         assert not model.training
         validated.append({name: value.clone() for name, value in model.state_dict().items()})
-        return Validation(1.0, next(scores))
+        return validation(next(scores))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
     train(toy, tmp_path, validate_mean=True)
@@ -213,9 +212,9 @@ def test_a_resumed_run_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
     names = {"finished.json", "averaged"}
     present: list[set[str]] = []
 
-    def validate(run: TrainingRun, model: Transformer) -> Validation:
+    def validate(run: TrainingRun, model: Transformer) -> dict[str, float]:
         present.append(names & {path.name for path in tmp_path.iterdir()})
-        return Validation(1.0, float(len(present)))
+        return validation(float(len(present)))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
     train(toy, tmp_path, max_steps=2)
@@ -231,12 +230,12 @@ def test_files_of_the_user_in_a_model_folder_are_kept(
     best, averaged = tmp_path / "best", tmp_path / "averaged"
     validated = 0
 
-    def validate(_: TrainingRun, model: Transformer) -> Validation:
+    def validate(_: TrainingRun, model: Transformer) -> dict[str, float]:
         nonlocal validated
         validated += 1
         if validated == 2:
             (best / "notes.txt").write_text("mine")
-        return Validation(1.0, float(validated))
+        return validation(float(validated))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
     train(toy, tmp_path, max_steps=2)
@@ -254,13 +253,13 @@ def test_a_corrupt_checkpoint_is_not_averaged(
 ) -> None:
     validated = 0
 
-    def validate(_: TrainingRun, model: Transformer) -> Validation:
+    def validate(_: TrainingRun, model: Transformer) -> dict[str, float]:
         nonlocal validated
         validated += 1
         if validated == 4:
             path = checkpoints(tmp_path)[2] / "model.safetensors"
             path.write_bytes(path.read_bytes()[:-1] + b"!")
-        return Validation(1.0, float(validated))
+        return validation(float(validated))
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
     train(toy, tmp_path, average_checkpoints=3)
@@ -295,7 +294,7 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: Validation(1.0, 1.0))
+    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(1.0))
 
     budget = replace(toy.training, micro_batch_tokens=400, checkpoint_steps=5)
     budget = replace(budget, source_tokens=800, target_tokens=800)

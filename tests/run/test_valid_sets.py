@@ -12,9 +12,8 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.run.validation import Validation
 from seq2seq.training.distributed import World
-from tests.toy import reversing, train
+from tests.toy import reversing, train, validation
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +33,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *bleus: tuple[float, float]) -> No
     """Let validations have these BLEUs, on the main set and on `news`."""
     scores: Iterator[tuple[float, float]] = iter(bleus)
 
-    def validate(run: TrainingRun, model: object) -> Validation:
+    def validate(run: TrainingRun, model: object) -> dict[str, float]:
         main, news = next(scores)
-        return Validation(1.0, main, {"news": Validation(1.0, news)})
+        return validation(main, news=news)
 
     monkeypatch.setattr(TrainingRun, "validate", validate)
 
