@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from sacrebleu import CHRF
+
 from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.evaluation.scores import ScoreConfig, bleu_and_length
+from seq2seq.evaluation.scores import ScoreConfig, bleu_metric, signature
 from seq2seq.storage.trained_model import TrainedModel
 
 BEAM_SIZES = (1, 2, 4, 8)
@@ -20,9 +22,10 @@ class Trial:
 
     beam_size: int
     alpha: float
-    bleu: float
+    metric: str
+    value: float
     length_ratio: float  # tokens of the translations per token of the references
-    signature: str  # of BLEU
+    signature: str  # of the metric
 
 
 def try_searches(
@@ -34,23 +37,27 @@ def try_searches(
     alphas: Sequence[float] = ALPHAS,
     options: TranslationOptions | None = None,
     scoring: ScoreConfig | None = None,
+    by_chrf: bool = False,
 ) -> Iterator[Trial]:
-    """Score every beam size with every alpha; all alphas share one search.
+    """Score every beam size with every alpha by BLEU or chrF2; all alphas share one search.
 
     `options` are the translator's, except for its search; `scoring` has the options of BLEU.
     """
-    options = options or TranslationOptions()
+    options, scoring = options or TranslationOptions(), scoring or ScoreConfig()
+    metrics = [bleu_metric(scoring), *([CHRF(lowercase=scoring.lowercase)] if by_chrf else [])]
     for beam_size in beam_sizes:
         search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
         translations = Translator(trained, replace(options, search=search)).translate(sources)
         for number, alpha in enumerate(alphas):
             # A blank line has no candidates.
             outputs = [t.candidates[number].text if t.candidates else "" for t in translations]
-            score, ratio = bleu_and_length(outputs, [references], scoring)
-            yield Trial(beam_size, alpha, score.value, ratio, score.signature)
+            results = [metric.corpus_score(outputs, [references]) for metric in metrics]
+            best, ratio = results[-1], results[0].ratio
+            mark = signature(metrics[-1].get_signature(), scoring)
+            yield Trial(beam_size, alpha, best.name, best.score, ratio, mark)
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
-    """Choose the highest BLEU; of equals, the smallest beam, then the alpha nearest the paper's."""
+    """Choose the best score; of equals, the smallest beam, then the alpha nearest the paper's."""
     paper = SearchConfig().alpha
-    return max(trials, key=lambda t: (t.bleu, -t.beam_size, -abs(t.alpha - paper)))
+    return max(trials, key=lambda t: (t.value, -t.beam_size, -abs(t.alpha - paper)))

@@ -54,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     of_its_run = output.absolute() == own.absolute()
     tuned = False
     with suppress(UserError):  # there is none, or it is corrupt
-        # The mean replaces the run's model.
-        tuned = read_search(find_model(run_folder) if of_its_run else output) is not None
+        tuned = of_its_run and read_search(find_model(run_folder)) is not None
     mean = average(found[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
@@ -70,9 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if tuned:
-        model = shlex.quote(str(run_folder if of_its_run else output))
-        text = "" if of_its_run else " -s SOURCE -r REFERENCE"  # a run knows its validation set
-        tune = f"seq2seq tune --model {model}{text}"
+        tune = f"seq2seq tune --model {shlex.quote(str(run_folder))}"
         print(f"next: {tune} (the search was tuned for the model before)")
     return 0
 

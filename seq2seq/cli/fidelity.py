@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; with --strict, return 1 if a detail differs from both."""
     from seq2seq.errors import UsageError
     from seq2seq.fidelity.detail import Subject, new_model
-    from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_records, as_text, examine
+    from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_text, examine
 
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     imported = bool(arguments.model) and subject.run is None
     rows = examine(subject, MODEL_DETAILS if imported else DETAILS)
     if arguments.json:
-        print_json(as_records(rows))
+        print_json(list(map(asdict, rows)))
     else:
         print(as_text(rows))
     if imported:
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             " model was examined",
             file=sys.stderr,
         )
-    return int(arguments.strict and any(row.finding.differs for row in rows))
+    return int(arguments.strict and any(row.verdict == "differs" for row in rows))
 
 
 def compose_config(overrides: list[str]) -> "Config":

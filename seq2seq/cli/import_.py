@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{output}: already exists; choose another folder")
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: no such folder; fetch one with hf download NAME --local-dir FOLDER"
+            f"{folder}: no folder of this name; fetch one with hf download NAME --local-dir FOLDER"
         )
     asked = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
     choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}

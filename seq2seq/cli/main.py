@@ -178,5 +178,7 @@ def _run(words: list[str]) -> int:
             words[1:1] = shlex.split(os.environ.get("SEQ2SEQ_SERVE", ""))
         except ValueError as error:
             raise UsageError(f"SEQ2SEQ_SERVE: {error}") from None
-    parsed = parser.parse_args(words)
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:  # of the command, whose options and help the error names
+        commands.choices[parsed.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     return parsed.run(parsed)

@@ -32,22 +32,14 @@ examples:
 """
 
 
-# Options that mean nothing without another one, and the names of their values.
+# Options that mean nothing without another one.
 _NEEDS = {
-    "model": {
-        "-s": "source",
-        "--beam": "beam_size",
-        "--alpha": "alpha",
-        "--to": "to",
-        "--tag": "tag",
-        "--sentences": "sentences",
-        "--source-language": "source_language",
-        "--engine": "engine",
-        "--device": "device",
-        "--precision": "precision",
-    },
-    "compare": {"--resampling": "resampling", "--samples": "samples", "--seed": "seed"},
-    "paper": {"--language": "language"},
+    "model": (
+        *("source", "beam_size", "alpha", "to", "tag", "sentences", "source_language"),
+        *("engine", "device", "precision"),
+    ),
+    "compare": ("resampling", "samples", "seed"),
+    "paper": ("language",),
 }
 
 
@@ -131,10 +123,16 @@ def run(arguments: argparse.Namespace) -> int:
         check_counts,
         score_all,
         too_long_for_ter,
+        unsuited_tokenizer,
     )
 
+    tokenizer = arguments.tokenize
+    if tokenizer is None and arguments.model and not arguments.test_set:
+        from seq2seq.config import trained_bleu_tokenizer
+
+        tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(
-        tokenize=_tokenizer(arguments),
+        tokenize=tokenizer,
         lowercase=arguments.lowercase,
         test_set=arguments.test_set,
         language_pair=arguments.language_pair,
@@ -180,8 +178,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({name: list(map(asdict, values)) for name, values in found.items()})
     else:
         print(_as_text(scores, comparisons))
-    if skipped := too_long_for_ter([*systems.values(), *references]):
-        print(f"seq2seq: {skipped}", file=sys.stderr)
+    remarks = [
+        too_long_for_ter([*systems.values(), *references]),
+        unsuited_tokenizer(scores[0].signature, references),
+    ]
+    if "nrefs:var" in scores[0].signature:
+        remarks.append("where some references of a line are blank, the others count (nrefs:var)")
+    for remark in filter(None, remarks):
+        print(f"seq2seq: {remark}", file=sys.stderr)
     return 0
 
 
@@ -206,18 +210,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         if wrong:
             raise UsageError(message)
     for needed, options in _NEEDS.items():
-        for option, name in options.items():
+        for name in options:
             if getattr(arguments, name) is not None and not getattr(arguments, needed):
-                raise UsageError(f"{option} needs --{needed}")
-
-
-def _tokenizer(arguments: argparse.Namespace) -> str | None:
-    """Choose BLEU's tokenizer: as given, or that of the model's validations."""
-    if arguments.tokenize or not arguments.model or arguments.test_set:
-        return arguments.tokenize
-    from seq2seq.config import trained_bleu_tokenizer
-
-    return trained_bleu_tokenizer(arguments.model)
+                option = name.removesuffix("_size").replace("_", "-")
+                raise UsageError(f"--{option} needs --{needed}")
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
@@ -231,22 +227,21 @@ def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.reporting.sets import find_warnings
 
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     translations = translator.translate(lines)
-    warnings = OutputWarnings()
-    for line, translation in zip(lines, translations, strict=True):
-        warnings.count(line, translation)
-    print(f"seq2seq: {warnings}", file=sys.stderr)
+    print(f"seq2seq: {find_warnings(lines, translations)[0]}", file=sys.stderr)
     return [translation.text for translation in translations]
 
 
 def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
-    lines = _align([(s.name, f"{s.value:6.2f}", s.signature, s.detail) for s in scores])
+    """Align the scores, then each system's differences, and list the signatures below them."""
+    lines = _align([(s.name, f"{s.value:6.2f}", s.detail) for s in scores])
+    signatures = {s.name: s.signature for s in scores}
     for system, group in groupby(comparisons, lambda comparison: comparison.system):
         against = list(group)
         rows = [
@@ -256,14 +251,14 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
                 f"{c.difference:+6.2f}",
                 f"p = {c.p_value:.4f}",
                 "{:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
-                c.signature,
             )
             for c in against
         ]
         baseline, differing = file_name(against[0].baseline), against[0].differing_lines
         heading = f"{file_name(system)} against {baseline} ({differing} lines differ)"
         lines += ["", heading, *_align(rows)]
-    return "\n".join(lines)
+        signatures |= {c.metric: c.signature for c in against}
+    return "\n".join([*lines, "", *(f"{name}|{mark}" for name, mark in signatures.items())])
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:

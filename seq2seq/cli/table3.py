@@ -1,7 +1,6 @@
 """`seq2seq table3`: compare runs with the rows of the paper's Table 3."""
 
 import argparse
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,12 +56,6 @@ def _read_run(folder: Path) -> "TableRun":
             last = record
     if not last:
         raise UserError(f"{path}: contains no validation; train until the first checkpoint")
-    if not all(map(math.isfinite, last.values())):
-        raise UserError(f"{path}: the last validation has a value that is not finite")
-    try:
-        parameters = count_parameters(config.model, config.data.tokenizer.vocab_size)
-    except UserError as error:
-        raise UserError(f"{folder / 'config.yaml'}: {error}") from None
     return TableRun(
         name=str(folder),
         settings=table_settings(config.model, config.training.label_smoothing),
@@ -70,5 +63,5 @@ def _read_run(folder: Path) -> "TableRun":
         step=int(last["step"]),
         perplexity=float(last["valid/perplexity"]),
         bleu=float(last["valid/bleu"]),
-        parameters=parameters,
+        parameters=count_parameters(config.model, config.data.tokenizer.vocab_size),
     )

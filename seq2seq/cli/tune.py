@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,6 +19,7 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
+    from seq2seq.config import Config
     from seq2seq.decoding.config import TranslationOptions
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.reporting.sets import TextSet
@@ -60,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenize", metavar="T", help="BLEU's tokenizer (default: as in the run's validations)"
     )
+    parser.add_argument(
+        "--metric",
+        choices=("bleu", "chrf"),
+        default="bleu",
+        help="what is best: BLEU (default), or chrF2, where BLEU is too low to tell",
+    )
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
     parser.add_argument("--json", action="store_true", help="write one JSON object")
     add_control_options(parser)
@@ -68,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
+    from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.errors import UsageError, UserError
-    from seq2seq.evaluation.scores import ScoreConfig
+    from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.files.lock import is_locked
     from seq2seq.files.manifest import manifest_sum
@@ -90,27 +98,31 @@ def run(arguments: argparse.Namespace) -> int:
         check_model_path(folder)
         if not os.access(parent, os.W_OK):
             raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
-    text, options = _text(arguments), translation_options(arguments)
-    options = replace(options, to=options.to or text.chosen.language)
-    scoring = ScoreConfig(tokenize=arguments.tokenize or text.bleu_tokenizer)
+    (text, config), options = _text(arguments), translation_options(arguments)
+    options = replace(options, to=options.to or text.language)
+    tokenizer = arguments.tokenize or trained_bleu_tokenizer([arguments.model])
+    scoring = ScoreConfig(tokenize=tokenizer)
     manifest = manifest_sum(folder)
     retain_freed_memory()
     trials = list(
         try_searches(
             load_model(folder),
-            text.chosen.sources,
-            text.chosen.references,
+            text.sources,
+            text.references,
             beam_sizes=beam_sizes,
             alphas=alphas,
             options=options,
             scoring=scoring,
+            by_chrf=arguments.metric == "chrf",
         )
     )
     best = best_trial(trials)
+    if remark := unsuited_tokenizer(best.signature, [text.references]):
+        print(f"seq2seq: {remark}", file=sys.stderr)
     chosen, written = TunedSearch(best.beam_size, best.alpha), None
     try:
         if not arguments.dry_run:
-            _write(folder, chosen, manifest, text, options, scoring)
+            _write(folder, chosen, manifest, Path(arguments.model), config, options, scoring)
             written = str(folder)
             if is_locked(parent):
                 print(
@@ -123,36 +135,24 @@ def run(arguments: argparse.Namespace) -> int:
             tried = [asdict(trial) for trial in trials]
             print_json({"trials": tried, "best": asdict(best), "written": written})
         else:
-            _print(trials, best, len(text.chosen.sources), written)
+            _print(trials, best, len(text.sources), written)
     if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
         print(f"next: seq2seq report {shlex.quote(arguments.model)}, for a page with this search")
     return 0
 
 
-@dataclass(frozen=True)
-class _Text:
-    chosen: "TextSet"
-    bleu_tokenizer: str | None
-    # If it is a run's: the names of run and data, and all validation sets.
-    run: str | None = None
-    data: str = ""
-    sets: "Sequence[TextSet]" = ()
-
-
-def _text(arguments: argparse.Namespace) -> _Text:
-    """Read the given text, or a run's validation set."""
-    from seq2seq.config import read_config, trained_bleu_tokenizer
+def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
+    """Read the given text, or the validation set of a run with its configuration."""
+    from seq2seq.config import read_config
     from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets
     from seq2seq.reporting.sets import TextSet
 
     if arguments.source is not None:
-        text = TextSet("", *read_parallel(arguments.source, arguments.reference))
-        return _Text(text, trained_bleu_tokenizer([arguments.model]))
-    run = Path(arguments.model)
+        return TextSet("", *read_parallel(arguments.source, arguments.reference)), None
     try:
-        config = read_config(run)
-        sets = validation_sets(run, config)
+        config = read_config(Path(arguments.model))
+        sets = validation_sets(Path(arguments.model), config)
     except UserError as error:
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     fitting = [text for text in sets if arguments.to in (None, text.language) or not text.language]
@@ -162,44 +162,53 @@ def _text(arguments: argparse.Namespace) -> _Text:
             f"--to {arguments.to}: the run was validated in {known}; give text with -s SOURCE"
             " -r REFERENCE"
         )
-    name = run.absolute().name
-    return _Text(fitting[0], config.bleu_tokenizer, name, config.data.name, sets)
+    return fitting[0], config
 
 
 def _write(
     folder: Path,
     search: "TunedSearch",
     manifest: str,
-    text: _Text,
+    run: Path,
+    config: "Config | None",
     options: "TranslationOptions",
     scoring: "ScoreConfig",
 ) -> None:
-    """Write the choice and, into the model's card, the scores on the validation sets with it."""
+    """Write the choice and, into the card of a run's model, the scores of its validation sets."""
     from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.translator import Translator
     from seq2seq.reporting.card import replace_scores, score_for_card
+    from seq2seq.reporting.report import validation_sets
     from seq2seq.storage.model_folder import CARD_FILE, save_search
 
-    if text.run is None or not (folder / CARD_FILE).exists():
+    if config is None or not (folder / CARD_FILE).exists():
         save_search(folder, search, manifest)
         return
     options = replace(options, search=SearchConfig(**asdict(search)))
-    translator = Translator.load(folder, options)
-    scored = score_for_card(translator, text.sets, scoring, run=text.run, data=text.data)
+    scored = score_for_card(
+        Translator.load(folder, options),
+        validation_sets(run, config),
+        scoring,
+        run=run.absolute().name,
+        data=config.data.name,
+    )
     save_search(folder, search, manifest, partial(replace_scores, scored=scored))
 
 
 def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | None) -> None:
-    print(f"{lines:,} lines, BLEU {best.signature}\nBLEU and length ratio by alpha and beam:")
+    print(
+        f"{lines:,} lines, {best.metric} {best.signature}\n"
+        f"{best.metric} and length ratio by alpha and beam:"
+    )
     beam_sizes = dict.fromkeys(t.beam_size for t in trials)
     print("alpha" + "".join(f"{f'beam {size}':>16}" for size in beam_sizes))
     for alpha in dict.fromkeys(t.alpha for t in trials):
         row = f"{alpha:<5g}"
         for trial in (t for t in trials if t.alpha == alpha):
             mark = "*" if trial == best else " "
-            row += f"{f'{trial.bleu:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
+            row += f"{f'{trial.value:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
         print(row)
-    print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.bleu:.2f} BLEU")
+    print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.value:.2f} {best.metric}")
     print("nothing written" if written is None else f"written: {written}")
 
 

@@ -22,7 +22,7 @@ from sacrebleu import BLEU
 from sacremoses.corpus import NonbreakingPrefixes
 
 from seq2seq.errors import UsageError
-from seq2seq.evaluation.scores import Score, check_lines, components
+from seq2seq.evaluation.scores import Score, components, count_references, known_references
 
 NAME = "paper BLEU"
 WHY_IT_DIFFERS = (
@@ -47,16 +47,16 @@ def paper_bleu(
 
     The signature names the test set.
     """
-    check_lines(hypotheses, references)
+    known = known_references(hypotheses, references)
     # Without force, sacreBLEU warns that the text is tokenized.
     result = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
         [prepare(line, language) for line in hypotheses],
-        [[prepare(line, language) for line in lines] for lines in references],
+        [[line and prepare(line, language) for line in lines] for lines in known],
     )
     # Every choice that changes the score.
     named = f"test:{test_set}|" if test_set else ""
     signature = (
-        f"BLEU-paper|nrefs:{len(references)}|{named}case:mixed|punct:ascii"
+        f"nrefs:{count_references(known)}|{named}case:mixed|punct:ascii"
         f"|tok:moses-{sacremoses.__version__}|lang:{language}"
         f"|hyphens:{'split' if language == 'de' else 'kept'}|smooth:none"
     )

@@ -1,13 +1,15 @@
-"""BLEU, chrF and TER by sacreBLEU, and the share of exact matches, each with its signature.
+"""BLEU, chrF, chrF++ and TER by sacreBLEU, and the share of exact matches, each with its signature.
 
 Hypotheses are a list of lines. References are one or more such lists, each parallel to the
 hypotheses line by line. Both are detokenized text and are scored unchanged.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source_file
 from sacrebleu.metrics.base import Metric, Signature
@@ -19,8 +21,14 @@ MAX_TER_WORDS = 250
 """Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
 the words: a line of 3,000 would take minutes."""
 
-_TOKENIZER_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 _WITHOUT_SPACES = {"ja": "ja-mecab", "zh": "zh"} | dict.fromkeys(("th", "lo", "km", "my"), "char")
+SCRIPTS = {
+    "zh": "\u3400-\u9fff\uf900-\ufaff",
+    "ja-mecab": "\u3040-\u30ff",
+    "ko-mecab": "\uac00-\ud7a3",
+    "char": "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff",  # Thai, Lao, Tibetan, Burmese, Khmer
+}
+"""Characters, as a regular expression has them, by the tokenizer that suits their script."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class ScoreConfig:
     """BLEU's tokenizer; by default 13a, or sacreBLEU's choice for the target language of a named
     test set."""
     lowercase: bool = False
-    """Ignore case in BLEU, chrF and exact match; TER always ignores it."""
+    """Ignore case in BLEU, chrF, chrF++ and exact match; TER always ignores it."""
     test_set: str | None = None
     """The test set's name in sacreBLEU, for the signature."""
     language_pair: str | None = None
@@ -56,20 +64,22 @@ def score_all(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
 ) -> list[Score]:
-    """Compute BLEU, chrF2 (Popović 2015), TER (Snover et al. 2006) and the share of exact matches.
-
-    TER is skipped where a line is too long for it; see `too_long_for_ter`.
-    """
+    """Compute all metrics of `all_metrics`, and the share of exact matches."""
     config = config or ScoreConfig()
-    scores = [
-        bleu(hypotheses, references, config),
-        _score(CHRF(lowercase=config.lowercase), hypotheses, references, config),
-    ]
-    if not too_long_for_ter([hypotheses, *references]):
-        # As in sacreBLEU's command, it always ignores case.
-        ter = _score(TER(), hypotheses, references, config)
-        scores.append(replace(ter, detail="lower is better"))
+    metrics = all_metrics(config, [hypotheses, *references])
+    scores = [score(metric, hypotheses, references, config) for metric in metrics]
     return [*scores, exact_match(hypotheses, references, config)]
+
+
+def all_metrics(config: ScoreConfig, texts: Sequence[Sequence[str]]) -> list[Metric]:
+    """Make BLEU, chrF2, chrF2++ (Popović 2015, 2017) and TER (Snover et al. 2006).
+
+    Where a line of the texts is too long for TER, there is none.
+    """
+    metrics: list[Metric] = [bleu_metric(config)]
+    metrics += [CHRF(word_order=order, lowercase=config.lowercase) for order in (0, 2)]
+    # As in sacreBLEU's command, TER always ignores case.
+    return metrics if too_long_for_ter(texts) else [*metrics, TER()]
 
 
 def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
@@ -91,36 +101,28 @@ def bleu(
     config: ScoreConfig | None = None,
 ) -> Score:
     """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018)."""
-    return bleu_and_length(hypotheses, references, config)[0]
+    config = config or ScoreConfig()
+    return score(bleu_metric(config), hypotheses, references, config)
 
 
-def bleu_and_length(
+def score(
+    metric: Metric,
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
-) -> tuple[Score, float]:
-    """Compute corpus BLEU, and the length ratio: tokens of the outputs per reference token."""
-    check_lines(hypotheses, references)
-    metric = bleu_metric(config := config or ScoreConfig())
-    result = metric.corpus_score(hypotheses, references)
-    mark = signature(metric.get_signature(), config)
-    return Score(result.name, result.score, mark, components(result)), result.ratio
+    config: ScoreConfig,
+) -> Score:
+    """Compute a metric of sacreBLEU."""
+    result = metric.corpus_score(hypotheses, known_references(hypotheses, references))
+    detail = "lower is better" if isinstance(metric, TER) else ""
+    if isinstance(result, BLEUScore):
+        detail = components(result)
+    return Score(result.name, result.score, signature(metric.get_signature(), config), detail)
 
 
 def components(result: BLEUScore) -> str:
     """Describe precisions, brevity penalty and length ratio of a BLEU."""
     precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
     return f"precisions {precisions}, brevity penalty {result.bp:.3f}, length {result.ratio:.3f}"
-
-
-def _score(
-    metric: Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig,
-) -> Score:
-    result = metric.corpus_score(hypotheses, references)
-    return Score(result.name, result.score, signature(metric.get_signature(), config))
 
 
 def exact_match(
@@ -133,25 +135,22 @@ def exact_match(
     Leading and trailing whitespace is ignored.
     """
     config = config or ScoreConfig()
-    check_lines(hypotheses, references)
+    known = known_references(hypotheses, references)
 
     def form(line: str) -> str:
         return line.strip().lower() if config.lowercase else line.strip()
 
     equal = sum(
-        form(hypothesis) in map(form, targets)
-        for hypothesis, *targets in zip(hypotheses, *references, strict=True)
+        form(hypothesis) in [form(target) for target in targets if target is not None]
+        for hypothesis, *targets in zip(hypotheses, *known, strict=True)
     )
-    fields = {
-        "nrefs": len(references),
-        "test": config.test_set,
-        "lang": config.language_pair,
-        "case": "lc" if config.lowercase else "mixed",
-    }
+    fields = {"test": config.test_set, "lang": config.language_pair}
+    named = "".join(f"{key}:{value}|" for key, value in fields.items() if value)
+    case = "lc" if config.lowercase else "mixed"
     return Score(
         "exact match",
         100.0 * equal / len(hypotheses),
-        "|".join(f"{key}:{value}" for key, value in fields.items() if value is not None),
+        f"nrefs:{count_references(known)}|{named}case:{case}",
         f"{equal} of {len(hypotheses)} lines",
     )
 
@@ -171,9 +170,8 @@ def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
         )
     except (ImportError, RuntimeError):
         # Without a name, sacreBLEU chose the tokenizer by the test set's language.
-        name = name or {"ja": "ja-mecab", "ko": "ko-mecab"}.get(target_language, "13a")
-        extra = _TOKENIZER_EXTRAS.get(name)
-        package = f'"sacrebleu[{extra}]"' if extra else "sentencepiece"
+        name = name or f"{target_language}-mecab"
+        package = f'"sacrebleu[{name[:2]}]"' if name.endswith("-mecab") else "sentencepiece"
         raise UserError(
             f"tokenizer {name}: its package is not installed; run: pip install {package}"
         ) from None
@@ -190,6 +188,27 @@ def tokenizer_without_spaces(language: str) -> str | None:
     For other languages return None: 13a suits them.
     """
     return _WITHOUT_SPACES.get(language.lower().replace("_", "-").partition("-")[0])
+
+
+def unsuited_tokenizer(of_bleu: str, references: Sequence[Sequence[str]]) -> str:
+    """Say which tokenizer suits the references, if that in a BLEU's signature does not; else ""."""
+    used = of_bleu.partition("|tok:")[2].partition("|")[0]
+    text = "".join(references[0][:1000])
+    found = {name: len(re.findall(f"[{script}]", text)) for name, script in SCRIPTS.items()}
+    # A word of another script has more letters.
+    if used not in ("13a", "intl") or 4 * sum(found.values()) <= sum(map(str.isalpha, text)):
+        return ""
+    # Japanese is written with Chinese characters too.
+    is_japanese = 10 * found["ja-mecab"] > found["zh"]
+    suited = "ja-mecab" if is_japanese else max(found, key=found.__getitem__)
+    try:
+        bleu_metric(ScoreConfig(tokenize=suited))
+    except UserError:  # its package is not installed
+        suited = "char"
+    return (
+        f"BLEU's tokenizer {used} does not suit the script of the references: add --tokenize"
+        f" {suited} or flores200"
+    )
 
 
 def signature(metric: Signature, config: ScoreConfig) -> str:
@@ -219,12 +238,28 @@ def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
         ) from None
 
 
-def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Check that texts can be compared line by line."""
+def known_references(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[list[Any]]:
+    """Check that texts can be compared line by line, and return the references for sacreBLEU.
+
+    A reference that is blank where another has text is None: it does not count.
+    """
     if not references:
         raise UserError("no references to score against; give at least one list")
     counts = {f"references {i}": len(lines) for i, lines in enumerate(references, start=1)}
     check_counts({"hypotheses": len(hypotheses), **counts})
+    rows = [
+        [line if line.strip() or not any(map(str.strip, row)) else None for line in row]
+        for row in zip(*references, strict=True)
+    ]
+    return [list(lines) for lines in zip(*rows, strict=True)]
+
+
+def count_references(known: Sequence[Sequence[Any]]) -> str:
+    """Return the number of references of each line, or `var` if it varies."""
+    counts = {len(row) - row.count(None) for row in zip(*known, strict=True)}
+    return "var" if len(counts) > 1 else str(counts.pop())
 
 
 def check_counts(counts: Mapping[str, int]) -> None:

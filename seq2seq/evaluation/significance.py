@@ -11,18 +11,17 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu import BLEU, CHRF, TER
-from sacrebleu.metrics.base import Metric
+from sacrebleu import BLEU, CHRF
 from sacrebleu.metrics.helpers import extract_all_word_ngrams
 from sacrebleu.significance import PairedTest, Result, estimate_ci
 
 from seq2seq.errors import UsageError
 from seq2seq.evaluation.scores import (
     ScoreConfig,
+    all_metrics,
     bleu_metric,
-    check_lines,
+    known_references,
     signature,
-    too_long_for_ter,
 )
 
 Resampling = Literal["bootstrap", "randomization"]
@@ -65,7 +64,7 @@ def compare(
     samples: int | None = None,
     seed: int | None = None,
 ) -> list[Comparison]:
-    """Compare each system with the first one by BLEU, chrF and, if no line is too long, TER.
+    """Compare each system with the first one by the metrics of `all_metrics`.
 
     The result has a comparison for each other system and each metric. The number of samples is by
     default 1,000 (bootstrap) or 10,000 (randomization). Equal seeds give equal values.
@@ -74,20 +73,15 @@ def compare(
         raise UsageError("a comparison needs two systems, each under its own name")
     check_sampling(samples, seed)
     for hypotheses in systems.values():
-        check_lines(hypotheses, references)
+        known = known_references(hypotheses, references)
     config = config or ScoreConfig()
-    metrics: dict[str, Metric] = {
-        "BLEU": bleu_metric(config),
-        "chrF": CHRF(lowercase=config.lowercase),
-    }
-    if not too_long_for_ter([*systems.values(), *references]):
-        metrics["TER"] = TER()
+    metrics = all_metrics(config, [*systems.values(), *references])
     # sacreBLEU reads the seed only from the environment.
     with patch.dict(os.environ, SACREBLEU_SEED=str(SEED if seed is None else seed)):
         test = PairedTest(
             list(systems.items()),
-            metrics,
-            references,
+            {str(i): metric for i, metric in enumerate(metrics)},
+            known,
             test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
             n_samples=samples or 0,
         )
@@ -134,9 +128,9 @@ def bleu_with_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
 ) -> tuple[float, float, float]:
     """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
-    check_lines(hypotheses, [references])
+    known = known_references(hypotheses, [references])
     with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
-        result = _metric(tokenize).corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
+        result = _metric(tokenize).corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
     return result.score, *_bounds(result._mean, result._ci)
 
 
@@ -162,11 +156,8 @@ def ngrams(line: str, tokenize: str | None = None) -> Counter[tuple[str, ...]]:
 
 def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Compute the chrF2 of each line by itself."""
-    metric = CHRF()
-    return [
-        metric.corpus_score([hypothesis], [[reference]]).score
-        for hypothesis, reference in zip(hypotheses, references, strict=True)
-    ]
+    chrf, pairs = CHRF(), zip(hypotheses, references, strict=True)
+    return [chrf.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
 
 
 @lru_cache

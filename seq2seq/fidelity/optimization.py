@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from seq2seq.data.batching import Batching
 from seq2seq.device import Compute
@@ -150,15 +151,16 @@ def adam(subject: Subject) -> Finding:
     # Large gradients, which clipping would change.
     rehearsal = Rehearsal(subject, gain=4.0)
     parameters = list(rehearsal.model.parameters())
-    weights, gradients, rates = [_flatten(parameters)], [], []
+    weights, gradients, rates = [parameters_to_vector(parameters).detach()], [], []
     for step in (1, 2):
         rates.append(rehearsal.update(step).learning_rate)
-        gradients.append(_flatten([rehearsal.gradients[p] for p in parameters]))
-        weights.append(_flatten(parameters))
+        gradients.append(parameters_to_vector([rehearsal.gradients[p] for p in parameters]))
+        weights.append(parameters_to_vector(parameters).detach())
         if step == 1:
             state = rehearsal.trainer.optimizer.state
             moments = [
-                _flatten([state[p][m] for p in parameters]) for m in ("exp_avg", "exp_avg_sq")
+                parameters_to_vector([state[p][m] for p in parameters])
+                for m in ("exp_avg", "exp_avg_sq")
             ]
     gradient, moved = gradients[0].abs(), (weights[1] - weights[0]).abs()
     large = gradient > 1e-6
@@ -178,10 +180,6 @@ def adam(subject: Subject) -> Finding:
         f" {'no clipping, no decay' if right else 'another rule'}",
         right,
     )
-
-
-def _flatten(tensors: list[Tensor] | list[nn.Parameter]) -> Tensor:
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
 def _distance_from_adam(

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from types import ModuleType
 
 import torch
@@ -11,7 +12,7 @@ from tabulate import tabulate
 from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
 from seq2seq.fidelity.detail import Detail, Finding, Subject
 
-COLUMNS = 120
+COLUMNS = 100
 
 
 def _details(*modules: ModuleType) -> list[Detail]:
@@ -25,16 +26,21 @@ MODEL_DETAILS = _details(layers, embedding)
 DETAILS = MODEL_DETAILS + _details(optimization, recipe, decoding, results)
 
 _TITLES = ("#", "detail", "the paper", "tensor2tensor", "here, measured", "verdict")
-_WIDTHS = (2, 16, 21, 21, 29, 13)
+_WIDTHS = (2, 13, 22, 15, 23, 13)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the report."""
+    """A line of the report: a detail and what was found; None where a claim is missing."""
 
     number: int
-    detail: Detail
-    finding: Finding
+    detail: str
+    paper: str | None
+    tensor2tensor: str | None
+    here: str
+    as_paper: bool | None
+    as_tensor2tensor: bool | None
+    verdict: str
 
 
 def examine(subject: Subject, details: Sequence[Detail] = DETAILS) -> list[Row]:
@@ -42,57 +48,49 @@ def examine(subject: Subject, details: Sequence[Detail] = DETAILS) -> list[Row]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the computations are too small for several threads
     try:
-        return [Row(i, detail, detail(subject)) for i, detail in enumerate(details, start=1)]
+        found = [detail(subject) for detail in details]
     finally:
         torch.set_num_threads(threads)
+    return [_row(i, *both) for i, both in enumerate(zip(details, found, strict=True), start=1)]
+
+
+def _row(number: int, detail: Detail, found: Finding) -> Row:
+    as_paper = found.paper if detail.paper else None
+    as_tensor2tensor = found.tensor2tensor if detail.tensor2tensor else None
+    names = compress(("the paper", "tensor2tensor"), (as_paper, as_tensor2tensor))
+    verdict = f"as {' and '.join(names)}" if not found.differs else "differs"
+    claims = detail.name, detail.paper, detail.tensor2tensor
+    return Row(number, *claims, found.here, as_paper, as_tensor2tensor, verdict)
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """Format the report as a table of at most 120 columns, and a summary."""
-    return f"{text_table(map(_cells, rows), _TITLES, _WIDTHS)}\n\n{summary(rows)}"
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    detail, finding = row.detail, row.finding
-    claims = (detail.paper or "silent", detail.tensor2tensor or "not known")
-    return (str(row.number), detail.name, *claims, finding.here, finding.verdict)
+    """Format the report as a table of at most `COLUMNS` columns, and a summary."""
+    cells = (
+        (r.number, r.detail, r.paper or "silent", r.tensor2tensor or "not known", r.here, r.verdict)
+        for r in rows
+    )
+    return f"{text_table(cells, _TITLES, _WIDTHS)}\n\n{summary(rows)}"
 
 
 def summary(rows: Sequence[Row]) -> str:
     """Count the details that agree with the paper, with tensor2tensor, or with neither."""
-    paper = sum(bool(row.finding.paper) for row in rows)
-    others = [
-        row.finding.paper for row in rows if not row.finding.paper and not row.finding.differs
-    ]
-    differing = [str(row.number) for row in rows if row.finding.differs]
+    verdicts = [(row.as_paper, row.verdict) for row in rows]
+    paper = sum(bool(as_paper) for as_paper, _ in verdicts)
+    silent, against = (verdicts.count((kind, "as tensor2tensor")) for kind in (None, False))
+    differing = [str(row.number) for row in rows if row.verdict == "differs"]
     listed = f" ({', '.join(differing)})" if differing else ""
     return textwrap.fill(
-        f"{len(rows)} details: {paper} as the paper; {others.count(None)} as tensor2tensor, the"
-        f" paper being silent; {others.count(False)} as tensor2tensor against the paper;"
+        f"{len(rows)} details: {paper} as the paper; {silent} as tensor2tensor, the"
+        f" paper being silent; {against} as tensor2tensor against the paper;"
         f" {len(differing)} differ{listed}",
         COLUMNS,
     )
 
 
-def as_records(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Return the report as flat records; a missing claim is None."""
-    return [
-        {
-            "number": row.number,
-            "detail": row.detail.name,
-            "paper": row.detail.paper,
-            "tensor2tensor": row.detail.tensor2tensor,
-            "here": row.finding.here,
-            "as_paper": row.finding.paper,
-            "as_tensor2tensor": row.finding.tensor2tensor,
-            "verdict": row.finding.verdict,
-        }
-        for row in rows
-    ]
-
-
-def text_table(rows: Iterable[Sequence[str]], titles: Sequence[str], widths: Sequence[int]) -> str:
+def text_table(
+    rows: Iterable[Sequence[object]], titles: Sequence[str], widths: Sequence[int]
+) -> str:
     """Format rows in columns of at most these widths, wrapping long cells."""
     return tabulate(
-        rows, titles, tablefmt="presto", maxcolwidths=list(widths), disable_numparse=True
+        rows, titles, tablefmt="simple", maxcolwidths=list(widths), disable_numparse=True
     )

@@ -21,14 +21,9 @@ TENSOR2TENSOR_ROWS = 40_960
 """Rows of tensor2tensor's shared matrix; together with biases on the attention projections, they
 give the parameter counts of Table 3."""
 
-_P100_FLOPS_PER_SECOND = 9.5e12  # sustained, in single precision (footnote 5)
-_DAY = 24 * 3600
-PAPER_FLOPS = {
-    "base": 0.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
-    "big": 3.5 * _DAY * 8 * _P100_FLOPS_PER_SECOND,
-}
+PAPER_FLOPS = {recipe: 3600 * hours * 8 * 9.5e12 for recipe, hours in (("base", 12), ("big", 84))}
 """Floating-point operations as section 6.1 estimates them: training time (12 hours and 3.5 days,
-section 5.2) x number of GPUs x sustained rate."""
+section 5.2) x 8 GPUs x their sustained rate in single precision, 9.5 TFLOP/s (footnote 5)."""
 
 
 def step_flops(

@@ -192,15 +192,15 @@ def _width(settings: Mapping[str, Setting], name: str) -> float:
 
 
 _TITLES = (
-    *("row", "change", "perplexity\nhere", "perplexity\npaper", "BLEU\nhere", "BLEU\npaper"),
-    *("million\nhere", "million\npaper"),
+    *("row", "perplexity\nhere", "perplexity\npaper", "BLEU\nhere", "BLEU\npaper"),
+    "million\n(paper)",
 )
 _SCORES = {"perplexity": "perplexity", "bleu": "BLEU"}
-_WIDTHS = (19, 17, 13, 12, 13, 11, 7, 7)
+_WIDTHS = (26, 13, 12, 13, 11, 11)
 
 
 def as_text(lines: Sequence[Line]) -> str:
-    """Format a table of at most 120 columns, with the differences from base in parentheses."""
+    """Format a table of at most 100 columns, with the differences from base in parentheses."""
     table = text_table(map(_cells, lines), _TITLES, _WIDTHS)
     return "\n".join([table, "", *_seeds(lines), *_orderings(lines)])
 
@@ -222,14 +222,13 @@ def _seeds(lines: Sequence[Line]) -> list[str]:
 def _cells(line: Line) -> tuple[str, ...]:
     row, base = line.row, ROWS[0]
     return (
-        row.name if row else "not in the table",
-        line.change,
+        f"{row.name if row else 'not in the table'}: {line.change}",
         f"{line.perplexity:.2f} ({line.perplexity_minus_base:+.2f})",
         f"{row.perplexity:.2f} ({row.perplexity - base.perplexity:+.2f})" if row else "",
         f"{line.bleu:.2f} ({line.bleu_minus_base:+.2f})",
         f"{row.bleu:.1f} ({row.bleu - base.bleu:+.1f})" if row else "",
-        f"{line.runs[0].parameters / 1e6:.1f}",
-        str(row.millions) if row and row.millions else "",
+        f"{line.runs[0].parameters / 1e6:.1f}"
+        + (f" ({row.millions})" if row and row.millions else ""),
     )
 
 

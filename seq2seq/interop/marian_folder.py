@@ -71,10 +71,15 @@ _NAMES = (
 
 def read_marian_folder(folder: Path) -> RawModel:
     """Read the settings, then the vocabulary, then the matrices that they imply."""
-    path = _only(folder, "*.npz", "model")
+    path = _only(folder, "*.npz", "leave one model in it")
     archive = _Archive(path)
     config, settings = _read_settings(path, archive)
-    vocabulary_path = _only(folder, "*vocab*.yml", "vocabulary")
+    vocabulary_path = _only(
+        folder,
+        "*vocab*.yml",
+        "only one in YAML, which both sides share, can be imported from Marian's own folder;"
+        " convert others to Hugging Face's first",
+    )
     vocabulary = parse_vocabulary(vocabulary_path, read_file(vocabulary_path, MAX_VOCABULARY_BYTES))
     size = len(vocabulary)
     check_ids(vocabulary_path, vocabulary, size)
@@ -92,10 +97,10 @@ def read_marian_folder(folder: Path) -> RawModel:
     )
 
 
-def _only(folder: Path, pattern: str, what: str) -> Path:
+def _only(folder: Path, pattern: str, advice: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise UserError(f"{folder}: {len(found)} files {pattern}; leave one {what} in it")
+        raise UserError(f"{folder}: {len(found)} files {pattern}: {advice}")
     return found[0]
 
 

@@ -21,6 +21,7 @@ from seq2seq.data.pair_tokenizer import (
 )
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
+from seq2seq.files.manifest import MANIFEST
 from seq2seq.interop.marian_folder import read_marian_folder
 from seq2seq.interop.names import NEVER, features_of_marian, layer_names, permute
 from seq2seq.interop.raw_model import MAX_VOCABULARY_BYTES, NO_ROW, RawModel, Table, read_file
@@ -28,6 +29,16 @@ from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.size import meta_transformer
 from seq2seq.storage.trained_model import TrainedModel
+
+# Files by which the models of other programs are known.
+_OTHERS = {
+    **dict.fromkeys((MANIFEST, "metrics.jsonl"), "this program, which --model takes as it is"),
+    "*.intgemm*": "Bergamot or Firefox, a student with SSRU cells; import its teacher",
+    "dict.*.txt": "fairseq",
+    "*.pt": "fairseq or OpenNMT-py",
+    "*.ckpt*": "JoeyNMT or tensor2tensor",
+    "model.bin": "CTranslate2",
+}
 
 
 def import_marian(
@@ -40,6 +51,9 @@ def import_marian(
     concatenated, with which Marian trains, in its own.
     """
     is_own = not (folder / "config.json").exists()
+    for pattern, program in _OTHERS.items():
+        if any(folder.glob(pattern)) and not (folder / "source.spm").exists():
+            raise UserError(f"{folder}: only models of Marian can be imported, not of {program}")
     if is_own and not any(folder.glob("*.npz")):
         raise UserError(f"{folder}: no config.json and no .npz in it: not a folder of Marian")
     found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)

@@ -27,37 +27,28 @@ class LayerNames(NamedTuple):
 
     name: str  # its name in this package
     marian: str  # its name in Marian
-    reads_state: bool  # whether the columns of its matrix are features of a state
-    writes_state: bool  # whether its outputs are features of a state
+    reads_state: bool  # whether its inputs are features of a state; otherwise its outputs are
 
 
 def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:
     """Yield the names of all linear layers and norms."""
     for side, depth in (("encoder", config.num_layers), ("decoder", config.decoder_depth)):
+        parts = [
+            ("feed_forward.inner", "fc1", True),
+            ("feed_forward.outer", "fc2", False),
+            ("feed_forward_norm", "final_layer_norm", False),
+        ]
         attentions = {"self_attention": "self_attn"}
         if side == "decoder":
             attentions["cross_attention"] = "encoder_attn"
+        for name, marian in attentions.items():
+            parts += [(f"{name}.w_{x}", f"{marian}.{x}_proj", True) for x in "qkv"]
+            parts.append((f"{name}.w_o", f"{marian}.out_proj", False))
+            parts.append((f"{name}_norm", f"{marian}_layer_norm", False))
         for index in range(depth):
-            ours, theirs = f"{side}.layers.{index}", f"model.{side}.layers.{index}"
-            for name, marian in attentions.items():
-                for letter in "qkv":
-                    names = f"{ours}.{name}.w_{letter}", f"{theirs}.{marian}.{letter}_proj"
-                    yield LayerNames(*names, reads_state=True, writes_state=False)
-                yield LayerNames(
-                    f"{ours}.{name}.w_o",
-                    f"{theirs}.{marian}.out_proj",
-                    reads_state=False,
-                    writes_state=True,
-                )
-                norm = f"{ours}.{name}_norm", f"{theirs}.{marian}_layer_norm"
-                yield LayerNames(*norm, reads_state=False, writes_state=True)
-            for name, marian, reads in (
-                ("feed_forward.inner", "fc1", True),
-                ("feed_forward.outer", "fc2", False),
-                ("feed_forward_norm", "final_layer_norm", False),
-            ):
-                names = f"{ours}.{name}", f"{theirs}.{marian}"
-                yield LayerNames(*names, reads_state=reads, writes_state=not reads)
+            layer = f"{side}.layers.{index}"
+            for name, marian, reads_state in parts:
+                yield LayerNames(f"{layer}.{name}", f"model.{layer}.{marian}", reads_state)
 
 
 def features_of_marian(d_model: int) -> Tensor:
@@ -71,9 +62,9 @@ def features_of_marian(d_model: int) -> Tensor:
 
 def permute(value: Tensor, layer: LayerNames, order: Tensor) -> Tensor:
     """Put the features of the states that a parameter reads or writes into another order."""
-    if layer.reads_state and value.dim() == 2:
-        return value[:, order]
-    return value[order] if layer.writes_state else value
+    if not layer.reads_state:
+        return value[order]
+    return value[:, order] if value.dim() == 2 else value
 
 
 MAX_POSITIONS = 1088

@@ -1,8 +1,10 @@
 """A Hugging Face folder, as `MarianMTModel` and `MarianTokenizer` write it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +51,6 @@ _FIXED = {
 class MarianConfig:
     """The settings of a `MarianMTModel` that determine what it computes, with its defaults."""
 
-    model_type: str | None = None
     vocab_size: int = 58101
     decoder_vocab_size: int | None = None
     d_model: int = 1024
@@ -78,9 +79,6 @@ class MarianConfig:
 
     def __post_init__(self) -> None:
         """Check that this program can express the model."""
-        if self.model_type != "marian":
-            found = repr(self.model_type)[:100]
-            raise UserError(f"model_type is {found}: only 'marian' can be imported")
         for name, (value, reason) in _FIXED.items():
             if getattr(self, name) is not value:
                 raise UserError(f"{name} is {str(not value).lower()}: {reason}")
@@ -96,8 +94,6 @@ class MarianConfig:
                     f"encoder_{name} is {sizes[0]} and decoder_{name} {sizes[1]}: they are equal in"
                     " this program's models"
                 )
-        if self.max_position_embeddings < 2:
-            raise UserError(f"max_position_embeddings is {self.max_position_embeddings}")
         if not 0 <= self.decoder_start_token_id < self.target_vocab_size:
             raise UserError(f"decoder_start_token_id is {self.decoder_start_token_id}: not a piece")
 
@@ -139,6 +135,10 @@ def read_config(folder: Path) -> MarianConfig:
     """Read `config.json`; settings that don't change what the model computes are ignored."""
     path = folder / "config.json"
     content = read_file(path, MAX_SETTINGS_BYTES)
+    # First, since in another model's configuration other settings have other types.
+    found = parse_json(path, content, dict[str, Any]).get("model_type")
+    if found != "marian":
+        raise UserError(f"{path}: model_type is {found!r:.100}: only 'marian' can be imported")
     config: MarianConfig = parse_json(path, content, MarianConfig, extra="ignore")
     try:
         config.transformer()
@@ -148,7 +148,6 @@ def read_config(folder: Path) -> MarianConfig:
 
 
 SAFETENSORS, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
-_OTHERS = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5")
 _POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _BYTES_PER_ENTRY = 1024  # of the description of a tensor
@@ -173,16 +172,6 @@ def expected_shapes(config: MarianConfig) -> tuple[dict[str, tuple[int, ...]], S
     others[OUTPUT_BIAS] = (1, config.target_vocab_size)
     others |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
     return layers, others
-
-
-def find_weights(folder: Path) -> Path:
-    """Find the file of the weights: safetensors, else PyTorch's."""
-    for name in (SAFETENSORS, TORCH_FILE):
-        if (folder / name).exists() or (folder / name).is_symlink():
-            return folder / name
-    found = [name for name in _OTHERS if (folder / name).exists()]
-    other = f", only {found[0]}, which can't be read" if found else ""
-    raise UserError(f"{folder}: no {SAFETENSORS} and no {TORCH_FILE} in it{other}")
 
 
 def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
@@ -218,7 +207,9 @@ def read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
 def read_transformers_folder(folder: Path) -> RawModel:
     """Read the configuration, then the vocabularies, then the weights that they imply."""
     config = read_config(folder)
-    path = find_weights(folder)
+    path = folder / SAFETENSORS
+    if not os.path.lexists(path):
+        path = folder / TORCH_FILE
     settings = TokenizerSettings()
     if (found := folder / "tokenizer_config.json").exists():
         content = read_file(found, MAX_SETTINGS_BYTES)

@@ -13,7 +13,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.record import DataRecord, translate_command
 from seq2seq.reporting.report import RunReport
-from seq2seq.reporting.sets import TextSet, for_language
+from seq2seq.reporting.sets import TextSet, find_warnings, for_language
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
@@ -128,11 +128,9 @@ def score_for_card(
     assert isinstance(search, SearchConfig)
     warnings, sets = OutputWarnings(), {}
     for text in texts:
-        outputs = []
-        translations = for_language(translator, text).translate_stream(text.sources)
-        for source, translation in zip(text.sources, translations, strict=True):
-            warnings.count(source, translation)
-            outputs.append(translation.text)
+        found = list(for_language(translator, text).translate_stream(text.sources))
+        warnings += find_warnings(text.sources, found)[0]
+        outputs = [translation.text for translation in found]
         sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
     return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
 

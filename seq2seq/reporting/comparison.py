@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import ScoreConfig
+from seq2seq.evaluation.scores import SCRIPTS, ScoreConfig
 from seq2seq.evaluation.significance import Comparison, compare, line_chrf, ngrams
 from seq2seq.reporting.buckets import Bucket
 
@@ -21,8 +21,7 @@ MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
 NGRAMS = 10
 LINES = 5
-# Thai and Lao, Burmese, Khmer, kana, Chinese characters
-_NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
 _PARTS = re.compile(rf"\s+|[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
 

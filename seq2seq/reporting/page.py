@@ -4,6 +4,7 @@ The templates escape every text, and `escape_text` spells out what can't be seen
 from a corpus, a model or a configuration is shown and not interpreted.
 """
 
+import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ _BUCKETS = {
     ),
     "word_kind": ("Words of the references by their kind", "kind"),
 }
+_LOSS = "Loss without label smoothing, nats per target token"
 _CHARTS = {
-    "Loss, nats per target token": {"training": "train/loss", "validation": "valid/loss"},
+    # Their logarithms are drawn; `train/loss` is smoothed, so that it may be above `valid/loss`.
+    _LOSS: {"training, with dropout": "train/perplexity", "validation": "valid/perplexity"},
     "Validation BLEU": {},
     "Learning rate": {"rate": "train/learning_rate"},
     "Gradient norm": {"norm": "train/gradient_norm"},
@@ -160,6 +163,11 @@ def _charts(report: RunReport) -> list[Chart]:
         curves: dict[str, Points] = {n: report.curves.get(m, []) for n, m in metrics.items()}
         if report.other_run is not None:
             curves |= _others_curves(report.other_run, metrics)
+        if title == _LOSS:
+            curves = {
+                label: [(step, math.log(value)) for step, value in points if value > 0]
+                for label, points in curves.items()
+            }
         curves = {label: points for label, points in curves.items() if points}
         if svg := curves_svg(curves):
             last = {

@@ -13,7 +13,7 @@ from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject
-from seq2seq.fidelity.report import Row, as_records, examine
+from seq2seq.fidelity.report import Row, examine
 from seq2seq.reporting.record import (
     FINISHED_FILE,
     LOCATION,
@@ -25,7 +25,7 @@ from seq2seq.reporting.record import (
     read_object,
     train_command,
 )
-from seq2seq.reporting.sets import OtherSystem, SetReport, TextSet, report_sets
+from seq2seq.reporting.sets import SetReport, TextSet, report_sets
 from seq2seq.storage.checkpoint import checkpoints, find_model, read_progress
 from seq2seq.storage.model_folder import load_model
 from seq2seq.storage.trained_model import TrainedModel
@@ -88,50 +88,45 @@ class RunReport(RunFacts):
     fidelity: list[Row]
     """The details that differ from the paper, or that only tensor2tensor does so."""
 
-    def record(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
-        return asdict(self) | {"fidelity": as_records(self.fidelity)}
-
 
 def make_report(
     run: Path,
     tests: Sequence[TextSet],
-    other: OtherSystem | None = None,
+    other: Path | None = None,
+    outputs: list[str] | None = None,
     *,
     device: str = "auto",
 ) -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
-    Without test sets, the texts are the run's validation sets.
+    Without test sets, the texts are the run's validation sets. `other` is a run to compare with, or
+    a file whose lines `outputs` are translations of the first test set.
     """
-    path = run / METRICS
-    if not path.is_file():
-        raise UserError(f"{run}: no {METRICS}; give the run_dir of a run")
-    config, name = read_config(run), run.absolute().name
-    other_run = None
-    if other is not None:
-        folders = run.absolute(), (other.run or Path(other.name)).absolute()
-        name, theirs = distinct_names(folders)
-        other = replace(other, name=theirs)
-        if other.run is not None:
-            other_run = _compare_runs(run, config, other.run, theirs)
-    trained = load_model(find_model(run))
-    translator, subject = (
-        make_translator(trained, config, device),
-        make_subject(trained, config, run),
-    )
-    fidelity = [r for r in examine(subject) if r.finding.differs or r.finding.paper is False]
-    for text in tests:
-        # The translator has the validation set's language; a test may have another.
-        control_ids(translator.tokenizer.controls, text.language, None)
+    config, name, theirs = read_config(run), run.absolute().name, ""
     try:
         texts = tests or validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
-    if not tests and other is not None and other.run is None:
-        texts = texts[:1]  # a file holds the translations of one set
+    other_run, others = None, [list[str]() for _ in texts]
+    if other is not None:
+        name, theirs = distinct_names((run.absolute(), other.absolute()))
+    if other is not None and outputs is None:
+        other_run, others = _compare_runs(run, config, other, theirs, texts, device)
+    elif outputs is not None:
+        texts, others = texts[:1], [outputs]
+        if len(outputs) != len(texts[0].sources):
+            raise UserError(
+                f"--compare {other}: {len(texts[0].sources):,} and {len(outputs):,} lines: not the"
+                " same test set"
+            )
+    trained = load_model(find_model(run))
+    translator = make_translator(trained, config, device)
+    fidelity = examine(make_subject(trained, config, run))
+    for text in tests:
+        # The translator has the validation set's language; a test may have another.
+        control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
-        sets = report_sets(translator, texts, config, name, other)
+        sets = report_sets(translator, texts, config, (name, theirs), others)
     return RunReport(
         **_facts(run, config, name, trained),
         data=read_data_record(run),
@@ -140,22 +135,18 @@ def make_report(
         other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
-        fidelity=fidelity,
+        fidelity=[row for row in fidelity if row.as_paper is False or row.verdict == "differs"],
     )
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Name files or folders by as many of the last parts of their paths as tell them apart.
-
-    A path that is given twice is numbered.
-    """
+    """Name files or folders by as many of the last parts of their paths as tell them apart."""
     names = [path.name for path in paths]
-    for count in range(1, max((len(path.parts) for path in paths), default=0) + 1):
-        names = [str(Path(*path.parts[-count:])) for path in paths]
+    for count in range(2, max((len(path.parts) for path in paths), default=0) + 1):
         if len(set(names)) == len(set(paths)):
             break
-    before = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{n} ({same + 1})" if same else n for n, same in zip(names, before, strict=True)]
+        names = [str(Path(*path.parts[-count:])) for path in paths]
+    return names
 
 
 def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:
@@ -223,8 +214,10 @@ def validation_sets(run: Path, config: Config) -> list[TextSet]:
     return sets
 
 
-def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun:
-    """Collect what another run's folder tells, and the settings in which it differs."""
+def _compare_runs(
+    run: Path, config: Config, other: Path, name: str, texts: Sequence[TextSet], device: str
+) -> tuple[OtherRun, list[list[str]]]:
+    """Collect what another run's folder tells and the settings that differ, and translate."""
     other_config = read_config(other)
     mine, theirs = flat(asdict(config)), flat(asdict(other_config))
     for side in ("source", "target"):
@@ -242,8 +235,22 @@ def _compare_runs(run: Path, config: Config, other: Path, name: str) -> OtherRun
     records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
     sums, other_sums = (record.validation_sums() for record in records)
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
-    facts = _facts(other, other_config, name, load_model(find_model(other)))
-    return OtherRun(**facts, same_sets=same_sets, settings=settings)
+    trained = load_model(find_model(other))
+    translator, outputs = make_translator(trained, other_config, device), []
+    own = other_config.data.target_language
+    for text in texts:
+        language = text.language or config.data.target_language
+        # A model of one language may not know its code.
+        if len(trained.target_languages) > 1:
+            translator = translator.with_target_language(language)
+        elif text.language is not None and own not in ("target", language):
+            raise UserError(
+                f"--compare {other}: translates into {own}, and {text.name} is in {language}:"
+                " compare runs of the same languages"
+            )
+        outputs.append([one.text for one in translator.translate_stream(text.sources)])
+    facts = _facts(other, other_config, name, trained)
+    return OtherRun(**facts, same_sets=same_sets, settings=settings), outputs
 
 
 def make_subject(trained: TrainedModel, config: Config, run: Path | None) -> Subject:

@@ -1,11 +1,10 @@
 """What a model does on test sets: translations, and scores of the sets and of their parts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from seq2seq.config import Config
 from seq2seq.data.corpus import training_splits
@@ -23,6 +22,8 @@ from seq2seq.reporting.comparison import (
     choose_samples,
     compare_set,
 )
+
+_Key: TypeAlias = tuple[str | None, str | None]
 
 _EXAMPLES = 5
 WARNINGS = {
@@ -47,15 +48,6 @@ class TextSet:
     references: list[str]
     language: str | None = None
     """Code of the target language, if the model has several."""
-
-
-@dataclass(frozen=True)
-class OtherSystem:
-    """A system to compare with."""
-
-    name: str
-    translate: Callable[[TextSet], list[str]]
-    run: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -114,22 +106,19 @@ def report_sets(
     translator: Translator,
     texts: Sequence[TextSet],
     config: Config,
-    name: str,
-    other: OtherSystem | None,
+    names: tuple[str, str],
+    others: Sequence[list[str]],
 ) -> list[SetReport]:
-    """Translate and score test sets, and compare with another system if there is one."""
-    own = config.data.target_language
-    others = [  # first, because they may be refused
-        [] if other is None else other.translate(replace(text, language=text.language or own))
-        for text in texts
-    ]
+    """Translate and score test sets; compare with another system's outputs where there are any.
+
+    The names are those of the run and of the other system.
+    """
     translated = []
     for text, theirs in zip(texts, others, strict=True):
         found = list(for_language(translator, text).translate_stream(text.sources))
         translated.append(_Outputs(text, found, [one.text for one in found], theirs))
     training = _look_up(config, translated)
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
-    names = (name, "" if other is None else other.name)
     return [_report_set(translator, one, training, scoring, names) for one in translated]
 
 
@@ -142,47 +131,45 @@ class _Training:
     """How many training pairs, in words."""
     counts: Counter[str] | None = None
     """Of the words of outputs and references; None if the text can't be read."""
-    sources: Set[str] = frozenset()
-    """Lines of the test sets that are training sources."""
-    targets: Set[str] = frozenset()
-    pairs: Set[tuple[str, str]] = frozenset()
+    known: Set[_Key] = frozenset()
+    """What of the test sets is in it."""
 
     def overlap(self, text: TextSet) -> Overlap | None:
         if self.counts is None:
             return None
-        pairs = zip(text.sources, text.references, strict=True)
-        return Overlap(
-            among=self.pairs_read,
-            sources=sum(source in self.sources for source in text.sources),
-            references=sum(reference in self.targets for reference in text.references),
-            pairs=sum(pair in self.pairs for pair in pairs),
+        rows = map(_keys, text.sources, text.references)
+        sources, references, pairs = (
+            sum(key in self.known for key in column) for column in zip(*rows, strict=True)
         )
+        return Overlap(self.pairs_read, sources, references, pairs)
+
+
+def _keys(source: str, target: str) -> tuple[_Key, _Key, _Key]:
+    """What is looked for of a pair: its source, its target, and both together."""
+    return (source, None), (None, target), (source, target)
 
 
 def _look_up(config: Config, translated: Sequence[_Outputs]) -> _Training:
     """Look for words and lines of test sets in the training text, which is read once."""
     texts = [one.text for one in translated]
-    lines = [[*one.lines, *one.others, *one.text.references] for one in translated]
-    sources = {source for text in texts for source in text.sources}
-    targets = {reference for text in texts for reference in text.references}
-    pairs = {pair for text in texts for pair in zip(text.sources, text.references, strict=True)}
-    found: tuple[set[str], set[str], set[tuple[str, str]]] = (set(), set(), set())
+    rows = (row for text in texts for row in map(_keys, text.sources, text.references))
+    wanted, known = set(chain.from_iterable(rows)), set[_Key]()
 
     def watch(train: Iterable[SentencePair]) -> Iterator[SentencePair]:
         for pair in train:
-            found[0].update(sources & {pair.source})
-            found[1].update(targets & {pair.target})
-            found[2].update(pairs & {pair})
+            known.update(wanted.intersection(_keys(pair.source, pair.target)))
             yield pair
 
+    lines = chain.from_iterable(
+        (*one.lines, *one.others, *one.text.references) for one in translated
+    )
     try:
         train = watch(chain.from_iterable(split.pairs() for split in training_splits(config.data)))
-        all_lines = chain.from_iterable(lines)
-        counts, read = training_frequencies(all_lines, train, config.bleu_tokenizer)
+        counts, read = training_frequencies(lines, train, config.bleu_tokenizer)
         pairs_read = f"the {'first ' if next(train, None) else ''}{read:,} training pairs"
     except UserError as error:
         return _Training(f"not known, because the training text can't be read: {error}")
-    return _Training(f"counted in {pairs_read} of this run", pairs_read, counts, *found)
+    return _Training(f"counted in {pairs_read} of this run", pairs_read, counts, known)
 
 
 def _report_set(

@@ -47,7 +47,7 @@ _KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _M
 def find_model(run: Path) -> Path:
     """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
     if not run.is_dir():
-        raise UserError(f"{run}: no such folder; give the run_dir of a run")
+        raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
         if holds_model(folder):
             return folder

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import sys
 import time
 import warnings
@@ -249,8 +250,10 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure = Figure(figsize=(10, 4))
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
     losses, bleu = figure.subplots(1, 2)
-    for name, label in (("train/loss", "training, smoothed"), ("valid/loss", "validation")):
-        losses.plot(*curve(name), label=label)
+    # Without label smoothing, as the validation loss is.
+    for side, label in (("train", "training, with dropout"), ("valid", "validation")):
+        steps, perplexities = curve(f"{side}/perplexity")
+        losses.plot(steps, list(map(math.log, perplexities)), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
     sets = {name: None for record in records for name in bleu_by_set(record)}

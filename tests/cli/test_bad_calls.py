@@ -12,7 +12,13 @@ from tests.models import save_untrained
 CALLS = [
     ("trian", 2, "no such command: trian; did you mean train?"),
     ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
-    ("translate --model {model} --bema 3", 2, "unrecognized arguments: --bema 3"),
+    (
+        "translate --model {model} --bema 3",
+        2,
+        "--bema 3; did you mean --beam?; seq2seq translate -",
+    ),
+    ("score -i {text} -r {text} --lowercased", 2, "did you mean --lowercase?; seq2seq score --"),
+    ("tune --model {model} -m chrf", 2, "unrecognized arguments: -m chrf; seq2seq tune --help"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} --beam many", 2, "--beam: invalid int value: 'many'"),
     ("translate --model {model} -i {text} --beam 0", 2, "beam_size=0"),
@@ -24,7 +30,7 @@ CALLS = [
     ("translate --model {model} -i {folder}", 1, "is a folder"),
     ("translate --model {model} -i {text} -o new/", 1, "new/: names a folder"),
     ("translate --model {model} -i {text} -o {text}/x", 1, "can't be written"),
-    ("translate --model {nowhere} -i {text}", 1, "no such folder"),
+    ("translate --model {nowhere} -i {text}", 1, "no folder of this name"),
     ("translate --model {folder} -i {text}", 1, "no model in it"),
     ("translate --model {model} -i {text} --temperature 2", 2, "--temperature is for sampling"),
     ("translate --model {model} -i {text} --sample --beam 4", 2, "--beam is for beam search"),

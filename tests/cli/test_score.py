@@ -70,11 +70,23 @@ def test_a_line_for_each_metric_with_value_and_signature(
     assert printed.err == ""
     wanted = score_all(HYPOTHESES, [REFERENCES])
     lines = printed.out.splitlines()
-    assert [s.name for s in wanted] == ["BLEU", "chrF2", "TER", "exact match"]
-    for line, s in zip(lines, wanted, strict=True):
-        assert re.split(r" {2,}", line)[:3] == [s.name, f"{s.value:.2f}", s.signature]
-    # Aligned: the signatures start in one column.
-    assert len({line.index("nrefs:") for line in lines}) == 1
+    assert [s.name for s in wanted] == ["BLEU", "chrF2", "chrF2++", "TER", "exact match"]
+    for line, s in zip(lines, wanted, strict=False):
+        assert re.split(r" {2,}", line) == [s.name, f"{s.value:.2f}", *filter(None, [s.detail])]
+    assert lines[len(wanted) :] == ["", *(f"{s.name}|{s.signature}" for s in wanted)]
+
+
+def test_texts_that_make_a_score_misleading_are_told_of(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(files / "test.zh", ["狗在雪地里跑。", "孩子们在笑。", ""])
+    write(files / "more.zh", ["狗在雪地里跑。", "孩子们在笑。", "好。"])
+    assert run("-i", "more.zh", "-r", "test.zh", "-r", "more.zh") == 0
+    told, other = capsys.readouterr().err.splitlines()
+    assert told.startswith("seq2seq: BLEU's tokenizer 13a does not suit")
+    assert "blank" in other
+    assert run("-i", "more.zh", "-r", "more.zh", "--tokenize", "zh") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
@@ -108,8 +120,9 @@ def test_the_paper_s_bleu_has_its_own_line_reason_and_language(
     assert run("-i", "out.de", "-r", "test.de", "--paper", "--language", "fr") == 0
     printed = capsys.readouterr()
     wanted = paper_bleu(HYPOTHESES, [REFERENCES], "fr")
-    last = re.split(r" {2,}", printed.out.splitlines()[-1])
-    assert last[:3] == ["paper BLEU", f"{wanted.value:.2f}", wanted.signature]
+    lines = printed.out.splitlines()
+    assert f"paper BLEU    {wanted.value:.2f}  {wanted.detail}" in lines
+    assert lines[-1] == f"paper BLEU|{wanted.signature}"
     assert "|lang:fr|hyphens:kept|" in wanted.signature
     assert printed.err == f"seq2seq: {WHY_IT_DIFFERS}\n"
 
@@ -120,8 +133,8 @@ def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     comparisons = run_json(capsys, *words)["comparisons"]
     named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
     systems = ["other.de", "test.de.gz"]
-    assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "TER")]
-    assert comparisons[0]["difference"] < 0 < comparisons[3]["difference"]
+    assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "chrF2++", "TER")]
+    assert comparisons[0]["difference"] < 0 < comparisons[4]["difference"]
     assert "|ar:20|seed:3|" in comparisons[0]["signature"]
 
     assert run(*words) == 0
@@ -129,6 +142,8 @@ def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
     assert "\ntest.de.gz against out.de (2 lines differ)\nBLEU " in printed
     assert f"p = {comparisons[0]['p_value']:.4f}" in printed
+    assert f"\nBLEU|{comparisons[0]['signature']}\n" in printed
+    assert max(map(len, printed.splitlines())) <= 100
 
 
 def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:

@@ -48,8 +48,9 @@ def text(run: Path, trained: Path) -> list[str | Path]:
     return ["-s", sides[0], "-r", sides[1]]
 
 
-def test_the_table_has_the_bleu_of_score(
-    run: Path, text: list[str | Path], seq2seq: Callable
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_the_table_has_the_scores_of_score(
+    metric: str, run: Path, text: list[str | Path], seq2seq: Callable
 ) -> None:
     before = manifest_sum(find_model(run))
     # The references are the outputs of one search, so that this search is the best.
@@ -59,7 +60,7 @@ def test_the_table_has_the_bleu_of_score(
     )
     text = [*text[:3], references, "--tokenize", "char"]
     words = ["--beams", "1,3", "--alphas", "0,0.6,3", "--dry-run"]
-    result = seq2seq("tune", "--model", run, *text, *words, "--json")
+    result = seq2seq("tune", "--model", run, *text, *words, "--metric", metric, "--json")
     assert result.code == 0, result.err
     tuned = json.loads(result.out)
     assert [(t["beam_size"], t["alpha"]) for t in tuned["trials"]] == [
@@ -68,12 +69,13 @@ def test_the_table_has_the_bleu_of_score(
     for trial in tuned["trials"]:
         search = ["--beam", trial["beam_size"], "--alpha", trial["alpha"]]
         scores = json.loads(seq2seq("score", "--model", run, *text, *search, "--json").out)
-        bleu = scores["scores"][0]
-        assert trial["bleu"] == bleu["value"]
-        assert trial["signature"] == bleu["signature"]
+        bleu, chrf = scores["scores"][:2]
+        found = {"bleu": bleu, "chrf": chrf}[metric]
+        for key, field in (("name", "metric"), ("value", "value"), ("signature", "signature")):
+            assert trial[field] == found[key]
         assert f"length {trial['length_ratio']:.3f}" in bleu["detail"]
-    assert tuned["best"]["bleu"] == max(t["bleu"] for t in tuned["trials"]) > 99
-    assert len({t["bleu"] for t in tuned["trials"]}) > 1
+    assert tuned["best"]["value"] == max(t["value"] for t in tuned["trials"]) > 99
+    assert len({t["value"] for t in tuned["trials"]}) > 1
     assert tuned["written"] is None
     assert manifest_sum(find_model(run)) == before
 

@@ -127,7 +127,7 @@ def test_the_name_the_signature_and_the_explanation() -> None:
     score = paper_bleu(HYPOTHESES, [REFERENCES], test_set="wmt14/full")
     assert score.name == NAME != "BLEU"
     assert re.fullmatch(
-        r"BLEU-paper\|nrefs:1\|test:wmt14/full\|case:mixed\|punct:ascii\|tok:moses-[\d.]+"
+        r"nrefs:1\|test:wmt14/full\|case:mixed\|punct:ascii\|tok:moses-[\d.]+"
         r"\|lang:de\|hyphens:split\|smooth:none",
         score.signature,
     )

@@ -1,6 +1,7 @@
 """BLEU, chrF, TER and exact match equal sacreBLEU's own command and hand-made values."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu import BLEU, CHRF, TER
 
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation import scores
+from seq2seq.evaluation.paper_bleu import paper_bleu
 from seq2seq.evaluation.scores import (
     ScoreConfig,
     bleu,
@@ -19,6 +22,7 @@ from seq2seq.evaluation.scores import (
     named_test_set,
     score_all,
     too_long_for_ter,
+    unsuited_tokenizer,
 )
 
 REFERENCES = [
@@ -62,17 +66,55 @@ def sacrebleu_command(folder: Path, references: list[list[str]], *options: str) 
             ScoreConfig(tokenize="intl", lowercase=True),
             ["--tokenize", "intl", "--lowercase", "--chrf-lowercase"],
         ),
+        ([REFERENCES], ScoreConfig(), ["--chrf-word-order", "2"]),
     ],
 )
 def test_scores_and_signatures_equal_those_of_sacrebleu_s_command(
     tmp_path: Path, references: list[list[str]], config: ScoreConfig, options: list[str]
 ) -> None:
     expected = sacrebleu_command(tmp_path, references, *options)
-    found = {score.name: score for score in score_all(HYPOTHESES, references, config)[:3]}
-    assert set(found) == set(expected) == {"BLEU", "chrF2", "TER"}
-    for name, score in found.items():
-        assert score.value == pytest.approx(expected[name]["score"], abs=1e-10)
-        assert score.signature == expected[name]["signature"]
+    found = {score.name: score for score in score_all(HYPOTHESES, references, config)}
+    assert len(expected) == 3
+    for name, wanted in expected.items():
+        assert found[name].value == pytest.approx(wanted["score"], abs=1e-10)
+        assert found[name].signature == wanted["signature"]
+
+
+def test_a_blank_reference_does_not_count_where_another_has_text() -> None:
+    # The same with the blank one as sacreBLEU has it, and with a copy of the other in its place.
+    blank, absent, copied = (
+        [REFERENCES, [other, *OTHER_REFERENCES[1:]]] for other in (" ", None, REFERENCES[0])
+    )
+    found = {
+        score.name: score
+        for score in [*score_all(HYPOTHESES, blank), paper_bleu(HYPOTHESES, blank)]
+    }
+    for metric in (BLEU(), CHRF(), CHRF(word_order=2), TER()):
+        wanted = metric.corpus_score(HYPOTHESES, absent)
+        assert found[wanted.name].value == wanted.score
+    assert found["paper BLEU"].value == paper_bleu(HYPOTHESES, copied).value
+    assert all("nrefs:var|" in score.signature for score in found.values())
+    assert exact_match(["a", ""], [["a", "b"], ["", ""]]).value == 50.0
+
+
+@pytest.mark.parametrize(
+    ("text", "suited"),
+    [
+        ("狗在雪地里跑，孩子们在笑！ GPU", "zh"),
+        ("犬が北京市の雪の中を走る。", "ja-mecab|char"),  # char if MeCab is not installed
+        ("개가 눈 속을 달린다.", "ko-mecab|char"),
+        ("สุนัขวิ่งในหิมะ", "char"),
+        ("ໝາແລ່ນ ឆ្កែရត់ក្នុង ခွေးက ཁྱི་གངས་", "char"),
+        ("Собака из 北京 бежит по снегу.", None),
+        ("कुत्ता बर्फ में दौड़ता है।", None),
+        ("42 ...", None),
+    ],
+)
+def test_a_tokenizer_that_does_not_suit_the_script_is_told(text: str, suited: str | None) -> None:
+    remark = unsuited_tokenizer(bleu([text], [[text]]).signature, [[text]])
+    assert (remark == "") == (suited is None)
+    assert re.search(f"13a .*add --tokenize ({suited}) or flores200$", remark) or not suited
+    assert unsuited_tokenizer("nrefs:1|tok:zh|smooth:exp", [[text]]) == ""
 
 
 def test_exact_match_counts_lines_that_equal_any_reference() -> None:
@@ -127,6 +169,6 @@ def test_a_test_set_that_can_t_be_downloaded_is_one_line(
 def test_ter_is_skipped_where_a_line_is_too_long_for_it(line: str) -> None:
     started = time.perf_counter()
     names = [score.name for score in score_all(["a b", line], [["a b", line]])]
-    assert names == ["BLEU", "chrF2", "exact match"]
+    assert names == ["BLEU", "chrF2", "chrF2++", "exact match"]
     assert time.perf_counter() - started < 20  # 1 s on an idle machine
     assert "line 2 has" in too_long_for_ter([["a"], ["a b", line]])

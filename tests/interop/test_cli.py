@@ -77,8 +77,9 @@ def test_an_existing_folder_is_kept_and_a_missing_one_is_named(
     (tmp_path / "model").mkdir()
     code, _, err = seq2seq("import", made.path, "-o", tmp_path / "model")
     assert (code, "already exists" in err) == (1, True)
-    code, _, err = seq2seq("import", tmp_path / "none", "-o", tmp_path / "new")
-    assert (code, "no such folder; fetch one with hf download" in err) == (1, True)
+    for place in (tmp_path / "none", made.path / "config.json"):
+        code, _, err = seq2seq("import", place, "-o", tmp_path / "new")
+        assert (code, "no folder of this name; fetch one with hf download" in err) == (1, True)
     assert seq2seq("import", made.path)[0] == 2
 
 

@@ -205,6 +205,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "another type of number": (rewrite(encoder_l1_self_bq=np.ones((1, 16), "i8")), "<i8, should"),
     "not a number": (rewrite(encoder_l1_self_bq=np.full((1, 16), np.nan, "f4")), "not finite"),
     "not an archive": (write("model.npz", b"PK\3\4 no archive"), "not an archive"),
+    "two vocabularies": (write("de.vocab.yml", b""), "2 files .*both sides share.*Hugging Face's"),
+    "a SentencePiece model as vocabulary": (
+        lambda folder: (folder / "opus.vocab.yml").rename(folder / "vocab.spm") and None,
+        r"0 files \*vocab\*\.yml: only one in YAML",
+    ),
     "two models": (write("other.npz", b""), r"2 files \*.npz"),
     "a tag": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "has no <unk>"),
     "a tag at a piece": (

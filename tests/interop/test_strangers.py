@@ -72,7 +72,6 @@ def swap(folder: Path) -> None:
 FIRST = "model.encoder.layers.0.fc1.weight"
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "another model": (config(model_type="bart"), "model_type is 'bart': only 'marian'"),
     "Pre-LN": (config(normalize_before=True), "normalize_before is true.*Post-LN"),
     "learned positions": (config(static_position_embeddings=False), "can't be imported"),
     "a text for a number": (config(d_model="16"), "Expected `int`, got `str` - at `.*d_model"),
@@ -84,7 +83,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "another padding": (config(pad_token_id=3), "<pad> has the id .* in config.json is 3"),
     "a pointer for weights": (write(WEIGHTS, POINTER), "a pointer of Git LFS.*git lfs pull"),
     "no configuration": (remove("config.json"), "no config.json and no .npz in it"),
-    "TensorFlow's weights": (swap, "only tf_model.h5, which can't be read"),
+    "TensorFlow's weights": (swap, "pytorch_model.bin: No such file"),
     "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
     "a link": (link, "a link, not a regular file"),
     "a pipe": (pipe, "not a regular file"),
@@ -105,6 +104,27 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a pickle as safetensors": (write(WEIGHTS, b"\x80\x04N." * 9), "not a safetensors file"),
     "gigabytes": (lambda folder: os.truncate(folder / WEIGHTS, 2**33), "can't hold more than"),
 }  # fmt: skip
+
+
+OTHERS = {
+    "vocab.ende.spm lex.50.50.ende.s2t.bin model.ende.intgemm.alphas.bin": "import its teacher",
+    "checkpoint_best.pt dict.en.txt dict.de.txt": "not of fairseq$",
+    "model_step_1000.pt": "OpenNMT-py",
+    "best.ckpt config.yaml src_vocab.txt": "JoeyNMT",
+    "model.bin config.json shared_vocabulary.json": "CTranslate2",
+    "config.json manifest.json model.safetensors": "--model takes as it is",
+    "config.yaml metrics.jsonl": "--model takes as it is",
+    "config.json spiece.model": "model_type is 't5': only 'marian'",
+    "readme.txt": "not a folder of Marian",
+}
+
+
+@pytest.mark.parametrize(("names", "complaint"), OTHERS.items())
+def test_other_models_are_named(tmp_path: Path, names: str, complaint: str) -> None:
+    for name in names.split():
+        (tmp_path / name).write_text('{"model_type": "t5", "vocab_size": "many"}')
+    with pytest.raises(UserError, match=complaint):
+        import_marian(tmp_path)
 
 
 @pytest.mark.parametrize(("change", "complaint"), REFUSED.values(), ids=REFUSED)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import shlex
 import shutil
@@ -28,7 +29,6 @@ from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
 from seq2seq.reporting.report import make_report, make_subject
 from seq2seq.reporting.sets import (
-    OtherSystem,
     Overlap,
     TextSet,
 )
@@ -61,11 +61,11 @@ def test_training_writes_a_page_that_loads_nothing(run: Path) -> None:
 def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
     trained = load_model(find_model(run))
     rows = examine(make_subject(trained, read_config(run), run))
-    differing = [row for row in rows if row.finding.differs or row.finding.paper is False]
+    differing = [row for row in rows if row.verdict == "differs" or row.as_paper is False]
     shown = table_rows((run / "report.html").read_text())
     first = shown.index(["#", "detail", "the paper", "here", "verdict"]) + 1
     found = [row[:2] for row in shown[first : first + len(differing)] if len(row) == 5]
-    assert found == [[str(row.number), row.detail.name] for row in differing] != []
+    assert found == [[str(row.number), row.detail] for row in differing] != []
 
 
 def test_the_page_and_json_agree_with_metrics_and_score(
@@ -83,6 +83,9 @@ def test_the_page_and_json_agree_with_metrics_and_score(
         assert points == [[r["step"], r[name]] for r in records if name in r]
     assert {"train/loss", "valid/bleu", "valid/perplexity"} <= report["curves"].keys()
     content = (run / "report.html").read_text()
+    # Not the smoothed loss, which is higher.
+    step, perplexity = report["curves"]["train/perplexity"][-1]
+    assert f'title="training, with dropout: {math.log(perplexity):.4g} at step {step}"' in content
     rows = table_rows(content)
     for step, value in report["curves"]["valid/bleu"]:
         (row,) = [row for row in rows if row[0] == str(step) and len(row) == 4]
@@ -112,11 +115,9 @@ def test_a_long_line_counts_in_full_and_is_no_sample(
     assert "TER is skipped: line 2 has 20,000 words" in one["without_ter"]
 
 
-def test_what_is_no_run_or_not_parallel_is_refused(
+def test_what_is_not_parallel_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(tmp_path)]) == 1
-    assert "no metrics.jsonl; give the run_dir of a run" in capsys.readouterr().err
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "b").write_text("eins\n")
     assert main(["report", str(run), "--test", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
@@ -211,7 +212,8 @@ def test_a_comparison_agrees_with_score(
     places = config.data.valid
     OmegaConf.save(config, run / "config.yaml")
     source, reference = (places[side] for side in ("source", "target"))
-    (tmp_path / "other").write_text("\n".join(["<i>"] + ["a man sees the sea."] * 10) + "\n")
+    lines = ["<i>", *["a man sees the sea."] * 10]
+    (tmp_path / "other").write_text("\n".join(lines) + "\n")
     assert main(["report", str(run), "--compare", str(tmp_path / "other"), "--json"]) == 0
     comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
     score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
@@ -220,6 +222,13 @@ def test_a_comparison_agrees_with_score(
     for test, wanted in zip(comparison["tests"], expected, strict=True):
         for key in ("metric", "value", "difference", "p_value", "signature"):
             assert test[key] == wanted[key]
+    # The first figures of the page.
+    page = html.fromstring(draw_page(make_report(run, [], tmp_path / "other", lines)))
+    shown = [tile.xpath("b | span") for tile in page.xpath("//div[@class='tiles']/div")]
+    for test, (figures, name) in zip(expected, shown, strict=False):
+        both = test["value"] - test["difference"], test["value"]
+        assert figures.text_content() == "{:.2f}, {:.2f}".format(*both)
+        assert f"{test['difference']:+.2f}, p = {test['p_value']:.4f}" in name.text_content()
 
 
 def test_two_runs_are_compared(
@@ -242,19 +251,15 @@ def test_two_runs_are_compared(
     assert other["curves"]["valid/bleu"] == [
         [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
     ]
-    content = draw_page(make_report(run, [], system(second)))
+    content = draw_page(make_report(run, [], second))
     assert ["training.warmup_steps", "4", "7"] in table_rows(content)
     assert "valid, second" in content
     data = json.loads((second / "data.json").read_text())
     data["sha256"] |= {name: "0" * 64 for name in data["sha256"] if name.startswith("valid.s")}
     (second / "data.json").write_text(json.dumps(data))
-    content = draw_page(make_report(run, [], system(second)))
+    content = draw_page(make_report(run, [], second))
     assert "valid, second" not in content
     assert "second was not validated on the same text as valid of this run" in content
-
-
-def system(run: Path) -> OtherSystem:
-    return OtherSystem(run.name, lambda text: text.sources, run)
 
 
 def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> None:
@@ -264,8 +269,8 @@ def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> 
         OmegaConf.update(config, "data.target_language", name)
         OmegaConf.save(config, copy / "config.yaml")
     with pytest.raises(UserError, match=r"its data\.target_language is fr, and .* has de"):
-        make_report(tmp_path / "de", [], system(tmp_path / "fr"))
-    assert make_report(tmp_path / "de", [], system(tmp_path / "target")).other_run is not None
+        make_report(tmp_path / "de", [], tmp_path / "fr")
+    assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
 
 
 def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_search_is_tuned_on_the_validation_set_of_its_language(
     for language in ("de", "fr"):
         assert main([*words, "--to", language]) == 0
         # The other language shares no word with the references.
-        assert json.loads(capfd.readouterr().out)["best"]["bleu"] > 10
+        assert json.loads(capfd.readouterr().out)["best"]["value"] > 10
     assert main([*words, "--to", "nl"]) == 2
     assert "--to nl: the run was validated in de, fr" in capfd.readouterr().err
 

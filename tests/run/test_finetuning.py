@@ -172,7 +172,7 @@ def test_the_command_takes_sizes_and_vocabulary_from_the_initial_model(
         (["model.d_ff=128"], "model.d_ff=128 is not the model's 16: remove model.*"),
         (["data.tokenizer.vocab_size=80"], "the vocabulary is taken from init_from="),
         (["init_sha256=12"], "not init_sha256=12: give the model with that sum"),
-        (["init_from=nowhere"], "nowhere: no such folder; give the run_dir of a run"),
+        (["init_from=nowhere"], "nowhere: no folder of this name; give the run_dir of a run"),
         (["init_from=null", "experiment=finetune"], "needs a model: add init_from=MODEL"),
     ],
 )  # fmt: skip

@@ -250,7 +250,7 @@ def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
     (run / "empty").mkdir()
     with pytest.raises(UserError, match="no model in it"):
         find_model(run / "empty")
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="no folder of this name"):
         find_model(run / "nowhere")
 
 

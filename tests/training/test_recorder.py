@@ -3,15 +3,17 @@
 import io
 import json
 import logging
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import Display, RunRecorder
+from seq2seq.training.recorder import Display, RunRecorder, draw_learning_curve
 from seq2seq.training.state import Progress
 
 METRICS = {
@@ -20,7 +22,7 @@ METRICS = {
     "train/tokens_per_second": 5.0,
     "train/waiting_for_data": 0.0,
 }
-VALIDATION = {"valid/loss": 3.0, "valid/perplexity": 20.0, "valid/bleu": 1.5}
+VALIDATION = {"valid/loss": 3.0, "valid/perplexity": math.exp(3.0), "valid/bleu": 1.5}
 
 
 @pytest.fixture
@@ -91,6 +93,18 @@ def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
     assert "learning_curve.png: not written: " in warnings[0]
     assert "\n" not in warnings[0]
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
+
+
+def test_the_losses_of_the_picture_are_without_label_smoothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    training = {"step": 1, "train/loss": 9.0, "train/perplexity": math.exp(2.0)}
+    draw_learning_curve([training, {"step": 2, **VALIDATION}], tmp_path / "picture.png")
+    curves = {line.get_label(): line.get_ydata() for line in drawn[0].axes[0].lines}
+    assert curves["training, with dropout"] == pytest.approx([2.0])
+    assert curves["validation"] == pytest.approx([VALIDATION["valid/loss"]])
 
 
 def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_again(
