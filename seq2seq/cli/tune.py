@@ -62,10 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenize", metavar="T", help="BLEU's tokenizer (default: as in the run's validations)"
     )
     parser.add_argument(
-        "--metric",
+        "--select-by",
         choices=("bleu", "chrf"),
-        default="bleu",
-        help="what is best: BLEU (default), or chrF2, where BLEU is too low to tell",
+        help="the best is that by BLEU or by chrF2 (default: as the run's models, else BLEU)",
     )
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
     parser.add_argument("--json", action="store_true", help="write one JSON object")
@@ -100,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f"{parent}: can't be written: change its mode, or add --dry-run")
     (text, config), options = _text(arguments), translation_options(arguments)
     options = replace(options, to=options.to or text.language)
+    select_by = arguments.select_by or (config and config.training.select_by)
     tokenizer = arguments.tokenize or trained_bleu_tokenizer([arguments.model])
     scoring = ScoreConfig(tokenize=tokenizer)
     manifest = manifest_sum(folder)
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
             alphas=alphas,
             options=options,
             scoring=scoring,
-            by_chrf=arguments.metric == "chrf",
+            by_chrf=select_by == "chrf",
         )
     )
     best = best_trial(trials)

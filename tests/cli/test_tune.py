@@ -60,7 +60,7 @@ def test_the_table_has_the_scores_of_score(
     )
     text = [*text[:3], references, "--tokenize", "char"]
     words = ["--beams", "1,3", "--alphas", "0,0.6,3", "--dry-run"]
-    result = seq2seq("tune", "--model", run, *text, *words, "--metric", metric, "--json")
+    result = seq2seq("tune", "--model", run, *text, *words, "--select-by", metric, "--json")
     assert result.code == 0, result.err
     tuned = json.loads(result.out)
     assert [(t["beam_size"], t["alpha"]) for t in tuned["trials"]] == [
