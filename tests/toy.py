@@ -86,7 +86,7 @@ def toy_config(folder: Path, sentences: list[str]) -> Config:
 def train(config: Config, folder: Path, *, resume: bool = False, **training: Any) -> Path:
     """Run a training with other options of `config.training`, and return its folder."""
     chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    assert run_training(chosen, folder, "", World()) == 0
+    run_training(chosen, folder, "", World())
     return folder
 
 

@@ -22,7 +22,7 @@ from seq2seq.errors import UsageError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-GROUPS = ("data", "model", "schedule", "variant", "experiment")
+GROUPS = ("data", "model", "schedule", "variant", "experiment", "hparams_search")
 
 # What other programs call our keys.
 _ELSEWHERE = {
@@ -165,6 +165,10 @@ def explain(error: Exception) -> str:
         return f"{found[1]}: {cause}"
     if found := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
         group, name = found.groups()
+        if group == "hydra":  # such as launcher/joblib
+            kind, _, plugin = name.partition("/")
+            package = f"hydra-{plugin.partition('_')[0]}-{kind}"
+            return f"hydra/{kind}={plugin}: not installed: pip install {package}"
         if near := _nearest(name, choices(group)):
             return f"no such choice: {group}={name}{near}"
     # The rest lists the tokens of Hydra's grammar, its folders or its documentation.

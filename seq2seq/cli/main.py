@@ -23,6 +23,7 @@ _COMMANDS = {
     "score": "score translations with sacreBLEU and with the paper's BLEU",
     "rescore": "compute the log-probability of given translations under a model",
     "tune": "choose beam size and length penalty on the validation set",
+    "runs": "list what differs between runs, and how they validated",
     "report": "show what a run did on one page: scores, curves, samples",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail",
@@ -80,10 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.dirname(__file__))
     if sys.stderr is None:  # closed: messages would end up among the results
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    logger = logging.getLogger("seq2seq")
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    logger.handlers = [logging.StreamHandler(sys.stderr)]
+    log_to_stderr()
     try:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
@@ -108,6 +106,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def log_to_stderr() -> None:
+    """Let the program's messages, and those of Hydra's plugins, go to standard error alone."""
+    for name in ("seq2seq", "hydra_plugins"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.handlers = [logging.StreamHandler(sys.stderr)]
 
 
 def _explain(error: BaseException) -> str:

@@ -42,22 +42,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_run(folder: Path) -> "TableRun":
-    from seq2seq.config import read_config
     from seq2seq.errors import UserError
     from seq2seq.fidelity.table3 import TableRun, table_settings
     from seq2seq.model.size import count_parameters
-    from seq2seq.training.recorder import METRICS, read_metrics
+    from seq2seq.reporting.overview import summarize
 
-    config = read_config(folder)
-    path = folder / METRICS
-    last: dict[str, float] = {}
-    for record in read_metrics(path) if path.is_file() else ():
-        if {"valid/perplexity", "valid/bleu"} <= record.keys():
-            last = record
+    run = summarize(folder)
+    config, last = run.config, run.last
     if not last:
-        raise UserError(f"{path}: contains no validation; train until the first checkpoint")
+        raise UserError(f"{folder}: contains no validation; train until the first checkpoint")
     return TableRun(
-        name=str(folder),
+        name=run.name,
         settings=table_settings(config.model, config.training.label_smoothing),
         seed=config.seed,
         step=int(last["step"]),

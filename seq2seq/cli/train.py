@@ -1,6 +1,7 @@
 """`seq2seq train`: the Hydra application, from raw text to a trained model."""
 
 import datetime
+import hashlib
 import logging
 import os
 import secrets
@@ -25,6 +26,7 @@ from seq2seq.cli.hydra import (
     resource_folder,
     to_config,
 )
+from seq2seq.cli.main import log_to_stderr
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
@@ -33,11 +35,13 @@ from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
+from seq2seq.training.signals import call_handler
 
 logger = logging.getLogger("seq2seq")
 
 _VOCABULARY = "data.tokenizer."
 _SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
+_MAX_NAME = 240  # bytes, of a folder
 
 
 def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
@@ -64,7 +68,7 @@ def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str])
 
 
 def train(words: list[str]) -> int:
-    """Run the application; return 0, or 128 + the signal that ended a run early."""
+    """Run the application, once or for each combination of a --multirun; return 0."""
     # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
@@ -74,64 +78,71 @@ def train(words: list[str]) -> int:
     register(overrides)
     overrides = quote_texts(overrides, multirun=multirun)
     world = World.from_environment()
-    if not world.is_main:
-        logger.setLevel(logging.ERROR)
-    before, sys.argv = sys.argv, ["seq2seq train", *flags, *overrides]
+    before = sys.argv
     try:
         if world.size > 1 and multirun:
             raise UsageError("--multirun can't run under torchrun: start each run on its own")
-        exit_codes = _run_application(world)
-    except UsageError as error:
+        with python314_help_workaround(), raise_usage_errors():
+            if multirun:
+                overrides.append(_folder_names(overrides))
+            sys.argv = ["seq2seq train", *flags, *overrides]
+            application = hydra.main(
+                version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
+            )
+            application(run)()
+    except Exception as error:
+        if hasattr(error, "__notes__"):  # a run's
+            raise
+        usage_error = error if isinstance(error, UserError) else UsageError(explain(error))
         # One process reports it.
-        raise (error if world.is_main else SystemExit(2)) from error
+        raise (usage_error if world.is_main else SystemExit(2)) from error
     finally:
         sys.argv = before
-    if not exit_codes and multirun and len(flags) == 1:
-        raise UsageError("no combination to run: a list of values, or a glob, is empty")
-    return max(exit_codes, default=0)
+    return 0
 
 
-def _run_application(world: World) -> list[int]:
-    """Run all combinations of a --multirun, or the one run; return the exit codes."""
-    exit_codes: list[int] = []
-    errors: list[Exception] = []
+def run(chosen: DictConfig) -> float:
+    """Run one training, in this process or in a launcher's; return its best validation figure.
 
-    @hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name="train")
-    def application(chosen: DictConfig) -> None:
-        if any(code > 128 for code in exit_codes):  # a signal ends all runs
-            return
-        try:
-            with world.process_group(chosen.distributed_timeout):
-                config = to_config(chosen)
-                folder = Path(
-                    world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))
-                )
-                if world.restarts and not config.resume:
-                    chosen.resume = "auto"
-                    config = to_config(chosen)
-                if config.init_from is not None:
-                    initial, chosen.init_sha256 = describe_initial_model(config, folder)
-                    inherit(chosen, initial, HydraConfig.get().overrides.task)
-                    config = to_config(chosen)
-                yaml = OmegaConf.to_yaml(chosen, resolve=True)
-                hint = _resume_hint(config)
-                exit_codes.append(run_training(config, folder, yaml, world, resume_hint=hint))
-        except Exception as error:
-            # Raised below, outside Hydra, so that the other runs of a --multirun continue.
-            if errors:
-                logger.error(f"seq2seq: {errors[-1]}")
-            errors.append(error)
-
+    It is the measure of `training.select_by`, which a sweeper optimizes. A signal ends the process
+    after the last checkpoint, unless the launcher handles it and starts the run again.
+    """
+    if not logger.handlers:
+        log_to_stderr()
+    world = World.from_environment()
+    if not world.is_main:
+        logger.setLevel(logging.ERROR)
     try:
-        with python314_help_workaround(), raise_usage_errors():
-            application()
-    except UserError:
+        with world.process_group(chosen.distributed_timeout):
+            config = to_config(chosen)
+            folder = Path(
+                world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))
+            )
+            if (world.restarts or "SLURM_RESTART_COUNT" in os.environ) and not config.resume:
+                chosen.resume = "auto"
+                config = to_config(chosen)
+            if config.init_from is not None:
+                initial, chosen.init_sha256 = describe_initial_model(config, folder)
+                inherit(chosen, initial, HydraConfig.get().overrides.task)
+                config = to_config(chosen)
+            yaml = OmegaConf.to_yaml(chosen, resolve=True)
+            return run_training(config, folder, yaml, world, resume_hint=_resume_hint(config))
+    except SystemExit as ended:
+        call_handler(int(ended.code or 0) - 128)
         raise
-    except Exception as error:  # Hydra's: those of a run are in `errors`
-        raise UsageError(explain(error)) from error
-    if errors:
-        raise errors[-1]
-    return exit_codes
+    except Exception as error:
+        error.add_note(f"in the run of {' '.join(HydraConfig.get().overrides.task)}")
+        if HydraConfig.get().mode is RunMode.MULTIRUN:  # Hydra raises only the first, in the end
+            logger.error(f"seq2seq: {error}")
+        raise
+
+
+def _folder_names(overrides: list[str]) -> str:
+    """Return the override by which the folders of a --multirun are named after what differs."""
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    keys = {one.key_or_group: one.is_sweep_override() for one in parsed} | {"run_dir": False}
+    fixed = [key for key, is_swept in keys.items() if not is_swept]
+    return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
 
 
 def _is_override(word: str) -> bool:
@@ -154,17 +165,11 @@ def _run_folder(config: Config) -> Path:
     if application.runtime.choices.get("experiment") == "finetune" and config.init_from is None:
         raise UsageError("experiment=finetune needs a model: add init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
-        words = [word for word in sys.argv[1:] if _is_override(word)]
-        # What all runs share, as Hydra spells it for each.
-        fixed = {
-            f"{one.get_key_element()}={one.get_value_element_as_str()}"
-            for one in OverridesParser.create().parse_overrides(words)
-            if not one.is_sweep_override()
-        }
-        items = [i.lstrip("+") for i in application.overrides.task if i not in fixed]
-        name = ",".join(i.replace("/", "-") for i in items if not i.startswith("run_dir="))
+        name = application.job.override_dirname.replace("/", "-") or "run"
+        if len(name.encode()) > _MAX_NAME:
+            name = f"{name[: _MAX_NAME // 8]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         if config.run_dir is None:
-            return Path(application.sweep.dir) / (name or "run")
+            return Path(application.sweep.dir) / name
         return Path(config.run_dir).expanduser() / name
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()

@@ -14,6 +14,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject
 from seq2seq.fidelity.report import Row, examine
+from seq2seq.reporting.overview import best_validation
 from seq2seq.reporting.record import (
     FINISHED_FILE,
     LOCATION,
@@ -29,7 +30,6 @@ from seq2seq.reporting.sets import SetReport, TextSet, report_sets
 from seq2seq.storage.checkpoint import checkpoints, find_model, read_progress
 from seq2seq.storage.model_folder import load_model
 from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, read_metrics
 
 PAGE_FILE = "report.html"
@@ -175,7 +175,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
         "minutes": progress["seconds"] / 60 if "seconds" in progress else None,
         "machine": ", ".join([*known, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
         "changes": progress.get("changes", []),
-        "best": _best(records, config.training),
+        "best": best_validation(records, config.training),
         "means": finished.get("means", {}),
         "averaged": finished.get("averaged", 0),
         "curves": {n: [(r["step"], r[n]) for r in records if n in r] for n in names},
@@ -192,14 +192,6 @@ def _search(trained: TrainedModel, config: Config) -> SearchConfig:
     """Return the search that was tuned for a model, or by which it was validated."""
     tuned = trained.search
     return config.search if tuned is None else replace(config.search, **asdict(tuned))
-
-
-def _best(records: Sequence[dict[str, float]], training: TrainingConfig) -> dict[str, float]:
-    """Return the record of the validation whose model was kept, the first of the best ones."""
-    validations = [record for record in records if "valid/bleu" in record]
-    with suppress(KeyError):  # config.yaml names a set that was not validated
-        return max(validations, key=training.rank, default={})
-    return {}
 
 
 def validation_sets(run: Path, config: Config) -> list[TextSet]:

@@ -56,11 +56,11 @@ logger = logging.getLogger("seq2seq")
 
 def run_training(
     config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
-) -> int:
+) -> float:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
     `yaml` is the configuration to save. `resume_hint` has the overrides that continue the runs of
-    a --multirun after a signal. Returns 0, or 128 + the signal.
+    a --multirun after a signal, when SystemExit is raised. Returns the best validation's figure.
     """
     retain_freed_memory()
     keep_few_compiled_matmuls()
@@ -83,7 +83,7 @@ def run_training(
         before = run.restore() if resume else None
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             run.write_missing_outputs(log_file)
-            return 0
+            return run.best_figure()
         run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
@@ -100,13 +100,13 @@ def run_training(
                 f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
                 f" command and {resume_hint}"
             )
-            return 128 + run.trainer.signal
+            raise SystemExit(128 + run.trainer.signal)
 
         # Average and report.
         logger.info(f"finished: {run.trainer.progress.ended}")
         if world.is_main:
             run.finish()
-    return 0
+    return run.best_figure()
 
 
 class TrainingRun:
@@ -130,6 +130,11 @@ class TrainingRun:
         self.recorder = Recorder()
         self.cut_off = False
         """Whether time was over during the last validation."""
+
+    def best_figure(self) -> float:
+        """Return the best validation's measure of `training.select_by`."""
+        progress, by_loss = self.trainer.progress, self.config.training.select_by == "loss"
+        return progress.best_loss if by_loss else progress.best_bleu
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""

@@ -59,6 +59,13 @@ def exit_on_signals() -> Iterator[list[int]]:
         raise SystemExit(128 + received[0])
 
 
+def call_handler(number: int) -> None:
+    """Call the handler of a signal that was there before, such as the one of a launcher of jobs."""
+    handler = signal.getsignal(number) if number in _SIGNALS else None
+    if callable(handler) and handler is not signal.default_int_handler:
+        handler(number, None)
+
+
 class _Interrupted(BaseException):
     """Raised by the handler inside `StopSignals.interruptible`."""
 

@@ -188,9 +188,9 @@ def test_runs_of_one_command_have_folders_named_after_what_differs(
 ) -> None:
     begun: list[str] = []
 
-    def begin(config: Config, folder: Path, *_: object, **__: object) -> int:
+    def begin(config: Config, folder: Path, *_: object, **__: object) -> float:
         begun.append(str(folder.relative_to(tmp_path)))
-        return 0
+        return 0.0
 
     monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
     words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]

@@ -28,7 +28,7 @@ def trained(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("tune")
     config = toy_config(folder, sentences)
     yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
-    assert run_training(config, folder / "run", yaml, World()) == 0
+    run_training(config, folder / "run", yaml, World())
     model = load_model(find_model(folder / "run"))
     torch.manual_seed(1)
     perturb(model.model)

@@ -40,8 +40,8 @@ def test_an_imported_model_learns_on_and_is_resumed(
     )
     run = tmp_path / "run"
     short = replace(own, training=replace(own.training, max_steps=1))
-    assert run_training(short, run, "", World()) == 0
-    assert run_training(replace(own, resume=True), run, "", World()) == 0
+    run_training(short, run, "", World())
+    run_training(replace(own, resume=True), run, "", World())
     assert [folder.name[-1] for folder in checkpoints(run)] == ["0", "1", "2", "3", "4"]
     first, last = load_model(checkpoints(run)[0]), load_model(checkpoints(run)[-1])
     assert first.tokenizer.files() == last.tokenizer.files() == imported.tokenizer.files()

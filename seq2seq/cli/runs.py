@@ -1,0 +1,46 @@
+"""`seq2seq runs`: an overview of several runs."""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+from seq2seq.cli.text import print_json
+
+_FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
+_EXAMPLE = """\
+A line for each run, the best first: the settings that are not the same in all, what it was trained
+on, and the best of its validations.
+
+example:
+  seq2seq runs runs/multirun-*/*/
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `seq2seq runs`."""
+    parser.epilog = _EXAMPLE
+    parser.add_argument(
+        "--format", choices=[*_FORMATS, "csv", "json"], default="text", help="default text"
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the overview."""
+    from tabulate import tabulate
+
+    from seq2seq.reporting.overview import overview, summarize
+
+    rows = overview([summarize(Path(folder)) for folder in arguments.runs])
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if arguments.format == "json":
+        print_json(rows)
+    elif arguments.format == "csv":
+        table = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    else:
+        cells = [[row.get(name) for name in columns] for row in rows]
+        print(tabulate(cells, columns, tablefmt=_FORMATS[arguments.format]))
+    return 0

@@ -1,0 +1,94 @@
+"""The overview of several runs: what differs between them, and how they validated."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from seq2seq.config import Config, read_config
+from seq2seq.errors import UserError
+from seq2seq.reporting.record import FINISHED_FILE, LOCATION, flat, read_object
+from seq2seq.storage.checkpoint import checkpoints, read_progress
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.recorder import METRICS, Metrics, bleu_by_set, read_metrics
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What the folder of a run says about it."""
+
+    name: str
+    config: Config
+    ended: str  # why training ended; empty if it has not
+    steps: int
+    minutes: float | None
+    tokens: int  # of both sides, trained on
+    best: Metrics  # of the validation whose model was kept; empty before the first
+    last: Metrics  # of the last validation
+
+
+def summarize(folder: Path) -> RunSummary:
+    """Read what a run has recorded; its model is not loaded."""
+    config, path = read_config(folder), folder / METRICS
+    finished, progress = read_object(folder / FINISHED_FILE), dict[str, Any]()
+    for newest in checkpoints(folder)[-1:]:
+        with suppress(UserError):
+            progress = read_progress(newest)["progress"]
+    validations: list[Metrics] = []
+    step, tokens = 0, 0.0
+    for record in read_metrics(path) if path.is_file() else ():
+        if {"valid/perplexity", "valid/bleu"} <= record.keys():
+            validations.append(record)
+        if "train/target_tokens" in record:  # means over the steps since the record before
+            per_step = record["train/source_tokens"] + record["train/target_tokens"]
+            step, tokens = int(record["step"]), tokens + per_step * (record["step"] - step)
+    return RunSummary(
+        name=str(folder),
+        config=config,
+        ended=finished.get("ended", ""),
+        steps=progress.get("step", step),
+        minutes=progress["seconds"] / 60 if "seconds" in progress else None,
+        tokens=round(tokens),
+        best=best_validation(validations, config.training),
+        last=validations[-1] if validations else {},
+    )
+
+
+def best_validation(records: Sequence[Metrics], training: TrainingConfig) -> Metrics:
+    """Return the record of the validation whose model was kept, the first of the best ones."""
+    validations = [record for record in records if "valid/bleu" in record]
+    with suppress(KeyError):  # config.yaml names a set that was not validated
+        return max(validations, key=training.rank, default={})
+    return {}
+
+
+def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """Make a row for each run, the best first, with the settings that are not the same in all."""
+    settings = {run.name: flat(asdict(run.config)) for run in runs}
+    differing = [
+        key
+        for key in next(iter(settings.values()))
+        if key not in LOCATION and len({str(of_run.get(key)) for of_run in settings.values()}) > 1
+    ]
+
+    def rank(run: RunSummary) -> tuple[bool, tuple[float, float]]:
+        return bool(run.best), run.config.training.rank(run.best) if run.best else (0.0, 0.0)
+
+    return [
+        {
+            "run": run.name,
+            **{key: settings[run.name].get(key) for key in differing},
+            "steps": run.steps,
+            "minutes": run.minutes and round(run.minutes, 1),
+            "million tokens": round(run.tokens / 1e6, 2),
+            "best step": int(run.best["step"]) if run.best else None,
+            "perplexity": run.best and round(run.best["valid/perplexity"], 3),
+            **{
+                f"BLEU {name}".strip(): round(bleu, 2)
+                for name, bleu in bleu_by_set(run.best).items()
+            },
+            "ended": run.ended or "not yet",
+        }
+        for run in sorted(runs, key=rank, reverse=True)
+    ]
