@@ -14,10 +14,12 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.hydra import (
+    choices,
     explain,
     python314_help_workaround,
     quote_texts,
@@ -90,6 +92,8 @@ def train(words: list[str]) -> int:
                 version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
             )
             application(run)()
+    except _FailedRun as failed:
+        raise failed.error from None
     except Exception as error:
         if hasattr(error, "__notes__"):  # a run's
             raise
@@ -131,15 +135,26 @@ def run(chosen: DictConfig) -> float:
         call_handler(int(ended.code or 0) - 128)
         raise
     except Exception as error:
+        if HydraConfig.get().mode is not RunMode.MULTIRUN:
+            raise _FailedRun(error) from None
         error.add_note(f"in the run of {' '.join(HydraConfig.get().overrides.task)}")
-        if HydraConfig.get().mode is RunMode.MULTIRUN:  # Hydra raises only the first, in the end
-            logger.error(f"seq2seq: {error}")
+        logger.error(f"seq2seq: {error}")  # Hydra raises only the first, in the end
         raise
+
+
+class _FailedRun(BaseException):
+    """Carries the error of a single run past Hydra, which would print more than one line."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 def _folder_names(overrides: list[str]) -> str:
     """Return the override by which the folders of a --multirun are named after what differs."""
     parsed = OverridesParser.create().parse_overrides(overrides)
+    for one in parsed:
+        if isinstance(glob := one.value(), Glob) and not glob.filter(choices(one.key_or_group)):
+            raise UsageError(f"{one.input_line}: no combination to run: nothing has such a name")
     keys = {one.key_or_group: one.is_sweep_override() for one in parsed} | {"run_dir": False}
     fixed = [key for key, is_swept in keys.items() if not is_swept]
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
