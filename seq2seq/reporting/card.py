@@ -115,7 +115,7 @@ def model_card(facts: ModelFacts) -> str:
         command=translate_command("FOLDER", facts.target_languages),
         plain=_plain,
         skipped=lambda counts: ", ".join(
-            f"{number:,} {_plain(why)}" for why, number in counts.left_out.items() if number
+            f"{number:,} {_plain(why)}" for why, number in counts.dropped.items() if number
         ),
     )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from seq2seq.config import Config
 from seq2seq.data.corpus import Split
+from seq2seq.data.encoding import FilterCounts
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_file
@@ -30,20 +31,10 @@ _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
 
 @dataclass(frozen=True)
-class SplitCounts:
-    """What became of the pairs of a split."""
-
-    read: int
-    kept: int
-    left_out: dict[str, int]
-    """Pairs by the reason for which they were skipped."""
-
-
-@dataclass(frozen=True)
 class DataRecord:
     """What training records of its data."""
 
-    counts: dict[str, SplitCounts] = field(default_factory=dict)
+    counts: dict[str, FilterCounts] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     """Overlaps of the splits, and signs of misaligned text."""
     sha256: dict[str, str] = field(default_factory=dict)
@@ -73,10 +64,7 @@ def data_record(data: PreparedData) -> bytes:
     histograms = [_histogram(lengths, LENGTHS) for lengths in sides]
     ratios = _histogram(sides[1] / sides[0], _RATIOS)
     record = DataRecord(
-        counts={
-            split: SplitCounts(counts.read, counts.kept, counts.dropped)
-            for split, counts in data.counts.items()
-        },
+        counts=data.counts,
         warnings=data.warnings,
         sha256=_sums(data.splits),
         folder=os.getcwd(),

@@ -171,16 +171,10 @@ class TrainingConfig:
             )
         if self.select_by not in ("bleu", "chrf", "loss"):
             raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
-        if min(self.average_alternatives, default=1) < 1:
-            raise UsageError(
-                f"training.average_alternatives={self.average_alternatives}: must be above 0"
-            )
-        for name, most in (
-            ("average_checkpoints", self.average_checkpoints),
-            ("average_alternatives", max(self.average_alternatives, default=1)),
-        ):
-            if most > self.keep_checkpoints:
+        for number in (self.average_checkpoints, *self.average_alternatives):
+            if not 0 < number <= self.keep_checkpoints:
                 raise UsageError(
-                    f"training.{name}={most} is more than"
+                    f"a mean of {number} checkpoints: training.average_checkpoints and"
+                    " training.average_alternatives must be from 1 to"
                     f" training.keep_checkpoints={self.keep_checkpoints}"
                 )

@@ -67,7 +67,7 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
     [
         "[]",
         '{"unknown": 1}',
-        '{"counts": {"train": {"read": 1, "kept": true, "left_out": {}}}}',
+        '{"counts": {"train": {"read": true, "dropped": {}}}}',
         '{"warnings": "abc"}',
         '{"histogram": [[0, 1]]}',
     ],
