@@ -83,24 +83,6 @@ class PairTokenizer(Tokenizer):
             piece: i for i, piece in enumerate(source_pieces) if _LANGUAGE_PIECE.fullmatch(piece)
         }
 
-    @classmethod
-    def read(
-        cls,
-        files: Mapping[str, bytes],
-        config: PairConfig,
-        languages: tuple[str, str],
-        folder: Path,
-    ) -> "PairTokenizer":
-        """Make a tokenizer from the files of a model folder."""
-        try:
-            return cls(files, config, languages)
-        except (ValueError, RuntimeError, IndexError, UserError) as error:
-            known = isinstance(error, ValueError | UserError)
-            reason = str(error) if known else "a SentencePiece model can't be parsed"
-            raise UserError(
-                f"{folder}: not the tokenizer of a Marian model: {reason}; copy the folder again"
-            ) from None
-
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each source; see `Tokenizer.encode`."""
         return self._source.encode(texts)

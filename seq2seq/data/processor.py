@@ -3,9 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceProcessor
+
+from seq2seq.errors import UserError
 
 MAX_PIECES = 1_000_000
 """The largest vocabulary that is read; parsing takes memory before anything can be checked."""
@@ -23,6 +27,19 @@ PRIVATE = str.maketrans({"▁": "\U0010fffd", "▅": "\U0010fffc"})
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
 _NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
 _CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
+
+
+@contextmanager
+def tokenizer_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a tokenizer, from a file or folder of that path, into user errors."""
+    try:
+        yield
+    except (ValueError, RuntimeError, IndexError, UserError) as error:
+        known = isinstance(error, ValueError | UserError)
+        reason = str(error) if known else "a SentencePiece model can't be parsed"
+        raise UserError(
+            f"{path}: the tokenizer can't be read: {reason}; copy the folder again"
+        ) from None
 
 
 def read_processor(model_bytes: bytes) -> SentencePieceProcessor:

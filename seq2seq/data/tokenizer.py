@@ -110,7 +110,7 @@ class Tokenizer:
     """The longest source that the model was made for, `</s>` counted; None for any length."""
 
     def __init__(self, model_bytes: bytes) -> None:
-        """Raise ``ValueError`` or ``RuntimeError`` if the bytes are not a model of this project."""
+        """See `tokenizer_errors` for bytes that are not a model of this project."""
         self.model_bytes = model_bytes
         self._processor = processor = read_processor(model_bytes)
         self._dropout: BpeDropout | None = None
@@ -126,18 +126,6 @@ class Tokenizer:
             for token_id in range(len(CONTROL_PIECES), self.vocab_size)
             if processor.is_control(token_id)
         }
-
-    @classmethod
-    def from_bytes(cls, model_bytes: bytes, name: str) -> "Tokenizer":
-        """Make a tokenizer from a SentencePiece model, the file of that name."""
-        try:
-            return cls(model_bytes)
-        except (ValueError, RuntimeError, IndexError) as error:
-            reason = str(error) if isinstance(error, ValueError) else "it can't be parsed"
-            raise UserError(
-                f"{name}: not a SentencePiece model of this project: {reason};"
-                " copy the model's folder again"
-            ) from None
 
     @classmethod
     def train(

@@ -19,6 +19,7 @@ from seq2seq.data.pair_tokenizer import (
     Punctuation,
     dump_pieces,
 )
+from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.manifest import MANIFEST
@@ -95,7 +96,8 @@ def _make_tokenizer(found: RawModel, punctuation: Punctuation | None) -> PairTok
             separate_vocabularies=found.tables[0] is not found.tables[1],
             max_source_tokens=found.max_source_tokens,
         )
-        return PairTokenizer.read(files, pair, found.languages, found.folder)
+        with tokenizer_errors(found.folder):
+            return PairTokenizer(files, pair, found.languages)
 
     tokenizer = make(punctuation or Punctuation.none)
     if punctuation is None and 2 * len(unknown_punctuation(tokenizer)) > len(TYPOGRAPHIC):

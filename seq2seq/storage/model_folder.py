@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
+from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import Content, present_name, remove_leftovers, write_folder
@@ -211,9 +212,11 @@ def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
     names = [TOKENIZER_FILE] if saved.tokenizer is None else saved.tokenizer.files
     files = read_folder(folder, names, _MAX_TOKENIZER_BYTES)
     if saved.tokenizer is None:
-        return Tokenizer.from_bytes(files[TOKENIZER_FILE], str(folder / TOKENIZER_FILE))
+        with tokenizer_errors(folder / TOKENIZER_FILE):
+            return Tokenizer(files[TOKENIZER_FILE])
     languages = (saved.source_language, saved.target_language)
-    return PairTokenizer.read(files, saved.tokenizer, languages, folder)
+    with tokenizer_errors(folder):
+        return PairTokenizer(files, saved.tokenizer, languages)
 
 
 def read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:

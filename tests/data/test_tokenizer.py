@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import (
     END_ID,
     LONGEST_TRAINING_LINE,
@@ -179,5 +180,5 @@ def test_impossible_settings_are_refused() -> None:
 def test_a_malformed_model_is_refused() -> None:
     sound = TOKENIZER.model_bytes
     for raw in (b"", b"no model", sound[:-1], sound.replace(b"<pad>", b"<PAD>")):
-        with pytest.raises(UserError, match="its name"):
-            Tokenizer.from_bytes(raw, "its name")
+        with pytest.raises(UserError, match="its name"), tokenizer_errors(Path("its name")):
+            Tokenizer(raw)

@@ -181,7 +181,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "a piece that is not UTF-8": (
         edit_bytes(TOKENIZER, "▁th".encode(), b"\xe2\x96\xffth"),
-        "not a SentencePiece model",
+        "the tokenizer can't be read",
     ),
     "half a surrogate pair for a language": (
         edit(CONFIG, '"target_language": "de"', '"target_language": "\\ud800"'),
@@ -206,7 +206,7 @@ STATES: dict[str, tuple[Change, str]] = {
     ),
     "progress of another type": (edit(PROGRESS, '"step": 1', '"step": "1"'), "step"),
     "progress with more keys": (edit(PROGRESS, "{", '{"_target_": "os.system", '), "_target_"),
-    "progress below 0": (edit(PROGRESS, '"step": 1', '"step": -1'), "step is -1"),
+    "progress below 0": (edit(PROGRESS, '"step": 1', '"step": -1'), "Expected `int` >= 0"),
     "progress that is a list": (replace(PROGRESS, b"[]"), PROGRESS),
 }
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
+from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.interop.raw_model import make_table
@@ -44,7 +45,7 @@ def both(folder: Path) -> Both:
         "target.model": (folder / "target.spm").read_bytes(),
         "vocabulary.json": dump_pieces(ordered.pieces),
     }
-    ours = PairTokenizer.read(files, PairConfig(), ("en", "pt"), folder)
+    ours = PairTokenizer(files, PairConfig(), ("en", "pt"))
     return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), ordered.rows)
 
 
@@ -169,7 +170,7 @@ def test_corrupt_files_are_refused_in_one_line(
         "target.model": spm_models[1],
         "vocabulary.json": dump_pieces([*CONTROLS, "a"]),
     }
-    PairTokenizer.read(files, PairConfig(), ("", ""), tmp_path)
-    with pytest.raises(UserError, match=complaint) as error:
-        PairTokenizer.read(damage(files), PairConfig(), ("", ""), tmp_path)
+    PairTokenizer(files, PairConfig(), ("", ""))
+    with pytest.raises(UserError, match=complaint) as error, tokenizer_errors(tmp_path):
+        PairTokenizer(damage(files), PairConfig(), ("", ""))
     assert "\n" not in str(error.value)
