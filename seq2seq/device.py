@@ -57,9 +57,9 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
         torch.zeros(1, device=device).add(1).item()
     except Exception as error:  # each backend that is missing fails in its own way
         if name != "auto":
-            found = " or cuda" if torch.cuda.is_available() else "; PyTorch finds no GPU"
-            message = f"device {name!r} can't be used here: choose auto, cpu{found}"
-            raise UserError(message) from None
+            has_gpu = torch.cuda.is_available()
+            choices = "auto, cpu or cuda" if has_gpu else "auto or cpu, as PyTorch finds no GPU"
+            raise UserError(f"device {name!r} can't be used here: choose {choices}") from None
         reason = limit_reached(error) or UserError(error)
         if _NO_KERNELS in str(error) and processes == 1:
             logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")

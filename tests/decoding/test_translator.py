@@ -134,7 +134,7 @@ def test_a_callers_autocast_changes_nothing(
     [
         ({"batch_tokens": 0}, "batch_tokens=0: must be at least 1"),
         ({"source_language": "german!"}, "source_language=german!: must be the code"),
-        ({"device": "nonesuch"}, "'nonesuch' can't be used here: choose auto, cpu"),
+        ({"device": "nonesuch"}, "'nonesuch' can't be used here: choose auto or cpu"),
         ({"precision": "fp17"}, "precision 'fp17' is unknown: choose fp32, bf16 or auto"),
     ],
 )

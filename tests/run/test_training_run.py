@@ -109,12 +109,8 @@ def test_a_run_by_relative_paths_is_reported_and_tuned_from_another_folder(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(str(toy.cache)).parent
-    names = {split: getattr(toy.data, split) for split in ("train", "valid")}
-    relative = {
-        split: SplitConfig(**{s: Path(str(getattr(files, s))).name for s in ("source", "target")})
-        for split, files in names.items()
-    }
-    config = replace(toy, data=replace(toy.data, **relative))
+    names = [SplitConfig(source=f"{n}.source", target=f"{n}.target") for n in ("train", "valid")]
+    config = replace(toy, data=replace(toy.data, train=names[0], valid=names[1]))
     monkeypatch.chdir(folder)
     run = train(config, tmp_path / "run", max_steps=1)
     (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
