@@ -16,7 +16,9 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 PAGE = Path(__file__).resolve().parents[1] / "seq2seq" / "model" / "README.md"
-BLOCK = re.compile(r"```python\n(.*?)```\n(\n```text(.*?)\n(.*?)```\n)?", re.S)
+BLOCK = re.compile(
+    r"```python\n(?P<code>.*?)```\n(\n```text(?P<varies>.*?)\n(?P<output>.*?)```\n)?", re.S
+)
 LINK = re.compile(r"\[`([\w.]+)`\]\(([\w./]+\.py)#L\d+-L\d+\)")
 INK, PAPER = "#1f2328", "#fffffe"
 INKED = "text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"
@@ -45,8 +47,8 @@ def run(text: str) -> Iterator[tuple[re.Match[str], str, Path | None]]:
     with plt.rc_context(LOOK), np.printoptions():
         for block in BLOCK.finditer(text):
             with redirect_stdout(io.StringIO()) as printed:
-                above = text.count("\n", 0, block.start(1))
-                exec(compile("\n" * above + block[1], str(PAGE), "exec"), namespace)
+                above = text.count("\n", 0, block.start("code"))
+                exec(compile("\n" * above + block["code"], str(PAGE), "exec"), namespace)
             shown = plt.get_fignums() and re.search(r"!\[.*\]\((.+)\)", text[block.end() :])
             yield block, printed.getvalue(), PAGE.parent / shown[1] if shown else None
             plt.close("all")
@@ -75,8 +77,9 @@ def main() -> None:
     text = PAGE.read_text()
     written, end = "", 0
     for block, printed, picture in run(text):
-        if block[2]:
-            written, end = written + text[end : block.start(4)] + printed, block.end(4)
+        if block["output"] is not None:
+            written += text[end : block.start("output")] + printed
+            end = block.end("output")
         if picture:
             save_figure(picture)
 

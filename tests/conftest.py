@@ -49,7 +49,6 @@ INTEGRATION = (
     "faults",
     "fidelity",
     "interop",
-    "model/test_paper_page.py",
     "reporting/test_card.py",
     "reporting/test_corrupt_runs.py",
     "reporting/test_report.py",

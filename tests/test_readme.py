@@ -251,7 +251,7 @@ def test_every_shell_script_parses_and_knows_its_options(words: list[str]) -> No
 EXAMPLES = [
     pytest.param(code, id=str(readme.relative_to(CHECKOUT)))
     for readme in READMES
-    if readme != PAPER_PAGE["PAGE"]  # its blocks are one program: tests/model/test_paper_page.py
+    if readme != PAPER_PAGE["PAGE"]  # its blocks are one program: tests/scripts/test_paper_page.py
     for code in fenced(readme.read_text(), "python")
 ]
 

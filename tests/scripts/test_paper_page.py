@@ -42,10 +42,10 @@ def ran(folder: Path) -> Iterator[Run]:
 def test_each_block_prints_what_the_page_shows(ran: Run) -> None:
     assert len(ran) > 20
     for block, printed, _ in ran:
-        if block[3]:  # of the reader's own model or machine
+        if block["varies"]:  # of the reader's own model or machine
             assert printed
         else:
-            assert printed == (block[4] or ""), block[1]
+            assert printed == (block["output"] or ""), block["code"]
 
 
 def test_each_picture_is_drawn_small_and_for_light_and_dark_pages(ran: Run, folder: Path) -> None:
