@@ -28,7 +28,8 @@ from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
-_ROW_FORMATS = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow"}
+_JSON = dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON")
+_FORMATS = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".arrow": "Arrow"} | _JSON
 
 
 class Split:
@@ -267,21 +268,22 @@ class _DatasetSplit:
             raise
         except Exception as error:  # the library's errors share no class
             raise UserError(
-                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error)};"
+                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300};"
                 " check the name, the split and the network, or give files instead (data=files)"
             ) from error
 
     def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
-        """Check that what is read is in the folder, and that of what is found, all data is read."""
-        read = {os.path.realpath(file) for file in read}
-        if outside := read - {os.path.realpath(file) for file in self.files().values()}:
+        """Check that what is read is in the folder, and that what is found has one format."""
+        own = {os.path.realpath(file) for file in self.files().values()}
+        if outside := {os.path.realpath(file) for file in read} - own:
             raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")
-        for file in {os.path.realpath(file) for file in found} - read:
-            if _ROW_FORMATS.intersection(Path(file).suffixes):
-                raise UserError(
-                    f"data.dataset={self.name}: has several formats, of which {file} would not be"
-                    " read: keep one format"
-                )
+        suffixes = {suffix.lower() for file in found for suffix in Path(file).suffixes}
+        formats = {_FORMATS[suffix] for suffix in suffixes & _FORMATS.keys()}
+        if len(formats) > 1:
+            raise UserError(
+                f"data.dataset={self.name}: has files of {' and '.join(sorted(formats))}, but one"
+                " format is read: keep one"
+            )
 
 
 def _saved_split(folder: Path, split: str) -> Any:
