@@ -268,8 +268,8 @@ class _DatasetSplit:
             raise
         except Exception as error:  # the library's errors share no class
             raise UserError(
-                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300};"
-                " check the name, the split and the network, or give files instead (data=files)"
+                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300}"
+                "; check the name, the split and the network, or give files instead (data=files)"
             ) from error
 
     def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
