@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 PAIRS = [
     SentencePair("A house.", "Ein Haus."),
     SentencePair("no\u2028break \x85 here\v", 'ein "Wort", noch eins'),
-    SentencePair("None", "null"),
+    SentencePair("None", '"null'),
     SentencePair("NA", "nan"),
     SentencePair("", "blank"),
     SentencePair("  spaces  stay ", "\ufeffmark in mid-text"),
