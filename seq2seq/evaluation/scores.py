@@ -168,18 +168,10 @@ def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
             trg_lang=target_language,
             force=force or name == "none",  # else it warns that the text is tokenized
         )
-    except (ImportError, RuntimeError):
-        # Without a name, sacreBLEU chose the tokenizer by the test set's language.
-        name = name or f"{target_language}-mecab"
-        package = f'"sacrebleu[{name[:2]}]"' if name.endswith("-mecab") else "sentencepiece"
-        raise UserError(
-            f"tokenizer {name}: its package is not installed; run: pip install {package}"
-        ) from None
-    except (OSError, SystemExit) as error:
-        raise UserError(
-            f"tokenizer {name}: its model could not be downloaded ({_reason(error)});"
-            " check the network, or choose a tokenizer that needs none, such as 13a"
-        ) from None
+    except (ImportError, RuntimeError, OSError, SystemExit) as error:
+        # Its package is not installed, or its model can't be downloaded.
+        reason = " ".join(str(error).split())
+        raise UserError(f"tokenizer {name or target_language}: {reason}") from None
 
 
 def tokenizer_without_spaces(language: str) -> str | None:
