@@ -32,17 +32,6 @@ examples:
 """
 
 
-# Options that mean nothing without another one.
-_NEEDS = {
-    "model": (
-        *("source", "beam_size", "alpha", "to", "tag", "sentences", "source_language"),
-        *("engine", "device", "precision"),
-    ),
-    "compare": ("resampling", "samples", "seed"),
-    "paper": ("language",),
-}
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
     parser.epilog = _EXAMPLES
@@ -209,11 +198,6 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     for message, wrong in checks.items():
         if wrong:
             raise UsageError(message)
-    for needed, options in _NEEDS.items():
-        for name in options:
-            if getattr(arguments, name) is not None and not getattr(arguments, needed):
-                option = name.removesuffix("_size").replace("_", "-")
-                raise UsageError(f"--{option} needs --{needed}")
 
 
 def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:

@@ -37,7 +37,6 @@ CALLS = [
     ("translate --model {model} -i {text} --nbest 2 --scores", 2, "remove --scores"),
     ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
     ("score -i {text}", 2, "-r/--reference -t/--test-set"),
-    ("score -i {text} -r {text} --beam 9", 2, "--beam needs --model"),
     ("rescore --model {model} -s - -i -", 2, "standard input can't be both texts"),
     ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
     ("fidelity --model {model} model=big", 2, "remove the overrides"),

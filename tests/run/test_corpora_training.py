@@ -158,8 +158,6 @@ def test_the_commands_take_the_marks(
     for words in (score, rescore, ["attention", *model, "--source", "one", "--json"]):
         assert main(words) == 1
         assert capfd.readouterr().err.count("choose one with --to") == 1
-    assert main(["score", "-i", str(source), "-r", str(target), "--to", "fr"]) == 2
-    assert "--to needs --model" in capfd.readouterr().err
 
 
 def test_a_search_is_tuned_on_the_validation_set_of_its_language(
