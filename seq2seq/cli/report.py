@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not (folder / METRICS).is_file():
         raise UserError(f"{folder}: no {METRICS}; give the run_dir of a run")
     retain_freed_memory()
-    names = distinct_names([Path(source).absolute() for source, _ in arguments.test])
+    names = distinct_names([Path(source) for source, _ in arguments.test])
     tests = [
         TextSet(name, *read_parallel(*paths), arguments.to)
         for name, paths in zip(names, arguments.test, strict=True)

@@ -85,7 +85,7 @@ def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
             "best step": int(run.best["step"]) if run.best else None,
             "perplexity": run.best and round(run.best["valid/perplexity"], 3),
             **{
-                f"BLEU {name}".strip(): round(bleu, 2)
+                ("BLEU" if name == "valid" else f"BLEU {name}"): round(bleu, 2)
                 for name, bleu in bleu_by_set(run.best).items()
             },
             "ended": run.ended or "not yet",

@@ -8,7 +8,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from markupsafe import Markup
 
@@ -18,8 +18,7 @@ from seq2seq.reporting.draw import Points, curves_svg
 from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import OtherRun, RunReport
 from seq2seq.reporting.sets import WARNINGS, SetReport
-
-T = TypeVar("T")
+from seq2seq.training.recorder import bleu_by_set, set_name
 
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
@@ -100,7 +99,7 @@ def _render(report: RunReport, *, with_attention: bool) -> str:
     return environment.get_template("page.html").render(
         report=report,
         with_attention=with_attention,
-        bleus=_bleus,
+        bleus=bleu_by_set,
         charts=_charts(report),
         validations=_validations(report),
         histograms=_histograms(report.data or DataRecord()),
@@ -144,19 +143,8 @@ def format_cell(value: Any) -> tuple[str, bool]:
     return str(value), False
 
 
-def _bleus(metrics: Mapping[str, T]) -> dict[str, T]:
-    """Return what is known of the BLEU of each validation set, and of their mean."""
-    return {_set_name(name): known for name, known in metrics.items() if name.endswith("/bleu")}
-
-
-def _set_name(metric: str) -> str:
-    """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
-    first, *middle, _ = metric.split("/")
-    return middle[0] if middle else first
-
-
 def _charts(report: RunReport) -> list[Chart]:
-    sets = {_set_name(name): name for name in report.curves if name.endswith("/bleu")}
+    sets = {set_name(name): name for name in report.curves if name.endswith("/bleu")}
     charts = []
     for title, names in _CHARTS.items():
         metrics = names or sets
@@ -183,7 +171,7 @@ def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Point
     curves: dict[str, Points] = {}
     for label, name in names.items():
         kind = name.rpartition("/")[2]
-        theirs = other.same_sets.get(_set_name(name)) if name.startswith("valid/") else None
+        theirs = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
         if theirs is not None:
             metric = f"valid/{kind}" if theirs == "valid" else f"valid/{theirs}/{kind}"
             curves[f"{label}, {other.run}"] = other.curves.get(metric, [])
@@ -193,7 +181,7 @@ def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Point
 def _validations(report: RunReport) -> Table:
     bleus = [name for name in report.curves if name.endswith("/bleu") and name != "valid/bleu"]
     metrics = ["valid/loss", "valid/perplexity", "valid/bleu", *bleus]
-    titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {_set_name(n)}" for n in bleus)]
+    titles = ["step", "loss", "perplexity", "BLEU", *(f"BLEU, {set_name(n)}" for n in bleus)]
     values = [dict(report.curves.get(name, [])) for name in metrics]
     rows = [
         [int(step), *(Number(f"{v[step]:.4f}" if step in v else "") for v in values)]

@@ -109,7 +109,7 @@ def make_report(
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     other_run, others = None, [list[str]() for _ in texts]
     if other is not None:
-        name, theirs = distinct_names((run.absolute(), other.absolute()))
+        name, theirs = distinct_names((run, other))
     if other is not None and outputs is None:
         other_run, others = _compare_runs(run, config, other, theirs, texts, device)
     elif outputs is not None:
@@ -140,13 +140,9 @@ def make_report(
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Name files or folders by as many of the last parts of their paths as tell them apart."""
-    names = [path.name for path in paths]
-    for count in range(2, max((len(path.parts) for path in paths), default=0) + 1):
-        if len(set(names)) == len(set(paths)):
-            break
-        names = [str(Path(*path.parts[-count:])) for path in paths]
-    return names
+    """Name files or folders by the last part of their paths, or if two are equal, by all of it."""
+    names = [path.absolute().name for path in paths]
+    return names if len(set(names)) == len(names) else list(map(str, paths))
 
 
 def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:

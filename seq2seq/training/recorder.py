@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # imported when a run starts to record
 logger = logging.getLogger("seq2seq")
 
 Metrics: TypeAlias = Mapping[str, float]
+T = TypeVar("T")
 
 
 class Recorder:
@@ -137,17 +138,21 @@ def describe_validation(metrics: Metrics) -> str:
     )
     if "valid/chrf" in metrics:
         described += f", chrF {metrics['valid/chrf']:.2f}"
-    others = [f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name]
+    others = [
+        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
+    ]
     return f"{described} ({', '.join(others)})" if others else described
 
 
-def bleu_by_set(metrics: Metrics) -> dict[str, float]:
-    """Return the BLEU of each validation set, by name; the name of the main one is empty."""
-    return {
-        name.removeprefix("valid").removesuffix("bleu").strip("/"): value
-        for name, value in metrics.items()
-        if name.startswith("valid/") and name.endswith("/bleu")
-    }
+def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Return what is known of the BLEU of each validation set, and of their mean, by name."""
+    return {set_name(name): known for name, known in metrics.items() if name.endswith("/bleu")}
+
+
+def set_name(metric: str) -> str:
+    """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
+    first, *middle, _ = metric.split("/")
+    return middle[0] if middle else first
 
 
 def _describe(metrics: Metrics) -> tuple[str, str]:
@@ -256,10 +261,9 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
         losses.plot(steps, list(map(math.log, perplexities)), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
-    sets = {name: None for record in records for name in bleu_by_set(record)}
+    sets = {name: None for record in records for name in record if name.endswith("/bleu")}
     for name in sets:
-        key = f"valid/{name}/bleu" if name else "valid/bleu"
-        bleu.plot(*curve(key), marker="o", markersize=3, label=name or "valid")
+        bleu.plot(*curve(name), marker="o", markersize=3, label=set_name(name))
     if len(sets) > 1:
         bleu.legend()
     bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
