@@ -1,8 +1,6 @@
 """`seq2seq average`: the mean of several checkpoints (section 6.1)."""
 
 import argparse
-import shlex
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last", type=int, default=5, metavar="K", help="number of newest checkpoints (default 5)"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="new, or a model to replace (default RUN/averaged)"
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="new, or a model to replace (default RUN/averaged, which a run replaces when it ends)",
     )
 
 
@@ -33,10 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
     from seq2seq.errors import UsageError, UserError
     from seq2seq.files.atomic import add_file
-    from seq2seq.files.lock import is_locked
     from seq2seq.reporting.record import record_average
-    from seq2seq.storage.checkpoint import average, checkpoints, find_model
-    from seq2seq.storage.model_folder import CARD_FILE, check_model_path, read_search, save_model
+    from seq2seq.storage.checkpoint import average, checkpoints
+    from seq2seq.storage.model_folder import CARD_FILE, check_model_path, save_model
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -52,9 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     output = own if arguments.output is None else Path(arguments.output)
     check_model_path(output)
     of_its_run = output.absolute() == own.absolute()
-    tuned = False
-    with suppress(UserError):  # there is none, or it is corrupt
-        tuned = of_its_run and read_search(find_model(run_folder)) is not None
     mean = average(found[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
@@ -62,15 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     if of_its_run:
         record_average(run_folder, arguments.last)
     print(output)
-    if of_its_run and is_locked(run_folder):
-        print(
-            f"seq2seq: {run_folder}: still in training: the run replaces or removes this mean when"
-            " it ends; -o keeps one elsewhere",
-            file=sys.stderr,
-        )
-    if tuned:
-        tune = f"seq2seq tune --model {shlex.quote(str(run_folder))}"
-        print(f"next: {tune} (the search was tuned for the model before)")
     return 0
 
 

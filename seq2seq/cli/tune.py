@@ -78,7 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
     from seq2seq.fast.process import retain_freed_memory
-    from seq2seq.files.lock import is_locked
     from seq2seq.files.manifest import manifest_sum
     from seq2seq.reporting.report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
@@ -124,12 +123,6 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             _write(folder, chosen, manifest, Path(arguments.model), config, options, scoring)
             written = str(folder)
-            if is_locked(parent):
-                print(
-                    f"seq2seq: {parent}: still in training: the next better model replaces this"
-                    " one and its search; tune again when it has ended",
-                    file=sys.stderr,
-                )
     finally:  # the search has taken long
         if arguments.json:
             tried = [asdict(trial) for trial in trials]

@@ -1,7 +1,7 @@
 """The folder of a run: which run may write to it, and with which settings it may be resumed."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -9,13 +9,14 @@ import torch
 from seq2seq.config import Config, read_config
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import is_temporary
-from seq2seq.files.lock import LOCK, sole_writer
+from seq2seq.files.atomic import errors_as_user_errors, is_temporary
 from seq2seq.model.config import DROPOUTS
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
 from seq2seq.training.trainer import Trainer
+
+LOCK = ".lock"
 
 # What is left by a run that ended before its first checkpoint.
 _WITHOUT_WORK = {
@@ -46,6 +47,38 @@ def lock_run_folder(folder: Path, world: World, *, resume: bool) -> Iterator[Non
     with ExitStack() as stack:
         world.on_main(lock)
         yield
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder, made if it is missing, so that no other process works in it.
+
+    A folder made here is removed if it is empty afterwards. A lock ends with its process.
+    """
+    from filelock import FileLock, Timeout
+
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock = FileLock(folder / LOCK)
+    try:
+        with errors_as_user_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with errors_as_user_errors(folder / LOCK):
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                raise UserError(
+                    f"{folder}: another process writes to it; wait until it ends, or choose"
+                    " another folder"
+                ) from None
+        try:
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
+            lock.release()
+    finally:
+        for path in made:
+            with suppress(OSError):  # not empty
+                path.rmdir()
 
 
 def _check_work(folder: Path, *, resume: bool) -> None:

@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file
-from seq2seq.files.lock import sole_writer
 from seq2seq.files.manifest import manifest_sum
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
@@ -141,18 +140,3 @@ def test_scores_are_shown_even_if_the_model_can_t_be_written(
     assert "the disk is full" in result.err
     assert "best: beam 1" in result.out
     assert "nothing written" in result.out
-
-
-def test_a_run_that_is_still_in_training_is_told_of(
-    run: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    words = ["average", "--model", run, "--last", "1"]
-    with sole_writer(run):
-        result = seq2seq(*words)
-        assert result.code == 0
-        assert f"{run}: still in training" in result.err
-        assert "-o keeps one elsewhere" in result.err
-        elsewhere = seq2seq(*words, "-o", tmp_path / "elsewhere")
-        assert (elsewhere.code, elsewhere.err) == (0, "")
-    result = seq2seq(*words)
-    assert (result.code, result.err) == (0, "")

@@ -21,9 +21,9 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.files.lock import LOCK
 from seq2seq.files.manifest import MANIFEST, read_folder
 from seq2seq.run import training_run
+from seq2seq.run.folder import LOCK
 from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
 from seq2seq.storage.model_folder import MODEL_FILES, load_model
 from seq2seq.training import recorder
