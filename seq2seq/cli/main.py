@@ -7,7 +7,6 @@ import io
 import logging
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -181,10 +180,7 @@ def _run(words: list[str]) -> int:
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")
             command.set_defaults(run=module.run)
     if words[:1] == ["serve"]:
-        try:
-            words[1:1] = shlex.split(os.environ.get("SEQ2SEQ_SERVE", ""))
-        except ValueError as error:
-            raise UsageError(f"SEQ2SEQ_SERVE: {error}") from None
+        words[1:1] = os.environ.get("SEQ2SEQ_SERVE", "").split()
     parsed, unknown = parser.parse_known_args(words)
     if unknown:  # of the command, whose options and help the error names
         commands.choices[parsed.command].error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -138,8 +138,8 @@ class App:
             fields.source_language or source, fields.target_language or target
         )
         work = self._service.attention(model, fields.source, fields.target or None)
-        maps = await self._finish(request, work)
         try:
+            maps = await self._finish(request, work)
             return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
         except UserError as error:
             raise invalid(str(error)) from None

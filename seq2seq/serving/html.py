@@ -163,11 +163,9 @@ def _leading(marks: Sequence[Mark], kind: str) -> list[Mark]:
     return [mark for mark in found if mark.kind == kind]
 
 
-_LEFT_ALONE = frozenset(
-    "script style code pre textarea kbd samp var xmp iframe noembed noframes plaintext".split()  # noqa: SIM905
-)
 # Whose content is a text up to the end tag, whatever is in it: `noscript` where scripts run.
 _RAW = frozenset("script style textarea title xmp iframe noembed noframes noscript".split())  # noqa: SIM905
+_LEFT_ALONE = _RAW - {"title", "noscript"} | {"code", "pre", "kbd", "samp", "var", "plaintext"}
 # svg and math, inside which nothing is raw text, and elements inside which it may be again.
 _FOREIGN = frozenset(
     "svg math foreignobject desc title mi mo mn ms mtext annotation-xml".split()  # noqa: SIM905
@@ -190,21 +188,32 @@ _MARKUP = re.compile(
 )
 
 
-@dataclass(frozen=True)
 class Document:
     """A document: its texts, and all that stays between them."""
 
-    runs: list[Run]
-    """The texts; texts of one sentence share a run."""
-    rest: list[str]
-    """What stands before each run, and after the last."""
+    def __init__(self, content: str) -> None:
+        self.runs: list[Run] = []
+        """The texts; texts of one sentence share a run."""
+        self.rest = [""]
+        """What stands before each run, and after the last."""
+        self._content = content
+        # The run so far: its texts, and what stands before each and after the last.
+        self._texts: list[str] = []
+        self._gaps: list[list[Mark]] = [[]]
+        # The name of the element that is left alone, and how many of that name are open in it.
+        self._alone, self._depth = "", 0
+        # The open elements inside which raw text may not be raw; "?" is never closed.
+        self._open: list[str] = []
+        # The ends of texts that may be raw: no tag may begin before one and end after it.
+        self._unsure: set[int] = set()
+        self._found: dict[str, int] = {}
 
     @classmethod
     def of(cls, content: str) -> "Document":
         """Find the texts of a document, or of a part of one, however malformed."""
-        parser = _Parser(content)
-        parser.parse()
-        return cls(parser.runs, parser.rest)
+        document = cls(content)
+        document._parse()
+        return document
 
     @property
     def lines(self) -> list[str]:
@@ -219,27 +228,7 @@ class Document:
             parts += [run.join(list(islice(waiting, len(run.lines)))), rest]
         return "".join(parts)
 
-
-class _Parser:
-    """Divides a document into runs and the rest."""
-
-    def __init__(self, content: str) -> None:
-        self._content = content
-        self.runs: list[Run] = []
-        self.rest = [""]
-        # The run so far: its texts, and what stands before each and after the last.
-        self._texts: list[str] = []
-        self._gaps: list[list[Mark]] = [[]]
-        # The name of the element that is left alone, and how many of that name are open in it.
-        self._alone, self._depth = "", 0
-        # The open elements inside which raw text may not be raw; "?" is never closed.
-        self._open: list[str] = []
-        # The ends of texts that may be raw: no tag may begin before one and end after it.
-        self._unsure: set[int] = set()
-        self._found: dict[str, int] = {}
-
-    def parse(self) -> None:
-        """Find the runs."""
+    def _parse(self) -> None:
         content, done = self._content, 0
         while found := _MARKUP.search(content, done):
             self._add_text(content[done : found.start()])
@@ -258,7 +247,11 @@ class _Parser:
         self._finish_run()
 
     def _end(self, found: re.Match[str]) -> int | None:
-        """Return where markup ends, with the raw text after it; None if that is not known."""
+        """Return where markup ends, with the raw text after it; None if that is not known.
+
+        Which text is raw depends on whether scripts run, and on whether an element is of HTML or of
+        svg or math. If it may be both, it is read as tags, and noted where raw text would end.
+        """
         content, end = self._content, found.end()
         name = found["name"].lower() if found["end"] and not found["slash"] else ""
         if content.startswith("<![CDATA[", found.start()):

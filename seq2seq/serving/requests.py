@@ -143,12 +143,13 @@ async def _read_values(request: Request, limits: Limits) -> dict[str, Any]:
         raise HTTPException(415, "compressed requests are not read: send the body as it is")
     body = await _read_body(request, limits)
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
-        return _parse_json(body)
+        return await asyncio.to_thread(_parse_json, body)
     if body.lstrip()[:1] == b"{":
         raise invalid("the body is JSON, but its content type is not application/json")
     if kind == "multipart/form-data":
         return await _parse_multipart(request, body)
-    return _parse_form(body) if kind == "application/x-www-form-urlencoded" else {}
+    is_form = kind == "application/x-www-form-urlencoded"
+    return await asyncio.to_thread(_parse_form, body) if is_form else {}
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes:

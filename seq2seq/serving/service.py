@@ -205,13 +205,10 @@ class Service:
             raise HTTPException(
                 400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
             )
-        try:
-            found: list[AttentionMaps] = await self._batcher.submit(
-                _Work(model.pair, 0), [(source, target)], [sum(sizes)]
-            )
-        except UserError as error:
-            raise HTTPException(400, str(error)) from None
-        return found[0]
+        work = _Work(model.pair, 0)
+        maps: AttentionMaps
+        (maps,) = await self._batcher.submit(work, [(source, target)], [sum(sizes)])
+        return maps
 
     def close(self) -> None:
         """End the threads, after the batches that run."""

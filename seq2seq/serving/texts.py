@@ -7,24 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.translation import Translation
+from seq2seq.serving.html import Document
 from seq2seq.serving.requests import invalid
 from seq2seq.serving.service import suspicions
-
-
-class Source(Protocol):
-    """Something with lines to translate, and more around them."""
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines to translate."""
-
-    def join(self, translated: list[str]) -> str:
-        """Replace these lines by translated ones."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class TranslatedText:
     """Whether the model could not read or write a sentence to its end."""
 
     @classmethod
-    def of(cls, source: Source, translations: list[Translation]) -> "TranslatedText":
+    def of(cls, source: "Source", translations: list[Translation]) -> "TranslatedText":
         """Join the translations of a text's lines.
 
         The alternatives are made of the second candidates of all lines, of the third ones, and so
@@ -169,6 +159,10 @@ class Subtitles:
         for text, count, rest in zip(translated, self.line_counts, self.rest[1:], strict=True):
             parts += [newline.join(break_lines(text, count)), rest]
         return "".join(parts)
+
+
+Source = Document | Lines | Subtitles
+"""A text with lines to translate, and more around them."""
 
 
 def break_lines(text: str, count: int) -> list[str]:

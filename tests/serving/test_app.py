@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,11 +21,10 @@ from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
-from seq2seq.serving.texts import Subtitles
+from seq2seq.serving.texts import Lines
 from tests.serving.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
 FORM = "application/x-www-form-urlencoded"
-SUBTITLE = b"1\n00:00:01,000 --> 00:00:02,500\na\n"
 
 
 @pytest.fixture(scope="session")
@@ -168,26 +168,14 @@ def test_languages_settings_and_detection(server: Served) -> None:
     assert server.translate("a", source="auto").json["detectedLanguage"]["language"] == "en"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/detect", 405),
-        ("POST", "/detect", 400),
-        ("POST", "/languages", 405),
-        ("POST", "/health", 405),
-        ("GET", "/spec", 200),
-        ("POST", "/spec", 405),
-    ],
-)
-def test_status_codes_are_those_of_libretranslates_tests(
-    server: Served, method: str, path: str, status: int
-) -> None:
-    assert server.ask(method, path).status == status
-
-
-def test_health_tells_the_version(server: Served) -> None:
-    answer = {"status": "ok", "version": __version__, "queue_tokens": 0}
-    assert server.ask("GET", "/health").json == answer
+def test_routes_are_those_of_libretranslates_own_tests(server: Served) -> None:
+    for path in ("/detect", "/translate"):
+        assert server.ask("GET", path).status == 405
+        assert server.ask("POST", path).status == 400
+    for path in ("/languages", "/health", "/spec", "/frontend/settings"):
+        assert server.ask("GET", path).status == 200
+        assert server.ask("POST", path).status == 405
+    assert server.ask("GET", "/health").json["version"] == __version__
 
 
 def test_several_models_are_served_by_their_languages() -> None:
@@ -279,13 +267,20 @@ BAD = [
     ({"alternatives": "9" * 5000}, "alternatives: "),
     ({"q": "\ud800"}, "surrogates not allowed"),
 ]
+BAD_FOR_ATTENTION = [
+    ({"source": " ", "target": "a"}, "the source is blank"),
+    ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
+    ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
+]
 
 
-@pytest.mark.parametrize(("fields", "message"), BAD)
+@pytest.mark.parametrize(("fields", "message"), BAD + BAD_FOR_ATTENTION)
 def test_the_answer_to_a_bad_request_says_what_is_wrong(
     server: Served, fields: dict, message: str
 ) -> None:
-    answer = server.translate(**({"q": "a"} | fields))
+    is_attention = (fields, message) in BAD_FOR_ATTENTION
+    ask = partial(server.post, "/attention") if is_attention else partial(server.translate, q="a")
+    answer = ask(**fields)
     assert answer.status == 400
     assert message in answer.json["error"]
 
@@ -319,30 +314,13 @@ def test_compressed_requests_are_refused(server: Served) -> None:
     assert answer.status == 415
 
 
-def test_other_paths_and_methods_are_refused_as_json(server: Served) -> None:
-    assert server.ask("GET", "/translate").status == 405
+def test_other_paths_are_refused_as_json(server: Served) -> None:
     for path in (
         "/nothing", "/translate/", "/page/..%2f..%2fapp.py", "/page/../app.py", "/page/",
         "/download_file/..%2fapp.py", "/download_file/x.txt", "/%00",
     ):  # fmt: skip
         answer = server.ask("GET", path)
         assert (answer.status, list(answer.json)) == (404, ["error"]), path
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"source": " ", "target": "a"}, "the source is blank"),
-        ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
-        ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
-    ],
-)
-def test_the_answer_to_a_bad_request_for_attention_says_what_is_wrong(
-    server: Served, fields: dict, message: str
-) -> None:
-    answer = server.post("/attention", **fields)
-    assert answer.status == 400
-    assert message in answer.json["error"]
 
 
 def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
@@ -394,30 +372,24 @@ def test_what_takes_too_long_is_given_up_and_dropped() -> None:
         assert len(translator.calls) == 1
 
 
-@pytest.mark.parametrize("step", ["read", "split"])
-def test_others_are_answered_while_a_text_is_split(
-    step: str, fake: tuple[Served, Any], monkeypatch: pytest.MonkeyPatch
+def test_texts_are_split_and_joined_while_others_are_answered(
+    fake: tuple[Served, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, translator = fake
-    begun, may_go = threading.Event(), threading.Event()
-    owner, name = (Subtitles, "of") if step == "read" else (translator, "segments")
-    original = getattr(owner, name)
+    threads = []
+    loop = (served.service, "find")
+    for owner, name in (loop, (Lines, "of"), (translator, "segments"), (Lines, "join")):
+        original = getattr(owner, name)
 
-    def wait(*arguments: Any) -> Any:
-        begun.set()
-        assert may_go.wait(60)
-        return original(*arguments)
+        def record(*arguments: Any, original: Any = original) -> Any:
+            threads.append(threading.current_thread())
+            return original(*arguments)
 
-    monkeypatch.setattr(owner, name, wait)
-    body, kind = multipart(("source", "en"), ("target", "de"), file=("a.srt", SUBTITLE))
-    with ThreadPoolExecutor(1) as clients:
-        waiting = clients.submit(
-            served.ask, "POST", "/translate_file", body, {"content-type": kind}
-        )
-        assert begun.wait(60)
-        assert served.ask("GET", "/health", timeout=10).status == 200
-        may_go.set()
-        assert waiting.result().status == 200
+        monkeypatch.setattr(owner, name, record)
+    served.translate("a\nb")
+    first, *others = threads
+    assert len(others) == 3
+    assert first not in others
 
 
 def test_lines_of_a_client_that_leaves_are_dropped(fake: tuple[Served, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.serving.batcher import Batcher, BusyError, TooLargeError
+from seq2seq.serving.batcher import Batcher, BusyError
 from tests.serving.virtual_time import run
 
 few = settings(max_examples=50)
@@ -209,8 +209,3 @@ def test_a_bad_item_fails_its_own_job_only(some: list[Client], workers: int) -> 
         if record.outcomes[number] != "busy":
             is_bad = client.bad in range(len(client.sizes))
             assert record.outcomes[number] == ("failed" if is_bad else "answered")
-
-
-def test_a_job_larger_than_the_queue_is_refused() -> None:
-    with pytest.raises(TooLargeError):
-        run(play([Client(0, "a", [20, 21])]))

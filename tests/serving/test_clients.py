@@ -1,8 +1,5 @@
 """The programs that people already use, unchanged, against the server."""
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,12 +28,3 @@ def test_deep_translator(server: Served, expected: str) -> None:
     client = LibreTranslator("en", "de", api_key="any", custom_url=server.url + "/")
     assert client.translate(TEXT) == expected
     assert client.translate_batch([TEXT, TEXT]) == [expected] * 2
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
-@pytest.mark.parametrize("option", ["-d", "-F", "--data-urlencode"])
-def test_curl(server: Served, expected: str, option: str) -> None:
-    words = [option, f"q={TEXT}", option, "source=en", option, "target=de"]
-    command = ["curl", "-s", *words, f"{server.url}/translate"]
-    found = subprocess.run(command, check=True, capture_output=True).stdout
-    assert json.loads(found)["translatedText"] == expected

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.serving.requests import Limits
+from seq2seq.serving.server import listen
 from tests.serving.live import Served, serve_by_command, serve_fake, wait_until
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -127,6 +128,11 @@ def test_malformed_heads_are_refused(server: Served) -> None:
             client.sendall(head + b"\r\n\r\n")
             assert client.recv(4096)[9:12] in (b"400", b"413", b"501"), head[:60]
     assert server.ask("GET", "/health").status == 200
+
+
+def test_an_answer_does_not_wait_for_the_clients_acknowledgement() -> None:
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_body_with_two_lengths_is_the_last_of_its_connection(server: Served) -> None:

@@ -1,7 +1,6 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
 import threading
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,7 @@ from seq2seq.serving.texts import (
     TranslatedText,
     break_lines,
 )
-from tests.serving.live import Served, serve_fake
+from tests.serving.live import Answer, Served, serve_fake
 from tests.serving.test_app import multipart
 
 SRT = """1
@@ -72,13 +71,14 @@ def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
     assert len(lines) <= count
 
 
+def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
+    body, kind = multipart(("source", "en"), ("target", "de"), file=(name, content))
+    return served.ask("POST", "/translate_file", body, {"content-type": kind, **headers})
+
+
 def test_a_file_is_translated_and_fetched() -> None:
-    pairs = [("source", "en"), ("target", "de")]
     with serve_fake() as (served, _):
-        body, kind = multipart(*pairs, file=("../../a.srt", SRT.encode()))
-        url = served.ask("POST", "/translate_file", body, {"content-type": kind}).json[
-            "translatedFileUrl"
-        ]
+        url = upload(served, "../../a.srt", SRT.encode()).json["translatedFileUrl"]
         assert url.startswith(f"{served.url}/download_file/")
         assert url.endswith(".srt")
         answer = served.ask("GET", url.removeprefix(served.url))
@@ -87,20 +87,20 @@ def test_a_file_is_translated_and_fetched() -> None:
         ).replace("Nobody", "NOBODY").replace("Two dogs", "TWO DOGS")
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.headers["content-disposition"] == "attachment"
-        body, kind = multipart(*pairs, file=("a.txt", "one\r\n\r\ntwo µ".encode()))
-        headers = {"content-type": kind, "x-forwarded-prefix": "/mt/"}
-        url = served.ask("POST", "/translate_file", body, headers).json["translatedFileUrl"]
+        prefix = {"x-forwarded-prefix": "/mt/"}
+        answer = upload(served, "a.txt", "one\r\n\r\ntwo µ".encode(), **prefix)
+        url = answer.json["translatedFileUrl"]
         assert url.startswith(f"{served.url}/mt/download_file/")
-        # as a proxy takes the prefix away, or leaves it
-        answer = served.ask("GET", url.removeprefix(f"{served.url}/mt"))
-        assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
-        path, prefix = url.removeprefix(served.url), {"x-forwarded-prefix": "/mt"}
-        assert served.ask("GET", path, headers=prefix).content == answer.content
+        # as a proxy passes it on that takes the prefix away, or one that doesn't
+        for path, headers in (
+            (url.removeprefix(f"{served.url}/mt"), {}),
+            (url.removeprefix(served.url), prefix),
+        ):
+            answer = served.ask("GET", path, headers=headers)
+            assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
 
 
 def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    body, kind = multipart(("source", "en"), ("target", "de"), file=("a.txt", b"one\ntwo"))
-    request = ("POST", "/translate_file", body, {"content-type": kind})
     with serve_fake(Limits(timeout=1, batch_tokens=2)) as (served, translator):
         original, may_go = translator.translate_batch, threading.Event()
 
@@ -109,28 +109,26 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
             return original(segments)
 
         monkeypatch.setattr(translator, "translate_batch", translate_batch)
-        answer = served.ask(*request)
+        answer = upload(served, "a.txt", b"one\ntwo")
         assert answer.status == 503
         assert answer.json["error"].endswith("is kept: send the file again")
         may_go.set()
-        assert served.ask(*request).status == 200
+        assert upload(served, "a.txt", b"one\ntwo").status == 200
         assert translator.calls.count(["one"]) == 1
 
 
 @pytest.mark.parametrize(
-    ("fields", "file", "message"),
+    ("name", "content", "message"),
     [
-        ([("source", "en"), ("target", "de")], None, "missing file parameter"),
-        ([("source", "en"), ("target", "de")], ("a.docx", b"x"), "not supported"),
-        ([("source", "en"), ("target", "de")], ("a.txt", b"\xff"), "not UTF-8"),
-        ([("source", "en"), ("target", "de")], ("a.srt", b"a" * 5001), "exceeds text limit (5000)"),
+        ("a.docx", b"x", "not supported"),
+        ("a.txt", b"\xff", "not UTF-8"),
+        ("a.srt", b"a" * 5001, "exceeds text limit (5000)"),
     ],
 )
 def test_the_answer_to_a_bad_file_says_what_is_wrong(
-    server: Served, fields: list, file: Any, message: str
+    server: Served, name: str, content: bytes, message: str
 ) -> None:
-    body, kind = multipart(*fields, file=file)
-    answer = server.ask("POST", "/translate_file", body, {"content-type": kind})
+    answer = upload(server, name, content)
     assert answer.status == 400
     assert message in answer.json["error"]
 
@@ -167,11 +165,3 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     )
     assert found.text == "A\n\nB"
     assert found.alternatives == ["AA\n\nB"]
-
-
-def test_a_text_without_lines_or_words_stays() -> None:
-    for text in ("", "\n", "\r\n\r\n"):
-        source = Lines.of(text)
-        assert source.join(source.lines) == text
-        found = TranslatedText.of(source, [Translation([]) for _ in source.lines])
-        assert (found.text, found.alternatives, found.details) == (text, [], [])
