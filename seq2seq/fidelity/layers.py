@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seq2seq.fidelity.detail import Finding, Subject, detail, new_model
 from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, Trace, mode, random_tokens, trace
 from seq2seq.model import Transformer
+from seq2seq.model.config import Positions
 from seq2seq.model.modern import ModernFeedForward
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
 
@@ -194,18 +195,15 @@ def attention_formula(subject: Subject) -> Finding:
         "softmax(QK^T / d_k) V": 1.0 / config.key_width,
         "softmax(QK^T / sqrt(d_model)) V": config.d_model**-0.5,
     }
+    rotary = config.positions is Positions.rotary
+    other = "one with rotary positions" if rotary else "another"
     found = {
-        "one with positions"
-        if _depends_on_order(attention)
-        else next(
-            (name for name, scale in formulas.items() if _attends(attention, scale)), "another"
-        )
+        next((name for name, scale in formulas.items() if _attends(attention, scale)), other)
         for attention in _attentions(model)
     }
-    groups = {_kv_heads(attention) for attention in _attentions(model)} - {config.num_heads}
-    causal = _is_causal(model)
-    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"} and not groups
-    shared = "".join(f"; {config.num_heads} heads share {n} of keys and values" for n in groups)
+    causal, heads, kv_heads = _is_causal(model), config.num_heads, config.kv_heads
+    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"} and kv_heads == heads
+    shared = "" if kv_heads == heads else f"; {heads} heads share {kv_heads} of keys and values"
     return Finding.both(
         f"{', '.join(sorted(found))}, mask -inf; a target attends to"
         f" {'itself and those before' if causal else 'those after it'}{shared}",
@@ -224,29 +222,16 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
         d_model = exact.w_q.in_features
         x, memory = torch.randn(3, d_model).double(), torch.randn(4, d_model).double()
         mask = torch.tensor([True, True, False, True])
-        queries, groups = exact.w_q(x).chunk(exact.num_heads, dim=1), _kv_heads(exact)
-        keys, values = (w(memory).chunk(groups, dim=1) for w in (exact.w_k, exact.w_v))
+        queries = exact.w_q(x).chunk(exact.num_heads, dim=1)
+        groups = exact.w_k.out_features // queries[0].size(1)  # as many as heads in the paper
+        pairs = zip(*(w(memory).chunk(groups, dim=1) for w in (exact.w_k, exact.w_v)), strict=True)
+        shared = [pair for pair in pairs for _ in range(exact.num_heads // groups)]
         heads = []
-        for head, query in enumerate(queries):
-            group = head * groups // exact.num_heads
-            scores = (query @ keys[group].T * scale).masked_fill(~mask, -math.inf)
-            heads.append(scores.softmax(dim=1) @ values[group])
+        for q, (k, v) in zip(queries, shared, strict=True):
+            scores = (q @ k.T * scale).masked_fill(~mask, -math.inf)
+            heads.append(scores.softmax(dim=1) @ v)
         expected = exact.w_o(torch.cat(heads, dim=1))
         return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], expected)
-
-
-def _kv_heads(attention: MultiHeadAttention) -> int:
-    """Count the heads of keys and values, as wide as those of queries: in the paper, as many."""
-    return attention.w_k.out_features * attention.num_heads // attention.w_q.out_features
-
-
-def _depends_on_order(attention: MultiHeadAttention) -> bool:
-    """Return whether another order of the keys changes the result, as with rotary positions."""
-    exact = copy.deepcopy(attention).double()
-    with mode(exact, training=False):
-        x, memory = torch.randn(2, 1, 4, exact.w_q.in_features).double()
-        mask = torch.tensor(True)
-        return not torch.allclose(exact(x, memory, mask), exact(x, memory.flip(1), mask))
 
 
 def _is_causal(model: Transformer) -> bool:

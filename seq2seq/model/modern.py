@@ -230,9 +230,7 @@ class ModernFeedForward(FeedForward):
 # 3.5 Positional encoding
 
 
-class NoPositions(nn.Module):
-    """Adds nothing to embeddings, since rotary positions are in the attention."""
+class NoPositions(PositionalEncoding):
+    """Zeros, since rotary positions are in the attention."""
 
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """Return zeros (T, D) for x (B, T, D)."""
-        return torch.zeros_like(x[0])
+    compute = staticmethod(lambda length, d_model: torch.zeros(length, d_model))

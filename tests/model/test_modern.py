@@ -1,7 +1,7 @@
 """Modern layers against their equations in NumPy, and against those of Hugging Face's Llama."""
 
 import math
-import warnings
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,20 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from seq2seq.errors import UserError
+from seq2seq.fast import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.model.modern import (
-    ModernAttention,
-    ModernEncoderLayer,
-    ModernFeedForward,
-    RMSNorm,
-)
+from seq2seq.model.modern import ModernEncoderLayer, RMSNorm
 from seq2seq.model.size import count_parameters
 from seq2seq.model.transformer import causal_mask
 from tests.model.paper import Array, Paper, sigmoid
 from tests.model.test_attention import assert_same, random, randomized
-from tests.model.test_transformer import assert_is_the_paper
+from tests.model.test_transformer import Halves, assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
 
 MakeModel = Callable[..., Transformer]
@@ -34,8 +29,8 @@ Parameters = dict[str, Array]
 class Modern(Paper):
     """The equations of `model/modern.py`, in place of the paper's."""
 
-    def __init__(self, model: Transformer) -> None:
-        super().__init__(model)
+    def __init__(self, model: Transformer, **kept: float) -> None:
+        super().__init__(model, **kept)
         self.pre = self.config.norm_position is NormPosition.pre
         self.rotary = self.config.positions is Positions.rotary
         groups, heads = self.config.kv_heads, self.config.num_heads
@@ -110,17 +105,11 @@ def test_forward_is_the_equations(make_model: MakeModel, choices: dict[str, Any]
     assert_is_the_paper(model, Modern(model))
 
 
-# Hugging Face's layers
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    try:
-        from transformers import LlamaConfig
-        from transformers.models.llama import modeling_llama as llama
-    except ImportError:
-        llama = None
-needs_llama = pytest.mark.skipif(llama is None, reason="needs transformers")
-SIZES = {"d_model": 24, "d_ff": 36, "num_heads": 6, "num_kv_heads": 2, "dropout": 0.0}
+def test_dropout_is_where_the_paper_has_it(make_model: MakeModel) -> None:
+    rates = {"dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1}
+    model = make_model(**ALL_MODERN, **rates).train()
+    replace_modules(model, nn.Dropout, Halves)
+    assert_is_the_paper(model, Modern(model, kept=0.5, kept_weights=0.5, kept_relu=0.5))
 
 
 class InFloat64(TorchFunctionMode):
@@ -131,95 +120,51 @@ class InFloat64(TorchFunctionMode):
             return torch.float64 if value is torch.float32 else value
 
         named = {name: exact(value) for name, value in (kwargs or {}).items()}
-        if func is Tensor.float:
-            func = Tensor.double
-        return func(*map(exact, args), **named)
+        return (Tensor.double if func is Tensor.float else func)(*map(exact, args), **named)
 
 
-def llama_config(config: TransformerConfig) -> Any:
-    return LlamaConfig(
-        hidden_size=config.d_model,
-        intermediate_size=config.inner_width,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.kv_heads,
-        rms_norm_eps=config.layer_norm_epsilon,
-        attention_bias=config.attention_bias,
-        mlp_bias=config.bias,
-        attn_implementation="eager",
-    )
+LLAMAS = {
+    "w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "o_proj",
+    "inner": "up_proj", "gate": "gate_proj", "outer": "down_proj",
+    "self_attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm",
+    "self_attention": "self_attn", "feed_forward": "mlp",
+}  # fmt: skip
 
 
-def copy_weights(ours: nn.Module, theirs: nn.Module) -> None:
-    """Copy the parameters of a module, which has as many as ours, by their names."""
-    names = {
-        "w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "o_proj",
-        "inner": "up_proj", "gate": "gate_proj", "outer": "down_proj",
-        "self_attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm",
-        "self_attention": "self_attn", "feed_forward": "mlp",
-    }  # fmt: skip
-    weights = {
-        ".".join(names.get(part, part) for part in name.split(".")): value
-        for name, value in ours.state_dict().items()
-    }
-    theirs.double().load_state_dict(weights)
-
-
-def assert_same_gradients(found: Tensor, expected: Tensor, x: Tensor) -> None:
-    assert_same(found, expected)
-    direction = random(*found.shape, seed=2)
-    pair = [torch.autograd.grad((y * direction).sum(), x)[0] for y in (found, expected)]
-    assert_same(*pair)
-
-
-@needs_llama
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
-def test_a_layer_of_all_choices_is_llamas(causal: bool, num_kv_heads: int) -> None:
-    """Pre-LN, RMSNorm, rotary positions, grouped queries, SwiGLU, without biases."""
-    config = TransformerConfig(**(SIZES | ALL_MODERN | {"num_kv_heads": num_kv_heads}))
-    ours = randomized(ModernEncoderLayer(config).double())
-    x = (3 * random(2, 7, 24)).requires_grad_()
+def test_a_layer_of_all_choices_is_llamas(num_kv_heads: int, bias: bool, causal: bool) -> None:
+    """Pre-LN, RMSNorm with an epsilon that matters, rotary positions, grouped queries, SwiGLU."""
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason="needs Llama")
+    sizes = {"d_model": 24, "d_ff": 36, "num_heads": 6, "dropout": 0.0, "layer_norm_epsilon": 0.3}
+    choices = ALL_MODERN | {"num_kv_heads": num_kv_heads, "bias": bias, "attention_bias": bias}
+    ours = randomized(ModernEncoderLayer(TransformerConfig(**sizes, **choices)).double())
+    weights = ours.state_dict()
+    config = llama.LlamaConfig(
+        hidden_size=24, intermediate_size=24, num_attention_heads=6, rms_norm_eps=0.3,
+        num_key_value_heads=num_kv_heads, attention_bias=bias, mlp_bias=bias,
+        attn_implementation="eager",
+    )  # fmt: skip
+    x = random(2, 7, 24).requires_grad_()
     allowed = causal_mask(7, x.device) if causal else torch.ones(7, 7, dtype=torch.bool)
     with InFloat64():
-        theirs = llama.LlamaDecoderLayer(llama_config(config), 0)
-        copy_weights(ours, theirs)
-        turns = llama.LlamaRotaryEmbedding(llama_config(config))(x, torch.arange(7)[None])
+        theirs = llama.LlamaDecoderLayer(config, 0).double()
+        names = {name: re.sub(r"\w+", lambda m: LLAMAS.get(m[0], m[0]), name) for name in weights}
+        theirs.load_state_dict({names[name]: value for name, value in weights.items()})
+        turns = llama.LlamaRotaryEmbedding(config)(x, torch.arange(7)[None])
         mask = torch.zeros(7, 7).double().masked_fill(~allowed, -math.inf)[None, None]
         expected = theirs(x, position_embeddings=turns, attention_mask=mask)
-    assert_same_gradients(ours(x, allowed), expected, x)
-
-
-@needs_llama
-def test_each_part_is_llamas() -> None:
-    """With an epsilon that matters, and with biases."""
-    choices = {"activation": Activation.swiglu, "positions": Positions.rotary}
-    config = TransformerConfig(**SIZES, **choices, attention_bias=True, layer_norm_epsilon=0.3)
-    x = random(2, 7, 24).requires_grad_()
-    with InFloat64():
-        norm = randomized(RMSNorm(24, 0.3).double())
-        peer_norm = llama.LlamaRMSNorm(24, 0.3)
-        copy_weights(norm, peer_norm)
-        assert_same_gradients(norm(x), peer_norm(x), x)
-
-        fed = randomized(ModernFeedForward(config).double())
-        peer_fed = llama.LlamaMLP(llama_config(config))
-        copy_weights(fed, peer_fed)
-        assert_same_gradients(fed(x), peer_fed(x), x)
-
-        attention = randomized(ModernAttention(config, is_self=True).double())
-        peer_attention = llama.LlamaAttention(llama_config(config), 0)
-        copy_weights(attention, peer_attention)
-        turns = llama.LlamaRotaryEmbedding(llama_config(config))(x, torch.arange(7)[None])
-        expected = peer_attention(x, position_embeddings=turns)[0]
-        assert_same_gradients(attention(x, x, torch.ones(1, 1, dtype=torch.bool)), expected, x)
+    found = ours(x, allowed)
+    assert_same(found, expected)
+    direction = random(2, 7, 24, seed=2)
+    assert_same(*(torch.autograd.grad((y * direction).sum(), x)[0] for y in (found, expected)))
 
 
 def test_in_low_precision_a_norm_is_as_exact_as_its_input() -> None:
-    norm = randomized(RMSNorm(24, 1e-6))
-    x = 300 * random(5, 24).float()
-    low = norm(x.bfloat16())
-    assert low.dtype is torch.bfloat16
-    torch.testing.assert_close(low, norm(x.bfloat16().float()).bfloat16(), rtol=0, atol=0)
+    norm, x = randomized(RMSNorm(24, 1e-6)), random(5, 24).bfloat16()
+    assert torch.equal(norm(x), norm(x.float()).bfloat16())
 
 
 @pytest.mark.parametrize("d_ff", [512, 1024, 2048, 4096])
@@ -236,18 +181,8 @@ def test_parameters_are_those_of_the_sizes_and_swiglus_those_of_the_paper(d_ff: 
     assert config.inner_width % 8 == 0
 
 
-@pytest.mark.parametrize(
-    ("choices", "complaint"),
-    [
-        ({"num_kv_heads": 3}, "num_kv_heads=3: must divide model.num_heads=8"),
-        ({"num_kv_heads": 0}, "num_kv_heads=0: must be at least 1"),
-        ({"positions": Positions.rotary, "d_k": 3, "d_v": 4}, "d_k=3 must be even"),
-    ],
-    ids=str,
-)
-def test_an_impossible_choice_is_refused(choices: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        TransformerConfig(**choices)
+def test_without_biases_there_are_none(make_model: MakeModel) -> None:
+    assert not [name for name in make_model(bias=False).state_dict() if "bias" in name]
 
 
 def test_the_papers_decoder_refuses_a_modern_model(make_model: MakeModel) -> None:

@@ -54,6 +54,17 @@ def test_forward_is_the_papers_equations(make_model: MakeModel, choices: dict[st
     assert_is_the_paper(model, Paper(model))
 
 
+class Halves(nn.Module):
+    """In place of dropout."""
+
+    def __init__(self, plain: nn.Dropout) -> None:
+        super().__init__()
+        self.p = plain.p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x if self.training and self.p else x
+
+
 @pytest.mark.parametrize(
     ("choices", "factors"),
     [
@@ -68,14 +79,6 @@ def test_forward_is_the_papers_equations(make_model: MakeModel, choices: dict[st
 def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(
     make_model: MakeModel, choices: dict[str, Any], factors: dict[str, float]
 ) -> None:
-    class Halves(nn.Module):
-        def __init__(self, plain: nn.Dropout) -> None:
-            super().__init__()
-            self.p = plain.p
-
-        def forward(self, x: Tensor) -> Tensor:
-            return 0.5 * x if self.training and self.p else x
-
     model = make_model(**choices)
     replace_modules(model, nn.Dropout, Halves)
     assert_is_the_paper(model, Paper(model))
@@ -231,6 +234,8 @@ def test_the_counts_of_base_and_big() -> None:
         ({"d_model": 7, "num_heads": 7}, "d_model=7: must be even"),
         ({"num_heads": 5}, "512 does not divide into 5 heads"),
         ({"relu_dropout": math.nan}, "relu_dropout=nan"),
+        ({"num_kv_heads": 3}, "num_kv_heads=3: must divide model.num_heads=8"),
+        ({"positions": Positions.rotary, "d_k": 3, "d_v": 4}, "d_k=3 must be even"),
     ],
     ids=str,
 )

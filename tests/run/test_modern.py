@@ -6,8 +6,6 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.decoding.config import TranslationOptions
-from seq2seq.decoding.translator import fastest_translator
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.storage.model_folder import load_model
 from tests.conftest import Result
@@ -47,7 +45,4 @@ def test_a_modern_model_is_resumed_averaged_searched_scored_drawn_and_reported(
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     # Two equal models together are as one.
     assert (tmp_path / "both").read_text() == (tmp_path / "out").read_text()
-    model = load_model(find_model(run))
-    assert len(model.model.config.modern_choices) == 6
-    _, reason = fastest_translator(model, TranslationOptions(device="cpu"))
-    assert "the other can't be used: only models of the paper's layers" in reason
+    assert len(load_model(find_model(run)).model.config.modern_choices) == 6
