@@ -31,6 +31,7 @@ class Modern(Paper):
 
     def __init__(self, model: Transformer, **kept: float) -> None:
         super().__init__(model, **kept)
+        self.kept_relu = kept.get("kept_relu", 1.0)
         self.pre = self.config.norm_position is NormPosition.pre
         self.rotary = self.config.positions is Positions.rotary
         groups, heads = self.config.kv_heads, self.config.num_heads
@@ -69,10 +70,11 @@ class Modern(Paper):
         if self.config.activation is not Activation.swiglu:
             return self.paper["feed_forward"](p, name, y)
         gate, inner = (self.linear(p, f"{name}.{part}", y) for part in ("gate", "inner"))
-        return self.linear(p, f"{name}.outer", gate * sigmoid(gate) * inner)
+        return self.linear(p, f"{name}.outer", self.kept_relu * gate * sigmoid(gate) * inner)
 
     def add_and_norm(self, p: Parameters, name: str, x: Array, sublayer: Array) -> Array:
-        return x + sublayer if self.pre else self.norm(p, f"{name}_norm", x + sublayer)
+        x = x + self.page["dropout"](sublayer)
+        return x if self.pre else self.norm(p, f"{name}_norm", x)
 
     def stack(
         self, p: Parameters, side: str, heads: int, x: Array, memory: Array | None = None
