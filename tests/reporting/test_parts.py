@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.evaluation.scores import bleu
-from seq2seq.evaluation.significance import bleu_with_interval
+from seq2seq.evaluation.significance import bleu_with_interval, words
 from seq2seq.reporting.buckets import (
     Bucket,
     by_word_frequency,
@@ -91,6 +92,14 @@ def test_words_are_of_the_first_kind_that_fits() -> None:
 def test_frequencies_are_counted_in_the_target_side() -> None:
     pairs = [SentencePair("the sea", "a sea, a sea"), SentencePair("", "the man")]
     assert training_frequencies(["sea the apple"], pairs) == ({"sea": 2, "the": 1}, 2)
+
+
+@pytest.mark.parametrize("tokenize", [None, "char", "zh"])
+def test_frequencies_are_those_of_the_words_of_each_line(tokenize: str | None) -> None:
+    lines = [f"{i % 7} Hunde, {i // 3}.{i} m: „Haus“ ... 犬が{i % 5}匹。" for i in range(300)]
+    expected = Counter(chain.from_iterable(words(line, tokenize) for line in lines))
+    pairs = [SentencePair("", line) for line in lines]
+    assert training_frequencies(lines, pairs, tokenize) == (expected, 300)
 
 
 def test_words_are_those_of_the_tokenizer_of_bleu() -> None:
