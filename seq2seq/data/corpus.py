@@ -145,9 +145,8 @@ def sha256_of_file(path: str | Path) -> str:
 
 def _check_rereadable(path: str) -> None:
     """Check that a file is there, and can be read more than once, which a pipe can't."""
-    if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
-        if os.path.isdir(path):
-            raise UserError(f"{path}: is a folder; give the path of a file")
+    read_once = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+    if read_once and not is_url(path):
         raise UserError(
             f"{path}: not a regular file: a corpus is read several times; write it to a file first"
         )

@@ -145,8 +145,7 @@ class _CachedCorpus:
                 " free some space, or choose another folder with cache=FOLDER"
             ) from error
         data = self._open(self.folder)
-        if data is None:
-            raise UserError(f"{self.folder}: changed while it was written; try again")
+        assert data is not None
         return data
 
     def _digest(self) -> str:

@@ -116,10 +116,8 @@ def draw_heads(
             f"{longest} pieces are too many for a picture (at most {MAX_PIECES}):"
             " give a shorter text, or use --json"
         )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("a picture needs matplotlib: pip install matplotlib") from None
+    from matplotlib.figure import Figure
+
     fonts, missing = _fonts_for({*"".join(rows), *"".join(columns)})
     unknown = str.maketrans(dict.fromkeys(missing, _NO_GLYPH))
     row_labels = [piece.translate(unknown) for piece in rows]
