@@ -61,7 +61,7 @@ class Work:
         """Return the micro-batches of each step; the first step is for warm-up."""
         training = self.training()
         batching = training.batching(EncodedCorpus(self.corpus), seed=1)
-        epoch, parts = batching.epoch(0), training.micro_batches
+        epoch, parts = batching.epoch(0), training.micro_batches()
         count = self.steps + 1
         batches = (epoch * math.ceil(count * parts / len(epoch)))[: count * parts]
         return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]

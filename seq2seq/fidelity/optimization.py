@@ -40,7 +40,7 @@ class Rehearsal:
             self.model.embedding.weight.mul_(gain)
         corpus = synthetic_corpus(400, mean_length=8, vocab_size=_VOCAB_SIZE)
         batching = Batching(corpus, source_tokens=96, target_tokens=96, seed=1)
-        count = min(subject.training.micro_batches, _MAX_MICRO_BATCHES)
+        count = min(subject.training.micro_batches(), _MAX_MICRO_BATCHES)
         self.micro_batches = batching.epoch(0)[:count]
         self.trainer = Trainer(self.model, batching, subject.training, compute=Compute(), seed=1)
         self.gradients: dict[nn.Parameter, Tensor] = {}

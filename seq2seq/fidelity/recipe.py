@@ -34,7 +34,7 @@ def batch(subject: Subject) -> Finding:
     """Count the tokens of a step, in the run's metrics or in batches of synthetic pairs."""
     training = subject.training
     statistics, longest = synthetic_batches(training)
-    micro_batches = training.micro_batches
+    micro_batches = training.micro_batches()
     source = micro_batches * statistics.source_tokens
     target = micro_batches * statistics.target_tokens
     where = f"on synthetic news; padding {statistics.padding:.1%}"
@@ -68,7 +68,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     Return the means over the micro-batches of an epoch, and the largest number of tokens, padding
     counted, of a micro-batch's longer side.
     """
-    budget = min(training.source_tokens, training.target_tokens) // training.micro_batches
+    budget = min(training.source_tokens, training.target_tokens) // training.micro_batches()
     corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(1, min(250, budget)))
     batching = training.batching(corpus, seed=1)
     batches = batching.epoch(0)

@@ -131,7 +131,7 @@ def bleu_variants(subject: Subject) -> Finding:
 def cost(subject: Subject) -> Finding:
     """Count the operations from the sizes of the model; the paper estimates them from time."""
     statistics, _ = synthetic_batches(subject.training)
-    micro_batches, recipe = subject.training.micro_batches, subject.recipe
+    micro_batches, recipe = subject.training.micro_batches(), subject.recipe
     flops = partial(
         step_flops,
         source_length=statistics.source_tokens / statistics.sentences,

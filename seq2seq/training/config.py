@@ -68,12 +68,7 @@ class TrainingConfig:
     log_steps: int = 50
     """Updates between two records of the training loss."""
 
-    @property
-    def micro_batches(self) -> int:
-        """The number of micro-batches of a step on one device."""
-        return self.micro_batches_on(1)
-
-    def micro_batches_on(self, devices: int) -> int:
+    def micro_batches(self, devices: int = 1) -> int:
         """Return the number of micro-batches of a step, a multiple of the number of devices."""
         count = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
         return math.ceil(count / devices) * devices
@@ -83,7 +78,7 @@ class TrainingConfig:
         return {
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
-            "micro_batches": self.micro_batches_on(devices),
+            "micro_batches": self.micro_batches(devices),
             "count_longer_side": int(self.count_longer_side),
         }
 
@@ -111,7 +106,7 @@ class TrainingConfig:
         mixture: Mixture | None = None,
     ) -> Batching:
         """Divide a corpus into micro-batches."""
-        micro_batches = self.micro_batches_on(devices)
+        micro_batches = self.micro_batches(devices)
         return Batching(
             corpus,
             source_tokens=math.ceil(self.source_tokens / micro_batches),
@@ -123,7 +118,7 @@ class TrainingConfig:
 
     def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
         """Refuse a corpus whose batches hold too few of the tokens of a step."""
-        micro_batches = self.micro_batches_on(devices)
+        micro_batches = self.micro_batches(devices)
         source = micro_batches * statistics.source_tokens
         target = micro_batches * statistics.target_tokens
         # Counted by the longer side, padding and the shorter side take their share.
@@ -140,7 +135,7 @@ class TrainingConfig:
         """Explain why the schedule is too long for the corpus, or return the empty string."""
         if self.max_steps is None or self.max_minutes is not None or self.patience is not None:
             return ""
-        epochs = self.max_steps * self.micro_batches_on(devices) / statistics.batches
+        epochs = self.max_steps * self.micro_batches(devices) / statistics.batches
         if epochs < _MAX_EPOCHS:
             return ""
         return (

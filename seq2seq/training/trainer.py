@@ -53,7 +53,7 @@ class Trainer:
             model, batching, config, compute, seed, self.world, self.kernels, clock
         )
         self.optimizer = self.updater.optimizer
-        self.micro_batches = config.micro_batches_on(self.world.size)
+        self.micro_batches = config.micro_batches(self.world.size)
         self.progress = Progress()
         self.signals = StopSignals(second_ends=self.world.size == 1)
         self.signal: int | None = None

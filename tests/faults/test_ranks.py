@@ -51,7 +51,7 @@ def test_all_ranks_get_the_same_number_of_micro_batches_and_none_is_skipped(
                 compute=Compute(),
                 seed=1,
             )
-            count = trainer.micro_batches = trainer.config.micro_batches_on(size)
+            count = trainer.micro_batches = trainer.config.micro_batches(size)
             alone = (batch for epoch in itertools.count() for batch in batching.epoch(epoch))
             for step in islice(trainer.steps(), 2):
                 shares = [World(rank, size).share(step) for rank in range(size)]

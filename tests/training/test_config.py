@@ -32,7 +32,7 @@ def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
 def test_each_device_gets_the_same_number_of_micro_batches(
     devices: int, micro_batches: int
 ) -> None:
-    assert TrainingConfig().micro_batches_on(devices) == micro_batches
+    assert TrainingConfig().micro_batches(devices) == micro_batches
 
 
 def test_micro_batches_together_hold_the_tokens_of_a_step() -> None:
@@ -41,7 +41,7 @@ def test_micro_batches_together_hold_the_tokens_of_a_step() -> None:
     for sides in ({"source_tokens": 25_001}, {"target_tokens": 25_001}):
         config = TrainingConfig(micro_batch_tokens=5000, **sides)
         batching = config.batching(corpus, seed=1)
-        assert config.micro_batches == 6
+        assert config.micro_batches() == 6
         budgets = {"source_tokens": batching.source_tokens, "target_tokens": batching.target_tokens}
         assert budgets == {"source_tokens": 4167, "target_tokens": 4167}
 
