@@ -1,7 +1,6 @@
 """The attention of a sentence pair against equation 1 in NumPy, and its picture."""
 
 import io
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -133,9 +132,3 @@ def test_pieces_of_any_script_are_drawn(file_format: str) -> None:
         assert all(f"<!-- {title} -->" in text for title in heads)
         assert text.count("<!-- ▁Hund -->") == 2 * len(heads)
         assert text.count("<!-- � -->") >= 2 * len(heads)  # \ud800 is no character
-
-
-def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UserError, match="pip install matplotlib"):
-        draw_heads({"one": torch.ones(1, 1)}, ["a"], ["a"], "svg")
