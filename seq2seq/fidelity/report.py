@@ -1,8 +1,9 @@
 """The report: every detail with the claims of paper and tensor2tensor and the finding."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from types import ModuleType
 
@@ -13,6 +14,8 @@ from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, 
 from seq2seq.fidelity.detail import Detail, Finding, Subject
 
 COLUMNS = 100
+text_table = partial(tabulate, tablefmt="simple", disable_numparse=True)
+"""Format rows under titles, with cells that wrap at `maxcolwidths`."""
 
 
 def _details(*modules: ModuleType) -> list[Detail]:
@@ -26,7 +29,7 @@ MODEL_DETAILS = _details(layers, embedding)
 DETAILS = MODEL_DETAILS + _details(optimization, recipe, decoding, results)
 
 _TITLES = ("#", "detail", "the paper", "tensor2tensor", "here, measured", "verdict")
-_WIDTHS = (2, 13, 22, 15, 23, 13)
+_WIDTHS = [2, 13, 22, 15, 23, 13]
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def as_text(rows: Sequence[Row]) -> str:
         (r.number, r.detail, r.paper or "silent", r.tensor2tensor or "not known", r.here, r.verdict)
         for r in rows
     )
-    return f"{text_table(cells, _TITLES, _WIDTHS)}\n\n{summary(rows)}"
+    return f"{text_table(cells, _TITLES, maxcolwidths=_WIDTHS)}\n\n{summary(rows)}"
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -84,13 +87,4 @@ def summary(rows: Sequence[Row]) -> str:
         f" paper being silent; {against} as tensor2tensor against the paper;"
         f" {len(differing)} differ{listed}",
         COLUMNS,
-    )
-
-
-def text_table(
-    rows: Iterable[Sequence[object]], titles: Sequence[str], widths: Sequence[int]
-) -> str:
-    """Format rows in columns of at most these widths, wrapping long cells."""
-    return tabulate(
-        rows, titles, tablefmt="simple", maxcolwidths=list(widths), disable_numparse=True
     )

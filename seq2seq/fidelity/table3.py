@@ -154,18 +154,12 @@ def _line(runs: Sequence[TableRun], base: Sequence[TableRun]) -> Line:
     rows = [row for row in ROWS if _is_same_change(row, settings, base_settings)]
     symbols = {"num_layers": "N", "num_heads": "h", "label_smoothing": "eps"}
     change = ", ".join(f"{symbols.get(name, name)} {value}" for name, value in changes.items())
-    perplexities, scores = [run.perplexity for run in runs], [run.bleu for run in runs]
-    return Line(
-        runs=runs,
-        row=rows[0] if rows else None,
-        change=change or "base",
-        perplexity=mean(perplexities),
-        bleu=mean(scores),
-        perplexity_spread=max(perplexities) - min(perplexities),
-        bleu_spread=max(scores) - min(scores),
-        perplexity_minus_base=mean(perplexities) - mean(run.perplexity for run in base),
-        bleu_minus_base=mean(scores) - mean(run.bleu for run in base),
-    )
+    scores = dict[str, float]()
+    for name in _SCORES:
+        own, of_base = ([getattr(run, name) for run in row] for row in (runs, base))
+        scores |= {name: mean(own), f"{name}_spread": max(own) - min(own)}
+        scores[f"{name}_minus_base"] = mean(own) - mean(of_base)
+    return Line(runs=runs, row=rows[0] if rows else None, change=change or "base", **scores)
 
 
 def _is_same_change(
@@ -196,12 +190,12 @@ _TITLES = (
     "million\n(paper)",
 )
 _SCORES = {"perplexity": "perplexity", "bleu": "BLEU"}
-_WIDTHS = (26, 13, 12, 13, 11, 11)
+_WIDTHS = [26, 13, 12, 13, 11, 11]
 
 
 def as_text(lines: Sequence[Line]) -> str:
     """Format a table of at most 100 columns, with the differences from base in parentheses."""
-    table = text_table(map(_cells, lines), _TITLES, _WIDTHS)
+    table = text_table(map(_cells, lines), _TITLES, maxcolwidths=_WIDTHS)
     return "\n".join([table, "", *_seeds(lines), *_orderings(lines)])
 
 

@@ -37,7 +37,8 @@ _OTHERS = {
     "*.intgemm*": "Bergamot or Firefox, a student with SSRU cells; import its teacher",
     "dict.*.txt": "fairseq",
     "*.pt": "fairseq or OpenNMT-py",
-    "*.ckpt*": "JoeyNMT or tensor2tensor",
+    "*ckpt*": "JoeyNMT, OpenNMT or tensor2tensor",
+    "params.*": "Sockeye",
     "model.bin": "CTranslate2",
 }
 

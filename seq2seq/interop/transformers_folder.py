@@ -210,6 +210,8 @@ def read_transformers_folder(folder: Path) -> RawModel:
     path = folder / SAFETENSORS
     if not os.path.lexists(path):
         path = folder / TORCH_FILE
+    if not os.path.lexists(path):
+        raise UserError(f"{folder}: neither {SAFETENSORS} nor {TORCH_FILE} in it")
     settings = TokenizerSettings()
     if (found := folder / "tokenizer_config.json").exists():
         content = read_file(found, MAX_SETTINGS_BYTES)

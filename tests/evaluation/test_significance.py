@@ -93,11 +93,8 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(
                 assert ours.interval is None
 
 
-@pytest.mark.parametrize("resampling", get_args(Resampling))
-def test_a_worse_system_differs_significantly_and_an_equal_one_does_not(
-    resampling: Resampling,
-) -> None:
-    found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=200))
+def test_a_worse_system_differs_significantly_and_an_equal_one_does_not() -> None:
+    found = by_name(compare(SYSTEMS, [REFERENCES], samples=200))
     assert found["worse", "BLEU"].difference < 0 < found["worse", "TER"].difference
     for metric in ("BLEU", "chrF2", "TER"):
         assert found["worse", metric].p_value < 0.01

@@ -65,10 +65,6 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "source.spm")
 
 
-def swap(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "tf_model.h5")
-
-
 FIRST = "model.encoder.layers.0.fc1.weight"
 
 REFUSED: dict[str, tuple[Change, str]] = {
@@ -79,11 +75,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
     "a model of petabytes": (config(d_model=2**40), "shape|can be this large|memory"),
     "no JSON": (write("config.json", b"{"), "not valid JSON"),
-    "a configuration of megabytes": (write("config.json", b" " * 2**21), "can't hold more than"),
     "another padding": (config(pad_token_id=3), "<pad> has the id .* in config.json is 3"),
     "a pointer for weights": (write(WEIGHTS, POINTER), "a pointer of Git LFS.*git lfs pull"),
-    "no configuration": (remove("config.json"), "no config.json and no .npz in it"),
-    "TensorFlow's weights": (swap, "pytorch_model.bin: No such file"),
+    "no weights": (remove(WEIGHTS), "neither model.safetensors nor pytorch_model.bin"),
     "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
     "a link": (link, "a link, not a regular file"),
     "a pipe": (pipe, "not a regular file"),
@@ -93,7 +87,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a piece without end": (
         vocabulary(lambda v: v.update({"x" * 2000: v.pop("▁th")})), "more than 1,000 characters"
     ),
-    "a key twice": (write("vocab.json", b'{"a": 1, "a": 2}'), "occurs twice"),
     "separate vocabularies of one matrix": (
         write("tokenizer_config.json", b'{"separate_vocabs": true}'), "config.json has one matrix"
     ),
@@ -111,6 +104,7 @@ OTHERS = {
     "checkpoint_best.pt dict.en.txt dict.de.txt": "not of fairseq$",
     "model_step_1000.pt": "OpenNMT-py",
     "best.ckpt config.yaml src_vocab.txt": "JoeyNMT",
+    "params.best vocab.src.0.json": "Sockeye",
     "model.bin config.json shared_vocabulary.json": "CTranslate2",
     "config.json manifest.json model.safetensors": "--model takes as it is",
     "config.yaml metrics.jsonl": "--model takes as it is",
