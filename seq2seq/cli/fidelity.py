@@ -43,6 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.fidelity.detail import Subject, new_model
     from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_text, examine
 
+    for word in arguments.overrides:
+        if Path(word).is_dir():
+            raise UsageError(f"{word}: to examine a run, write --model {word}")
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
     if arguments.model:

@@ -18,7 +18,6 @@ CALLS = [
         "--bema 3; did you mean --beam?; seq2seq translate -",
     ),
     ("score -i {text} -r {text} --lowercased", 2, "did you mean --lowercase?; seq2seq score --"),
-    ("tune --model {model} -m chrf", 2, "unrecognized arguments: -m chrf; seq2seq tune --help"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} --beam many", 2, "--beam: invalid int value: 'many'"),
     ("translate --model {model} -i {text} --beam 0", 2, "beam_size=0"),
@@ -40,6 +39,7 @@ CALLS = [
     ("rescore --model {model} -s - -i -", 2, "standard input can't be both texts"),
     ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
     ("fidelity --model {model} model=big", 2, "remove the overrides"),
+    ("fidelity {folder}", 2, "to examine a run, write --model"),
     ("table3 {folder}", 1, "config.yaml: no such file"),
     ("attention --model {model} --source one", 2, "-o/--output --json"),
     (
