@@ -1,5 +1,6 @@
 """The original Post-LN Transformer of Vaswani et al. (2017): train, translate, score."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,22 +8,21 @@ if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
 
-
 __version__ = "0.2.0"
+
+_MODULES = {
+    "Translation": "translation",
+    "TranslationOptions": "config",
+    "Translator": "translator",
+}
 
 
 def __getattr__(name: str) -> object:
     # Late, so that a command that needs no PyTorch doesn't wait for it.
-    if name == "Translation":
-        from seq2seq.decoding.translation import Translation
-
-        return Translation
-    if name == "TranslationOptions":
-        from seq2seq.decoding.config import TranslationOptions
-
-        return TranslationOptions
-    if name == "Translator":
-        from seq2seq.decoding.translator import Translator
-
-        return Translator
+    if name in _MODULES:
+        return getattr(import_module(f"seq2seq.decoding.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*_MODULES, "__version__"]

@@ -49,8 +49,11 @@ def try_searches(
         search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
         translations = Translator(trained, replace(options, search=search)).translate(sources)
         for number, alpha in enumerate(alphas):
-            # A blank line has no candidates.
-            outputs = [t.candidates[number].text if t.candidates else "" for t in translations]
+            # A line without words has one candidate, an empty line none.
+            outputs = [
+                (t.candidates[number:] or t.candidates)[0].text if t.candidates else ""
+                for t in translations
+            ]
             results = [metric.corpus_score(outputs, [references]) for metric in metrics]
             best, ratio = results[-1], results[0].ratio
             mark = signature(metrics[-1].get_signature(), scoring)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.cli.text import print_json
+from seq2seq.cli.text import check_output, print_json
 from seq2seq.cli.translation_options import add_control_options, translation_options
 
 _EXAMPLE = """\
@@ -39,18 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.data.lines import create_binary
     from seq2seq.decoding.attention import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UsageError, UserError
+    from seq2seq.errors import UsageError
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
+    if not arguments.json:
+        check_output(arguments.output)
     translator = Translator.load(arguments.model, translation_options(arguments))
-    target = arguments.target
-    if target is None:
-        target = translator.translate([arguments.source])[0].text
-        if not target:
-            raise UserError("the source or its translation is blank: give --target")
-    maps = translator.attention(arguments.source, target)
+    maps = translator.attention(arguments.source, arguments.target)
     found = maps.record(arguments.kind, arguments.layer, arguments.head)
     if arguments.json:
         print_json(found, indent=None)

@@ -3,9 +3,10 @@
 import argparse
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from seq2seq.cli.text import print_json, read_leniently, read_parallel
+from seq2seq.cli.text import check_output, print_json, read_leniently, read_parallel
 
 _EXAMPLES = """\
 The page has no scripts and no links. Training writes it too, as report.html in the run folder.
@@ -59,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
+    if arguments.output is not None:
+        check_output(arguments.output, *chain(*arguments.test), arguments.compare)
     folder = Path(arguments.run_dir)
     if not (folder / METRICS).is_file():
         raise UserError(f"{folder}: no {METRICS}; give the run_dir of a run")

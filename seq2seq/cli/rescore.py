@@ -44,11 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Score given translations and print the total, or the score of each line."""
+    sources, targets = read_parallel(arguments.source, arguments.input)
+
     from seq2seq.decoding.scoring import TargetScore
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
 
-    sources, targets = read_parallel(arguments.source, arguments.input)
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     scores = translator.log_probabilities(sources, targets)

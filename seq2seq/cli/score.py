@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 
 from seq2seq.cli.text import file_name, print_json, read_leniently
 from seq2seq.cli.translation_options import (
-    add_beam_options,
-    add_control_options,
-    add_device_options,
-    add_engine_option,
     add_models_option,
-    add_sentence_options,
+    add_search_options,
     translation_options,
 )
 
@@ -42,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     translations.add_argument(
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
-    add_beam_options(translations)
-    add_control_options(translations)
-    add_sentence_options(translations)
-    add_engine_option(translations)
-    add_device_options(translations)
+    add_search_options(translations)
 
     references = parser.add_argument_group("references")
     expected = references.add_mutually_exclusive_group(required=True)

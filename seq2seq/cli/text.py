@@ -1,9 +1,63 @@
-"""The text that a command reads: a file or standard input, decoded leniently."""
+"""Text that a command reads: a file or standard input, decoded leniently; and what it writes."""
 
 import json
+import os
+import stat
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import chain, islice
+from pathlib import Path
 from typing import BinaryIO
+
+from seq2seq.errors import UsageError, UserError
+
+_RUN_FILES = ("config.yaml", "data.json", "finished.json", "metrics.jsonl", "train.log")
+
+
+def check_output(output: str, *inputs: str | None) -> None:
+    """Refuse an output, `-` for standard output, that is an input, or a file of a run or a model.
+
+    Say so if it replaces another file.
+    """
+    from seq2seq.files.manifest import MANIFEST, read_manifest
+
+    if (status := _regular_file(output, 1)) is None:
+        return
+    for name in filter(None, inputs):
+        if (other := _regular_file(name, 0)) and os.path.samestat(other, status):
+            raise UserError(f"{file_name(name)}: is the output, too; choose another output")
+    if output == "-":
+        return
+    path, own = Path(os.path.realpath(os.path.expanduser(output))), {MANIFEST, *_RUN_FILES}
+    with suppress(UserError):  # in a folder without a model
+        own |= read_manifest(path.parent).keys()
+    if path.name in own:
+        raise UserError(f"{output}: is a file of a run or a model; choose another output")
+    if status.st_size:
+        print(f"seq2seq: {output}: will be replaced", file=sys.stderr)
+
+
+def _regular_file(path: str, standard_stream: int) -> os.stat_result | None:
+    with suppress(OSError, ValueError):
+        status = os.fstat(standard_stream) if path == "-" else os.stat(os.path.expanduser(path))
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
+def check_text(path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Return all of the lines; refuse what is not text, by the first of them."""
+    from seq2seq.data.lines import decode_leniently
+
+    first = list(islice(lines, 100))
+    damaged = sum(replaced for _, replaced in map(decode_leniently, first))
+    # Of these formats, most lines may be text.
+    if 2 * damaged > len(first) or b"".join(first[:1]).startswith((b"%PDF-", b"{\\rtf")):
+        raise UserError(
+            f"{file_name(path)}: not text in UTF-8; if it is compressed, its name must say so, as"
+            " .gz does; otherwise convert it"
+        )
+    return chain(first, lines)
 
 
 def open_input(path: str) -> AbstractContextManager[BinaryIO]:
@@ -21,14 +75,13 @@ def read_leniently(path: str) -> list[str]:
     from seq2seq.data.lines import decode_leniently, iterate_lines
 
     with open_input(path) as stream:
-        decoded = [decode_leniently(raw) for raw in iterate_lines(stream)]
+        decoded = [decode_leniently(raw) for raw in check_text(path, iterate_lines(stream))]
     report_replaced(path, sum(replaced for _, replaced in decoded))
     return [line for line, _ in decoded]
 
 
 def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     """Read two files whose lines are translations of each other."""
-    from seq2seq.errors import UsageError
     from seq2seq.evaluation.scores import check_counts
 
     if source == target == "-":

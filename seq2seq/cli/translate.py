@@ -1,23 +1,21 @@
 """`seq2seq translate`: a filter, N lines in, N lines out."""
 
 import argparse
+import re
+import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
-from seq2seq.cli.text import open_input, report_replaced
+from seq2seq.cli.text import check_output, check_text, open_input, report_replaced
 from seq2seq.cli.translation_options import (
-    add_beam_options,
-    add_control_options,
-    add_device_options,
-    add_engine_option,
     add_models_option,
     add_sampling_options,
-    add_sentence_options,
+    add_search_options,
     translation_options,
 )
 from seq2seq.errors import UsageError, UserError
@@ -30,6 +28,14 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_FORMAT = re.compile(
+    r"(\.(?:ass|docx|epub|html?|odt|pdf|pot?|pptx|rtf|sgm|srt|ssa|tmx|vtt|xliff|xlf|xlsx|xml))"
+    r"(\.gz|\.xz|\.zst|\.bz2)?$",
+    re.IGNORECASE,
+)
+_LOG_SECONDS = 60.0
+_LOG_FORMAT = "{n_fmt} of {total_fmt} lines, {rate_noinv_fmt}, {remaining} left"
 
 
 def translate_one_by_one(
@@ -103,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="answer each line before the next is read, as on a terminal",
     )
-    add_beam_options(parser)
+    add_search_options(parser)
     parser.add_argument(
         "--prefix",
         metavar="FILE",
@@ -118,10 +124,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="write the score and a tab before each translation"
     )
-    add_control_options(parser)
-    add_sentence_options(parser)
-    add_engine_option(parser)
-    add_device_options(parser)
     parser.add_argument(
         "--batch-tokens",
         type=int,
@@ -139,36 +141,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Translate a file."""
+    from seq2seq.data.lines import open_binary
+
+    if arguments.nbest is not None and arguments.scores:
+        raise UsageError("--nbest writes the scores already: remove --scores")
+    if found := _FORMAT.search(arguments.input):
+        raise UserError(
+            f"{arguments.input}: lines of plain text can be translated, not {found[1]}:"
+            " extract its text first"
+        )
+    check_output(arguments.output, arguments.input, arguments.prefix)
+    if arguments.prefix is not None:
+        open_binary(arguments.prefix).close()
+    # Like Ctrl-C, it lets an incomplete output say where it is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with open_input(arguments.input) as source:
+        return _translate(arguments, source)
+
+
+def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
 
-    if arguments.nbest is not None and arguments.scores:
-        raise UsageError("--nbest writes the scores already: remove --scores")
     from_terminal = arguments.input == "-" and sys.stdin.isatty()
     one_by_one = arguments.interactive or from_terminal
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     retain_freed_memory()
     warnings = OutputWarnings()
+    raw_lines = iterate_lines(source, keep_returns=True)
+    if from_terminal and sys.stderr.isatty():
+        raw_lines = with_prompt(raw_lines)
+    elif not one_by_one:
+        raw_lines = check_text(arguments.input, raw_lines)
+    lines = _Lines(raw_lines)
+    prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
     to_stdout = arguments.output == "-"
     with (
-        open_input(arguments.input) as source,
         nullcontext(sys.stdout.buffer) if to_stdout else create_binary(arguments.output) as output,
         _progress_bar(arguments, hidden=one_by_one) as bar,
     ):
-        typed = iterate_lines(source)
-        lines = _Lines(with_prompt(typed) if from_terminal and sys.stderr.isatty() else typed)
-        prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
         if one_by_one:
             translations = translate_one_by_one(translator, lines, prefixes)
         else:
             translations = translator.translate_stream(lines, prefixes)
         for number, translation in enumerate(translations):
-            output.write(_format(number, translation, arguments).encode())
+            line = lines.waiting.popleft()
+            end = "\r\n" if line.endswith("\r") else "\n"
+            output.write(_format(number, translation, arguments, end).encode())
             if one_by_one:
                 output.flush()
-            warnings.count(lines.waiting.popleft(), translation)
+            warnings.count(line, translation)
             bar.update()
         output.flush()
     report_replaced(arguments.input, lines.replaced)
@@ -197,24 +221,36 @@ class _Lines:
 
 
 def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoReturn]":
-    """Make a bar on standard error, unless it is not a terminal, or the output goes there too."""
+    """Make a bar on standard error, unless the output goes there too, or log a line a minute."""
     from tqdm import tqdm
 
     from seq2seq.data.lines import count_lines
 
-    shown = sys.stderr.isatty() and not (arguments.output == "-" and sys.stdout.isatty())
-    shown = shown and not hidden
+    class LineAMinute(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0
+
+        def display(self, msg: str | None = None, pos: int | None = None) -> None:
+            if msg is None:
+                print(f"seq2seq: {self}", file=sys.stderr, flush=True)
+
+    on_terminal = sys.stderr.isatty()
+    hidden = hidden or (on_terminal and arguments.output == "-" and sys.stdout.isatty())
     # Only the lines of a file can be counted beforehand, for the remaining time.
     is_file = Path(arguments.input).expanduser().is_file()
-    total = count_lines(arguments.input) if shown and is_file else None
-    return tqdm(total=total, unit=" lines", disable=not shown)
+    total = None if hidden or not is_file else count_lines(arguments.input)
+    if on_terminal or hidden:
+        return tqdm(total=total, unit=" lines", disable=hidden)
+    times: Any = {"delay": _LOG_SECONDS, "mininterval": _LOG_SECONDS, "miniters": 1}
+    return LineAMinute(total=total, unit=" lines", leave=False, bar_format=_LOG_FORMAT, **times)
 
 
-def _format(number: int, translation: "Translation", arguments: argparse.Namespace) -> str:
+def _format(
+    number: int, translation: "Translation", arguments: argparse.Namespace, end: str
+) -> str:
     if not arguments.scores and arguments.nbest is None:
-        return f"{translation.text}\n"
+        return translation.text + end
     # Byte pieces can produce a tab, which would begin another column.
     columns = [(c.score, c.text.replace("\t", " ")) for c in translation.candidates] or [(0.0, "")]
     if arguments.scores:
-        return f"{translation.score:.6f}\t{columns[0][1]}\n"
-    return "".join(f"{number}\t{text}\t{score:.6f}\n" for score, text in columns)
+        return f"{translation.score:.6f}\t{columns[0][1]}{end}"
+    return "".join(f"{number}\t{text}\t{score:.6f}{end}" for score, text in columns)

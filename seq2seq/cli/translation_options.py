@@ -55,17 +55,10 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_engine_option(parser: argparse._ActionsContainer) -> None:
-    """Add the choice of the engine."""
-    parser.add_argument(
-        "--engine",
-        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"
-        " outputs differ",
-    )
-
-
-def add_sentence_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options for lines of several sentences."""
+def add_search_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of commands that translate files."""
+    add_beam_options(parser)
+    add_control_options(parser)
     parser.add_argument(
         "--sentences",
         action="store_true",
@@ -77,6 +70,12 @@ def add_sentence_options(parser: argparse._ActionsContainer) -> None:
         metavar="CODE",
         help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
     )
+    parser.add_argument(
+        "--engine",
+        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"
+        " outputs differ",
+    )
+    add_device_options(parser)
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

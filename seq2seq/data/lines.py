@@ -12,7 +12,7 @@ import gzip
 import io
 import lzma
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import zstandard
 
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import output_file
+from seq2seq.files.atomic import errors_as_user_errors, output_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -78,19 +78,18 @@ def open_binary(path: str | Path) -> BinaryIO:
 def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing, compressed as its suffix says (.gz, .xz, .zst, .bz2).
 
-    It gets its name only when it is complete, so it may even be the file that is being read; see
-    `output_file`.
+    It gets its name only when it is complete; see `output_file`.
     """
     if os.path.basename(path) in ("", "."):  # which Path would drop
         raise UserError(f"{path}: names a folder; give the path of a file")
     path = Path(path).expanduser()
     try:
         with ExitStack() as whole:
-            with _errors_as_user_errors(path):
+            with errors_as_user_errors(path):
                 file = whole.enter_context(output_file(path))
             with _compressor(file, path.suffix.lower()) as stream:
                 yield stream
-            with _errors_as_user_errors(path):
+            with errors_as_user_errors(path):
                 whole.close()
     except OSError as error:
         if error.errno not in _NO_ROOM:  # of another file that the block reads
@@ -98,11 +97,12 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
         raise UserError(f"{path}: can't be written: {reason_of(error)}") from None
 
 
-def iterate_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a binary stream without their endings."""
+def iterate_lines(stream: Iterable[bytes], *, keep_returns: bool = False) -> Iterator[bytes]:
+    """Yield the lines of a binary stream without their endings, or with a carriage return."""
     mark = BYTE_ORDER_MARK
     for line in stream:
-        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        text = line.removeprefix(mark).removesuffix(b"\n")
+        yield text if keep_returns else text.removesuffix(b"\r")
         mark = b""
 
 
@@ -233,14 +233,6 @@ def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]
     if suffix not in COMPRESSED_SUFFIXES:
         return nullcontext(file)
     return cast(AbstractContextManager[BinaryIO], _MODULES[suffix].open(file, "wb"))
-
-
-@contextmanager
-def _errors_as_user_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be written: {reason_of(error)}") from None
 
 
 def reason_of(error: Exception) -> str:

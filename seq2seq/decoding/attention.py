@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,16 +29,19 @@ class AttentionMaps:
     """The weights of every attention for one sentence pair; L layers, H heads."""
 
     source: list[str]  # S pieces, the last of them ``</s>``
-    target_input: list[str]  # T pieces, the first of them the start symbol
-    encoder: Tensor  # (L, H, S, S): the weight that each source position gives to each other
-    decoder: Tensor  # (L, H, T, T): the same for target positions
-    cross: Tensor  # (L, H, T, S): the weight that each target position gives to each source one
+    target_input: list[str]  # T pieces read, the first of them the start symbol
+    target_output: list[str]  # T pieces written, the last of them ``</s>``
+    encoder: Tensor = field(repr=False)  # (L, H, S, S): of source positions, to each other
+    decoder: Tensor = field(repr=False)  # (L, H, T, T): of target positions, to each other
+    cross: Tensor = field(repr=False)  # (L, H, T, S): of target positions, to source positions
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the pieces that attend, then those attended to, of a kind of attention."""
-        rows = self.source if kind == "encoder" else self.target_input
-        columns = self.target_input if kind == "decoder" else self.source
-        return rows, columns
+        """Return the pieces that attend, then those attended to, of a kind of attention.
+
+        A target position attends to the source for the piece that it writes.
+        """
+        rows = {"encoder": self.source, "decoder": self.target_input, "cross": self.target_output}
+        return rows[kind], self.target_input if kind == "decoder" else self.source
 
     def record(
         self, kind: str, layer: int | str | None = None, head: int | str = "all"
@@ -99,6 +102,7 @@ def record_attention(
     return AttentionMaps(
         source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),
+        target_output=tokenizer.pieces([*target_ids, END_ID]),
         **{kind: torch.stack(layers) for kind, layers in weights.items()},
     )
 

@@ -133,10 +133,10 @@ class TranslationOptions:
             raise UsageError(
                 "precision int8 needs engine ctranslate2: choose that engine, or fp32, bf16 or auto"
             )
-        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig | SweepConfig):
             raise UsageError(
-                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
-                " choose the engine native, or beam search"
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone,"
+                " nor try several alphas at once: choose the engine native, or beam search"
             )
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):

@@ -1,21 +1,41 @@
-"""Segments: the model's inputs, each a line, a sentence of it or, if it is too long, a part."""
+"""Segments: the model's inputs, each a line, or a column, a sentence or another part of it."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from functools import partial
+from itertools import chain, repeat, zip_longest
 
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.decoding.config import DecodingConfig, TranslationOptions
-from seq2seq.decoding.sentences import split_sentences
+from seq2seq.decoding.sentences import ORDINALS, split_sentences
 from seq2seq.errors import UserError
 from seq2seq.interop.names import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions
 
+_COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
+# Text in Chinese or Japanese may follow a URL without a space.
+_ADDRESS = re.compile(
+    r"\W*+ (?: [a-z][a-z\d+.-]*+:// | www\. | [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w )"
+    r"[^\u2e80-\uffff]*",
+    re.IGNORECASE | re.VERBOSE,
+)
+_BULLET, _NUMBER = "[-+*•‣◦▪●○■□–—·>#]+", r"\(?\d{1,3}[.)]"
+_END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
+_BREAKS = (
+    r"[.!?…؟۔।።။]\W*?\s+|[。！？｡][」』）”’]*\s*",
+    r"[;؛]\s+|；\s*",
+    r"[,،]\s+|[，、]\s*",
+    r"\s+",
+)
+
 
 @dataclass(frozen=True)
 class Segment:
-    """One input of the model."""
+    """One input of the model, and what is copied around its translation."""
 
     source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
     max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
@@ -24,7 +44,8 @@ class Segment:
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
     prefix: str = ""  # the forced beginning of its translation
     prefix_ids: Sequence[int] = ()  # token ids of the prefix
-    source: str = ""  # its text, without white space around it
+    source: str = ""  # its text, without what is copied
+    copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
 def make_segments(
@@ -42,35 +63,41 @@ def make_segments(
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
     Each has at most `max_tokens` tokens, `</s>` and the control symbols before it not counted.
-    `max_output` gives the maximum length of its translation. Without `by_sentence`, only lines that
-    are too long are split.
+    `max_output` gives the maximum length of its translation. A line is divided at tabs, at the ends
+    of sentences if `by_sentence`, and where it is too long.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
-    encoded = zip(
-        lines,
-        tokenizer.encode(list(lines)),
-        prefixes,
-        tokenizer.encode_target(list(prefixes)),
-        strict=True,
-    )
+    translate_all = not _has_letters(tokenizer)
+    texts_of_lines = []
+    for line, prefix in zip(lines, prefixes, strict=True):
+        texts = _COLUMN.findall(line.rstrip("\r\n"))
+        if by_sentence:
+            texts = [one for text in texts for one in split_sentences(text, language)]
+        pairs: list[tuple[str, str]] = []
+        for text in texts or [""]:
+            start = 0 if translate_all or prefix.strip() else _copied_until(text, language)
+            first, *others = split_text(text[start:], tokenizer, max_tokens, language)
+            pairs += [(text[:start], first), *(("", other) for other in others)]
+        texts_of_lines.append(pairs)
+    texts = [text.strip() for pairs in texts_of_lines for _, text in pairs]
+    encoded = iter(tokenizer.encode(texts))
+    zipped = zip(texts_of_lines, prefixes, tokenizer.encode_target(list(prefixes)), strict=True)
     segments_of_lines: list[list[Segment]] = []
-    for number, (line, line_ids, prefix, prefix_ids) in enumerate(encoded, first_line):
-        texts = [(line, line_ids)]
-        if line.strip() and (by_sentence or len(line_ids) > max_tokens):
-            texts = split_line(line, tokenizer, max_tokens, language, by_sentence=by_sentence)
+    for number, (pairs, prefix, prefix_ids) in enumerate(zipped, first_line):
         segments: list[Segment] = []
-        for text, token_ids in texts:
-            is_first = not segments
+        for copied, text in pairs:
+            token_ids, is_first = next(encoded), not segments
             segment = Segment(
                 source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
                 max_length=max_output(min(len(token_ids), max_tokens)),
-                separator=_white_space_after(text),
+                separator=_END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
                 truncated=len(token_ids) > max_tokens,
                 unknown=token_ids.count(UNKNOWN_ID),
                 prefix=prefix if is_first else "",
                 prefix_ids=prefix_ids if is_first else (),
                 source=text.strip(),
+                copied=_END_OF_LINE.sub(" ", copied),
             )
             if len(segment.prefix_ids) > segment.max_length:
                 raise UserError(
@@ -82,32 +109,53 @@ def make_segments(
     return segments_of_lines
 
 
-def split_line(
-    line: str,
-    tokenizer: Tokenizer,
-    max_tokens: int,
-    language: str = "",
-    *,
-    by_sentence: bool = False,
-) -> list[tuple[str, list[int]]]:
-    """Split a line at sentence ends into as few texts of at most `max_tokens` as possible.
+def _copied_until(text: str, language: str) -> int:
+    """Return the end of what is copied from the beginning of a text: of all if it has no words."""
+    if not has_words(text):
+        return len(text)
+    marks = _BULLET if language[:2].lower() in ORDINALS.split() else f"{_BULLET}|{_NUMBER}"
+    found = re.match(rf"\s*(?:(?:{marks})\s+)*", text)
+    return found.end() if found else 0
 
-    A sentence longer than that is split wherever a sentence could end; what is still longer stays
-    whole. With `by_sentence`, no two sentences are put into one text. The concatenation of the
-    texts is the line; each comes with its token ids, without `</s>`.
+
+def has_words(text: str) -> bool:
+    """Return whether a text has a letter of any script outside URLs and e-mail addresses."""
+    letters = (
+        c for word in text.split() if not _ADDRESS.fullmatch(word) for c in word if c.isalpha()
+    )
+    return any(unicodedata.category(letter) != "Lm" for letter in letters)  # such as ー, 々
+
+
+def _has_letters(tokenizer: Tokenizer) -> bool:
+    """Return whether a vocabulary has letters; to a model without any, digits are words."""
+    controls = tokenizer.controls.values()
+    ids = (i for i in range(END_ID + 1, tokenizer.source_vocab_size) if i not in controls)
+    return any(has_words(tokenizer.source_pieces([i])[0]) for i in ids)
+
+
+def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str = "") -> list[str]:
+    """Split a text into as few parts of at most `max_tokens` as possible, which make up the text.
+
+    It is split at the ends of sentences; what is still too long at the first of `_BREAKS` that
+    suffices, and at last in halves.
     """
-    sentences = split_sentences(line, language)
-    parts = [
-        split_sentences(sentence, at_every_stop=True) if len(ids) > max_tokens else [sentence]
-        for sentence, ids in zip(sentences, tokenizer.encode(sentences), strict=True)
+
+    def tokens(part: str) -> int:
+        # A character is four tokens at most, its bytes.
+        return len(tokenizer.encode([part])[0]) if len(part) > max(1, max_tokens // 4) else 0
+
+    if tokens(text) <= max_tokens:
+        return [text]
+    splits: list[Callable[[str], list[str]]] = [
+        lambda part: split_sentences(part, language),
+        *(partial(re.findall, rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS),
+        lambda part: [part[: len(part) // 2], part[len(part) // 2 :]],
     ]
-    if not by_sentence:
-        parts = [list(chain.from_iterable(parts))]
-    texts = [text for some in parts for text in _join_while_they_fit(some, tokenizer, max_tokens)]
-    return list(zip(texts, tokenizer.encode(texts), strict=True))
-
-
-def _join_while_they_fit(parts: list[str], tokenizer: Tokenizer, max_tokens: int) -> list[str]:
+    parts, waiting = [text], chain(splits, repeat(splits[-1]))
+    while any(tokens(part) > max_tokens for part in parts):
+        split = next(waiting)
+        parts = [one for p in parts for one in (split(p) if tokens(p) > max_tokens else [p])]
+    # Join them while they fit.
     groups: list[list[str]] = []
     room = 0
     for part, token_ids in zip(parts, tokenizer.encode(parts), strict=True):
@@ -117,12 +165,6 @@ def _join_while_they_fit(parts: list[str], tokenizer: Tokenizer, max_tokens: int
         groups[-1].append(part)
         room -= len(token_ids)
     return ["".join(group) for group in groups]
-
-
-def _white_space_after(text: str) -> str:
-    """Return the white space at the end of a text, with a space for each end of a line in it."""
-    space = text[len(text.rstrip()) :]
-    return "".join(" " if character.splitlines() == [""] else character for character in space)
 
 
 def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:

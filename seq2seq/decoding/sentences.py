@@ -78,7 +78,7 @@ _STARTERS = {
     """,
 }
 # Write ordinals with a full stop: "3. Oktober".
-_ORDINALS = "bs cs da de et fi fo hr hu is lb lv nb nn no pl sk sl sr tr"
+ORDINALS = "bs cs da de et fi fo hr hu is lb lv nb nn no pl sk sl sr tr"
 _NUMBER_ONLY = "#NUMERIC_ONLY#"
 
 
@@ -122,7 +122,7 @@ def abbreviations_of(language: str) -> Abbreviations:
         before_number=before_number,
         may_end=may_end,
         starters=frozenset(_STARTERS.get(listed, _STARTERS["en"]).split()),
-        ordinals=code in _ORDINALS.split(" "),
+        ordinals=code in ORDINALS.split(" "),
     )
 
 
@@ -168,17 +168,14 @@ _ROMAN = re.compile(r"[IVXLC]+")
 _WINDOW = 60  # characters before a full stop that are looked at
 
 
-def split_sentences(line: str, language: str = "", *, at_every_stop: bool = False) -> list[str]:
+def split_sentences(line: str, language: str = "") -> list[str]:
     """Split a line into sentences, each with the white space that follows it.
 
     The language's code is for abbreviations and ordinals; by default the line is split as English
-    is, and a line without capitals before lower-case letters too. With `at_every_stop`, it is split
-    wherever a sentence could end, also in brackets and after abbreviations.
+    is, and a line without capitals before lower-case letters too.
     """
-    splitter = _Splitter(line, abbreviations_of(language))
-    ends = splitter.possible_ends() if at_every_stop else splitter.ends()
     sentences, start = [], 0
-    for end in ends:
+    for end in _Splitter(line, abbreviations_of(language)).ends():
         sentences.append(line[start:end])
         start = end
     return [*sentences, line[start:]] if start < len(line) else sentences
@@ -191,12 +188,6 @@ class _Splitter:
         self.line, self.words = line, words
         self.cased = any(character.isupper() for character in line)
         self.closing = _pair_brackets(line)
-
-    def possible_ends(self) -> Iterator[int]:
-        """Yield every index at which a sentence could end."""
-        for found in _EVENT.finditer(self.line):
-            if found["wide"] or found["narrow"]:
-                yield found.end()
 
     def ends(self) -> Iterator[int]:
         """Yield the indices at which a sentence ends, white space included."""

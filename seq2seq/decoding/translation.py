@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.search import Hypothesis
@@ -17,6 +17,7 @@ class Candidate:
     score: float  # log-probability divided by the length penalty
     pieces: list[str]  # the subword pieces of the text
     truncated: bool  # whether it was cut off at the maximum length
+    too_short: bool = False  # whether a segment of 12 pieces or more has one of less than a third
 
 
 def make_candidates(
@@ -33,6 +34,8 @@ def make_candidates(
             hypothesis.score,
             tokenizer.pieces(hypothesis.token_ids),
             hypothesis.truncated,
+            len(segment.source_ids) > 12
+            and 3 * len(hypothesis.token_ids) < len(segment.source_ids),
         )
         for text, hypothesis in zip(texts, hypotheses, strict=True)
     ]
@@ -44,11 +47,12 @@ class Translation:
 
     candidates: list[Candidate]
     """The best first, samples in the order in which they were drawn, or one for each alpha of a
-    sweep; empty for a blank line."""
+    sweep; one without pieces, of score 0, for a line without words, which is copied; none for an
+    empty line."""
     source_segments: int = 1
-    """Number of segments: its sentences, or its parts if it was too long for the model."""
+    """Number of segments: its columns, its sentences, or its parts if it is long."""
     source_truncated: bool = False
-    """Whether a sentence of the line was too long for the model, and its end was skipped."""
+    """Whether a part of the line was too long for the model, and its end was skipped."""
     unknown: int = 0
     """Number of pieces of the line that are unknown to the tokenizer."""
     parts: tuple[tuple[str, "Translation"], ...] = ()
@@ -56,12 +60,12 @@ class Translation:
 
     @property
     def text(self) -> str:
-        """The best translation; "" for a blank line."""
+        """The best translation; "" for an empty line."""
         return self.candidates[0].text if self.candidates else ""
 
     @property
     def score(self) -> float:
-        """The best translation's score; 0 for a blank line."""
+        """The best translation's score; 0 for a line without words."""
         return self.candidates[0].score if self.candidates else 0.0
 
     @classmethod
@@ -70,12 +74,15 @@ class Translation:
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
         parts = [
-            (segment.source, cls.from_segments([segment], [found]))
+            (
+                segment.source,
+                cls.from_segments([replace(segment, copied="", separator="")], [found]),
+            )
             for segment, found in zip(segments, candidates, strict=True)
             if found and len(segments) > 1
         ]
         return cls(
-            list(candidates[0]) if len(segments) == 1 else _join(segments, candidates),
+            _join(segments, candidates),
             source_segments=len(segments),
             source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),
@@ -85,30 +92,34 @@ class Translation:
 
 def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:
     """Join the best candidates of all segments, then the second best, and so on."""
-    # A blank segment has no candidates.
-    separators = [s.separator for s, found in zip(segments, candidates, strict=True) if found]
-    joined = []
-    for row in zip(*(found for found in candidates if found), strict=False):
-        texts = [candidate.text for candidate in row]
-        joined.append(
-            Candidate(
-                _join_texts(texts, separators),
-                sum(candidate.score for candidate in row),
-                [piece for candidate in row for piece in candidate.pieces],
-                any(candidate.truncated for candidate in row),
-            )
+    # A segment without words has no candidates.
+    nothing = [Candidate("", 0.0, [], False)]
+    count = min(
+        map(len, filter(None, candidates)),
+        default=int(any(s.copied or s.separator for s in segments)),
+    )
+    return [
+        Candidate(
+            _join_texts(segments, [candidate.text for candidate in row]),
+            sum(candidate.score for candidate in row),
+            [piece for candidate in row for piece in candidate.pieces],
+            any(candidate.truncated for candidate in row),
+            any(candidate.too_short for candidate in row),
         )
-    return joined
+        for row in zip(*(found or nothing * count for found in candidates), strict=False)
+    ]
 
 
-def _join_texts(texts: list[str], separators: list[str]) -> str:
-    """Join texts by the white space of their sources, and by a space if they need one."""
+def _join_texts(segments: list[Segment], texts: list[str]) -> str:
+    """Join texts and what is copied around them, with a space where they need one."""
     line = ""
-    for text, separator in zip(texts, separators, strict=True):
-        if line and not line[-1].isspace() and not _is_wide(line[-1]) and not _is_wide(text[:1]):
+    for segment, translated in zip(segments, texts, strict=True):
+        text = segment.copied + translated.strip()
+        spaced = not line or line[-1].isspace() or _is_wide(line[-1]) or not text
+        if not (spaced or text[0].isspace() or _is_wide(text[0])):
             line += " "  # there was none between sentences of Chinese or Japanese
-        line += text + separator
-    return line.rstrip()
+        line += text + segment.separator
+    return line
 
 
 def _is_wide(character: str) -> bool:
@@ -123,7 +134,8 @@ class OutputWarnings:
 
     lines: int = 0
     empty: int = 0  # lines without output whose source is not blank
-    copied: int = 0  # lines whose output is the source
+    copied: int = 0  # lines whose output is the source, if the model wrote it
+    too_short: int = 0  # lines with an output of less than a third of the pieces of its source
     repeating: int = 0  # lines in whose output one to eight pieces occur four times in a row
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     source_split: int = 0  # lines translated in more than one segment
@@ -138,10 +150,12 @@ class OutputWarnings:
         self.source_split += translation.source_segments > 1
         self.source_truncated += translation.source_truncated
         self.empty += bool(text) and not translation.text.strip()
-        self.copied += bool(text) and text == translation.text.strip()
         if translation.candidates:
-            self.repeating += repeats(translation.candidates[0].pieces)
-            self.output_truncated += translation.candidates[0].truncated
+            best = translation.candidates[0]
+            self.copied += bool(best.pieces) and text == best.text.strip()
+            self.too_short += best.too_short
+            self.repeating += repeats(best.pieces)
+            self.output_truncated += best.truncated
 
     def __add__(self, other: "OutputWarnings") -> "OutputWarnings":
         """Return the counts of two texts together."""
@@ -152,10 +166,10 @@ class OutputWarnings:
         """Return all counts, on one line."""
         return (
             f"lines: {self.lines:,}; outputs: {self.empty:,} empty, {self.copied:,} equal to their"
-            f" source, {self.repeating:,} repeating, {self.output_truncated:,} cut off at the"
-            f" maximum length; sources: {self.source_split:,} split at sentence ends,"
-            f" {self.source_truncated:,} too long (their ends were skipped), {self.unknown:,}"
-            " unknown pieces"
+            f" source, {self.too_short:,} far too short, {self.repeating:,} repeating,"
+            f" {self.output_truncated:,} cut off at the maximum length; sources:"
+            f" {self.source_split:,} split, {self.source_truncated:,} too long (their ends were"
+            f" skipped), {self.unknown:,} unknown pieces"
         )
 
 

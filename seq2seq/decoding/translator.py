@@ -57,6 +57,10 @@ class Translator:
     ) -> None:
         options = options or TranslationOptions()
         together = [trained] if isinstance(trained, TrainedModel) else trained
+        if isinstance(trained, str | Path) or not all(
+            isinstance(m, TrainedModel) for m in together
+        ):
+            raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         self.device = choose_device(options.device)
         on_cpu = self.device.type == "cpu"
@@ -66,6 +70,7 @@ class Translator:
         self._default_search = default_search([one.search for one in together])
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
+        self._target_language = together[0].target_language
 
         self.ctranslate2: CTranslate2Engine | None = None
         if options.engine == "ctranslate2":
@@ -89,6 +94,10 @@ class Translator:
             workers=self.workers,
         )
         self._choose(options)
+
+    def __repr__(self) -> str:
+        languages = f"{self.source_language} -> {self.options.to or self._target_language}"
+        return f"Translator({languages}, {self.options.engine}, {self.device}, {self.search})"
 
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""
@@ -231,11 +240,15 @@ class Translator:
                 f"{len(sources)} sources but {len(targets)} translations: give one per source"
             )
         source_ids = with_end_symbol(
-            self.tokenizer.encode(list(sources)), "source", self._longest_source
+            self.tokenizer.encode([text.strip() for text in sources]),
+            "source",
+            self._longest_source,
         )
         source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
         target_ids = with_end_symbol(
-            self.tokenizer.encode_target(list(targets)), "translation", self._longest_target
+            self.tokenizer.encode_target([text.strip() for text in targets]),
+            "translation",
+            self._longest_target,
         )
         pairs = list(zip(source_ids, target_ids, strict=True))
         sizes = [max(len(source), len(target)) for source, target in pairs]
@@ -246,15 +259,17 @@ class Translator:
             TargetScore(0.0, 0),
         )
 
-    def attention(self, source: str, target: str) -> AttentionMaps:
-        """Compute the attention weights for a source and a given target, in float32.
+    def attention(self, source: str, target: str | None = None) -> AttentionMaps:
+        """Compute the attention weights for a source and a target, by default its translation.
 
-        A bf16 translator uses its rounded weights.
+        They are in float32; a bf16 translator uses its rounded weights.
         """
         if len(self.models) > 1:
             raise UserError("an ensemble has no attention of its own: give one model")
-        source_ids = self.tokenizer.encode([source])[0]
-        target_ids = self.tokenizer.encode_target([target])[0]
+        if target is None:
+            target = self.translate([source])[0].text
+        source_ids = self.tokenizer.encode([source.strip()])[0]
+        target_ids = self.tokenizer.encode_target([target.strip()])[0]
         check_length("source", source_ids, self._longest_source)
         check_length("target", target_ids, self._longest_target)
         with self._exclusive():
@@ -302,10 +317,13 @@ class Translator:
 
 
 def _check_lists(**texts: object) -> None:
-    """Refuse a string where a list of strings belongs: it would be read letter by letter."""
+    """Refuse what is no list of strings; a string would be read letter by letter."""
     for name, lines in texts.items():
         if isinstance(lines, str | bytes):
             raise TypeError(f"{name} is a single string: give a list of lines")
+        for line in lines if isinstance(lines, Sequence) else ():
+            if not isinstance(line, str):
+                raise TypeError(f"{line!r:.100} is not a string: give a list of lines")
 
 
 def make_batches(
@@ -342,21 +360,18 @@ def fastest_translator(
     trained: TrainedModel,
     options: TranslationOptions,
     *,
-    sentence: str | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Translator, str]:
     """Make a translator with each engine, measure them in turn, and return the faster and why.
 
-    They translate 20 pieces of the vocabulary, or `sentence`.
+    They translate 20 pieces of the vocabulary.
     """
     if options.precision == "int8":
         options = replace(options, engine="ctranslate2")
         return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
     native = Translator(trained, replace(options, engine="native"))
-    if sentence is None:
-        tokenizer = trained.tokenizer
-        ids = range(END_ID + 1, tokenizer.source_vocab_size)[:20]
-        sentence = "".join(tokenizer.source_pieces(list(ids))).replace("▁", " ")
+    ids = range(END_ID + 1, trained.tokenizer.source_vocab_size)[:20]
+    sentence = "".join(trained.tokenizer.source_pieces(list(ids))).replace("▁", " ")
     try:
         other = Translator(trained, replace(options, engine="ctranslate2"))
         other.translate([sentence])

@@ -8,6 +8,7 @@ folder that is replaced is `.NAME.TOKEN.old` for the moment between two renames.
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -98,6 +99,9 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             if not file.closed and file.tell() == 0:
                 part.unlink()
+            else:
+                message = f"seq2seq: {part}: has what was written until then"
+                logging.getLogger("seq2seq").warning(message)
             raise
 
 

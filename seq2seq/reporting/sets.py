@@ -29,9 +29,10 @@ _EXAMPLES = 5
 WARNINGS = {
     "empty": "empty outputs",
     "copied": "outputs equal to their sources",
+    "too_short": "outputs far too short for their sources",
     "repeating": "outputs that repeat themselves",
     "output_truncated": "outputs cut off at the maximum length",
-    "source_split": "sources split at sentence ends",
+    "source_split": "sources split",
     "source_truncated": "sources too long, truncated",
     "unknown": "source pieces unknown to the tokenizer",
 }

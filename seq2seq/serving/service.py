@@ -243,5 +243,13 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     """Name what looks wrong in a translation: fields of `OutputWarnings`."""
     warnings = OutputWarnings()
     warnings.count(source, translation)
-    kinds = ("empty", "copied", "repeating", "output_truncated", "source_truncated", "unknown")
+    kinds = [
+        "empty",
+        "copied",
+        "too_short",
+        "repeating",
+        "output_truncated",
+        "source_truncated",
+        "unknown",
+    ]
     return [kind for kind in kinds if getattr(warnings, kind)]

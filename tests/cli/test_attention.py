@@ -40,8 +40,7 @@ def test_the_json_weights_equal_those_in_python(seq2seq: Callable, model: Path, 
     weights = torch.tensor(found["weights"])
     assert torch.equal(weights, getattr(attention, kind)[:, 1:2].cpu())
     assert (found["kind"], found["layers"], found["heads"]) == (kind, [1, 2], [2])
-    assert found["rows"] == (attention.source if kind == "encoder" else attention.target_input)
-    assert found["columns"] == (attention.target_input if kind == "decoder" else attention.source)
+    assert (found["rows"], found["columns"]) == attention.sides(kind)
 
 
 def test_the_target_is_the_translation_and_matplotlib_is_not_needed(
@@ -52,5 +51,7 @@ def test_the_target_is_the_translation_and_matplotlib_is_not_needed(
     (translation,) = Translator.load(model).translate([SOURCE])
     result = seq2seq(*words)
     assert result == seq2seq(*words, "--target", translation.text)
+    maps = Translator.load(model).attention(SOURCE)
+    assert json.loads(result.out) == json.loads(json.dumps(maps.record("cross")))
     assert (result.code, result.err) == (0, "")
     assert result != seq2seq(*words, "--target", TARGET)

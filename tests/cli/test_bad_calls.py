@@ -48,7 +48,7 @@ CALLS = [
         "layer 2: must be from 1 to 1",
     ),
     ("attention --model {model} --source one --target= --json", 1, "the target is blank"),
-    ("attention --model {model} --source= --json", 1, "give --target"),
+    ("attention --model {model} --source= --json", 1, "the source is blank"),
     ("report {nowhere}", 1, "give the run_dir of a run"),
     ("average --model {nowhere}", 1, "no checkpoints in it"),
     ("average --model {model} --last 0", 2, "--last 0"),

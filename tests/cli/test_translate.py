@@ -1,11 +1,16 @@
 """`seq2seq translate` as a filter: N lines in, N lines out."""
 
+import bz2
 import gzip
+import lzma
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,29 +62,128 @@ def test_output_is_compressed_as_its_suffix_says(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "in.gz", output.name]
 
 
-def test_a_file_can_be_translated_in_place_and_a_device_written_to(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+def test_no_output_is_an_input_or_a_file_of_the_model(
+    quick: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
-    expected = translate(seq2seq, trained, tmp_path, source[:3])
-    path = tmp_path / "in"
-    assert seq2seq("translate", "--model", trained, "-i", path, "-o", path).code == 0
-    assert path.read_text().splitlines() == expected
-    assert seq2seq("translate", "--model", trained, "-i", path, "-o", os.devnull).code == 0
+    text, output = tmp_path / "text", tmp_path / "out"
+    text.write_text("a man\n")
+    for name in ("soft", "hard"):
+        getattr(tmp_path / name, f"{name}link_to" if name == "hard" else "symlink_to")(text)
+    words = ("translate", "--model", quick, "--beam", "1")
+    weights = quick / "model.safetensors"
+    before = weights.read_bytes()
+    for path in (text, tmp_path / "soft", tmp_path / "hard", weights):
+        for inputs in (("-i", text), ("-i", os.devnull, "--prefix", text)):
+            result = seq2seq(*words, *inputs, "-o", path)
+            assert (result.code, result.err.count("\n")) == (1, 1)
+            assert "choose another output" in result.err
+    assert (text.read_text(), weights.read_bytes()) == ("a man\n", before)
+    shell = f"{sys.executable} -m seq2seq translate --model {quick} < {text} >> {text}"
+    assert subprocess.run(shell, shell=True, capture_output=True).returncode == 1
+    assert text.read_text() == "a man\n"
+    replaced = f"seq2seq: {output}: will be replaced\n"
+    assert replaced not in seq2seq(*words, "-i", text, "-o", output).err
+    assert replaced in seq2seq(*words, "-i", text, "-o", output).err
+    assert seq2seq(*words, "-i", text, "-o", os.devnull).code == 0
     assert not Path(os.devnull).is_file()
 
 
-def test_an_incomplete_output_does_not_get_its_name(
-    quick: Path, seq2seq: Callable, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_whole_lines_in_a_file_that_is_named(
+    quick: Path, tmp_path: Path, number: int
 ) -> None:
-    path, output = tmp_path / "in.gz", tmp_path / "out"
-    many = "a man likes the sea.\n" * 15_000  # more than is read ahead
-    path.write_bytes(gzip.compress(many.encode(), compresslevel=0)[:-9])
-    output.write_text("from before")
-    result = seq2seq("translate", "--model", quick, "-i", path, "-o", output, "--beam", "1")
-    assert result.code == 1
-    assert "the archive is cut short" in result.err
-    assert output.read_text() == "from before"
-    assert len(list(tmp_path.glob("out.*.part"))) == 1
+    (tmp_path / "out").write_text("from before")
+    command = [sys.executable, "-m", "seq2seq", "translate", "--model", quick, "-o", "out"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as run:
+        assert run.stdin is not None
+        run.stdin.write(b"42\n" * 9000)
+        run.stdin.flush()
+        while run.poll() is None and not any(p.stat().st_size for p in tmp_path.glob("out.*")):
+            time.sleep(0.1)
+        run.send_signal(number)
+        run.stdin.close()
+        assert run.stderr is not None
+        err = run.stderr.read().decode()
+    assert run.returncode == 128 + number, err
+    (part,) = tmp_path.glob("out.*.part")
+    assert f"{part.name}: has what was written until then\n" in err
+    assert set(part.read_text().split("\n")) == {"42", ""}
+    assert (tmp_path / "out").read_text() == "from before"
+
+
+TEXT = "Der Hund läuft.\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("text", gzip.compress(b"a man\n")),
+        ("twice.gz", gzip.compress(gzip.compress(b"a man\n"))),
+        ("text", lzma.compress(b"a man\n")),
+        ("text", bz2.compress(b"a man\n")),
+        ("text", TEXT.encode("utf-16")),
+        ("text", TEXT.encode("utf-16-le")),
+        ("text", TEXT.encode("latin-1")),
+        ("text", b"%PDF-1.7\n1 0 obj\n" * 9),
+        *((f"text.{suffix}", TEXT.encode()) for suffix in ("srt", "TMX", "po", "html", "xlf")),
+        ("text.docx.gz", gzip.compress(TEXT.encode())),
+    ],
+)
+def test_what_is_not_lines_of_text_is_refused(
+    quick: Path, seq2seq: Callable, tmp_path: Path, name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    result = seq2seq("translate", "--model", quick, "-i", path, "-o", tmp_path / "out.gz")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert result.err.startswith(f"seq2seq: {path}: ")
+    assert "text" in result.err.removeprefix(f"seq2seq: {path}: ")
+    assert [item.name for item in tmp_path.glob("[!q]*")] == [name]
+    if name == "text":
+        result = seq2seq("score", "-i", path, "-r", path)
+        assert (result.code, "not text in UTF-8" in result.err) == (1, True)
+
+
+def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_path: Path) -> None:
+    content = b" \r\n  42 \r\n\tone\n\r\n7\ttwo\t\r\n- one"
+    (tmp_path / "in").write_bytes(content)
+    words = ("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
+    assert seq2seq(*words).code == 0  # each output is empty
+    assert (tmp_path / "out").read_bytes() == b" \r\n  42 \r\n\t\n\r\n7\t\t\r\n- \n"
+    assert seq2seq(*words, "--nbest", "1").code == 0
+    rows = (tmp_path / "out").read_bytes().split(b"\n")
+    assert rows[0] == b"0\t \t0.000000\r"
+    assert rows[1] == b"1\t  42 \t0.000000\r"
+    assert rows[3] == b"3\t\t0.000000\r"
+
+
+def test_a_log_gets_lines_with_what_is_done_and_left(
+    quick: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.cli.translate._LOG_SECONDS", 0.0)
+    (tmp_path / "in").write_text("a man\n" * 3)
+    result = seq2seq("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
+    shown = [
+        line for line in result.err.splitlines() if re.match(r"seq2seq: \d of 3 lines, ", line)
+    ]
+    assert re.search(r"seq2seq: 2 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", shown[2])
+
+
+def test_a_missing_file_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys; from seq2seq.cli.main import main; code = main(sys.argv[1:]);"
+        "sys.exit(99 if 'torch' in sys.modules else code)"
+    )
+    nowhere = str(tmp_path / "nowhere")
+    for words in (
+        ["translate", "--model", "x", "-i", nowhere],
+        ["translate", "--model", "x", "--prefix", nowhere],
+        ["rescore", "--model", "x", "-s", nowhere, "-i", nowhere],
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
+        assert (done.returncode, b"nowhere: no such file" in done.stderr) == (1, True)
 
 
 def test_progress_is_for_terminals(trained: Path, tmp_path: Path, source: list[str]) -> None:

@@ -82,6 +82,7 @@ def test_the_pieces_name_rows_and_columns(
     source, target = tokenizer.encode([SOURCE, TARGET])
     assert found.source == tokenizer.pieces([*source, END_ID])
     assert found.target_input == tokenizer.pieces([START_ID, *target])
+    assert found.sides("cross") == (tokenizer.pieces([*target, END_ID]), found.source)
     s, t = len(found.source), len(found.target_input)
     assert s != t
     shapes = [tuple(w.shape) for w in (found.encoder, found.decoder, found.cross)]

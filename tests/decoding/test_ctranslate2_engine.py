@@ -182,6 +182,6 @@ def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel
             f"engine {fast}, for one sentence 3.0 times as fast here as engine {slow}"
         )
     options = TranslationOptions(search=SamplingConfig(max_extra_tokens=1))
-    translator, reason = fastest_translator(trained, options, sentence="a")
+    translator, reason = fastest_translator(trained, options)
     assert translator.options.engine == "native"
     assert "engine native; the other can't be used: engine ctranslate2 can't draw" in reason

@@ -2,36 +2,38 @@
 
 import pytest
 
-from seq2seq.data.tokenizer import END_ID, Tokenizer
-from seq2seq.decoding.segments import Segment, make_segments, split_line
+from seq2seq.data.tokenizer import END_ID, Tokenizer, TokenizerConfig
+from seq2seq.decoding.segments import Segment, make_segments, split_text
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("text", "expected"),
     [
-        ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
-        (
-            "これは本です。あれも。「そうだ。」はい",
-            ["これは本です。", "あれも。", "「そうだ。」", "はい"],
-        ),
+        ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
+        ("これは本です。「そうだ。」", ["これは本です。", "「そうだ。」"]),
+        ("One, two, three; four, five", ["One, two, three; ", "four, five"]),
+        ("一匹狗，两只猫；三个男人", ["一匹狗，两只猫；", "三个男人"]),
+        ("one two, three four", ["one two, ", "three four"]),
+        ("eins zwei drei vier", ["eins zwei ", "drei vier"]),
+        ("abcdefghabcdefgh", ["abcdefgh", "abcdefgh"]),
     ],
 )
-def test_a_sentence_that_is_too_long_is_split_wherever_one_could_end(
-    tokenizer: Tokenizer, line: str, expected: list[str]
+def test_a_text_that_is_too_long_is_split_at_the_best_place(
+    sentences: list[str], text: str, expected: list[str]
 ) -> None:
-    texts = [text for text, _ in split_line(line, tokenizer, max_tokens=1)]
-    assert [text.rstrip() for text in texts] == expected
-    assert "".join(texts) == line
-
-
-def test_by_sentence_each_text_is_a_sentence_and_nothing_is_lost(tokenizer: Tokenizer) -> None:
-    line = "  Dr. Lee came. Nobody (a child. A man.)  likes\tit! \u3000Why?"
-    texts = [text for text, _ in split_line(line, tokenizer, 1000, "en", by_sentence=True)]
-    assert texts == ["  Dr. Lee came. ", "Nobody (a child. A man.)  likes\tit! \u3000", "Why?"]
-    short = [text for text, _ in split_line(line, tokenizer, 12, "en", by_sentence=True)]
-    assert "".join(short) == line
-    assert len(short) > len(texts)
-    assert [text for text, _ in split_line(line, tokenizer, 1000, "en")] == [line]
+    config = TokenizerConfig(vocab_size=320, byte_fallback=True)
+    tokenizer = Tokenizer.train(sentences, config)
+    tokens = [len(ids) for ids in tokenizer.encode(expected)]
+    assert split_text(text, tokenizer, max(tokens), "en") == expected
+    assert split_text(text, tokenizer, 1000, "en") == [text]
+    for limit in (1, 2, 5):
+        parts = split_text(text, tokenizer, limit, "en")
+        assert "".join(parts) == text
+        assert all(
+            len(ids) <= limit
+            for part, ids in zip(parts, tokenizer.encode(parts), strict=True)
+            if len(part) > 1
+        )
 
 
 def segments_of(
@@ -57,10 +59,58 @@ def test_the_white_space_between_sentences_is_kept_without_ends_of_lines(
     assert separators == [" \t ", "   ", "\u3000", " "]
 
 
-@pytest.mark.parametrize("line", ["", " ", "\t \u3000"])
-def test_a_blank_line_is_one_blank_segment(tokenizer: Tokenizer, line: str) -> None:
-    (segment,) = segments_of(tokenizer, line, 1000, by_sentence=True)
-    assert segment.source_ids == [END_ID]
+@pytest.mark.parametrize(
+    ("line", "language", "expected"),
+    [
+        ("", "en", [("", "", "")]),
+        ("A dog, 42.", "en", [("", "A dog, 42.", "")]),
+        (" \u3000 A dog. \t\r\n", "en", [(" \u3000 ", "A dog.", " \t")]),
+        ("  - A dog.", "en", [("  - ", "A dog.", "")]),
+        ("> * 3) A dog - a cat", "en", [("> * 3) ", "A dog - a cat", "")]),
+        ("1. A dog", "en", [("1. ", "A dog", "")]),
+        ("3. Oktober", "de_AT", [("", "3. Oktober", "")]),
+        ("-A dog", "en", [("", "-A dog", "")]),
+        (
+            "\t7\tA dog \t\t犬\t",
+            "en",
+            [("\t7\t", "", ""), ("", "A dog", " \t\t"), ("", "犬", "\t")],
+        ),
+        *(
+            (text, "en", [(text, "", "")])
+            for text in (" ", "42", "...", "-----", "ーーー", "٤٢ %", "🐕 🐈", "\t", "- 7")
+        ),
+        *(
+            (text, "en", [(text, "", "")])
+            for text in ("(https://example.com/a)", "www.example.com", "a.b@example.com: 7")
+        ),
+        *(
+            (text, "en", [("", text, "")])
+            for text in ("七", "α", "https://example.comを見る", "¡Amig@s!", "42 a")
+        ),
+    ],
+)
+def test_what_has_no_words_is_copied(
+    tokenizer: Tokenizer, line: str, language: str, expected: list[tuple[str, str, str]]
+) -> None:
+    for by_sentence in (False, True):
+        found = segments_of(tokenizer, line, 1000, language=language, by_sentence=by_sentence)
+        assert [(one.copied, one.source, one.separator) for one in found] == expected
+        assert [one.source_ids == [END_ID] for one in found] == [
+            not source for _, source, _ in expected
+        ]
+
+
+def test_a_line_with_a_prefix_is_translated_whole_and_all_are_if_digits_are_the_words(
+    tokenizer: Tokenizer,
+) -> None:
+    digits = Tokenizer.train(["1 2 3 4 5"] * 9, TokenizerConfig(vocab_size=12), controls=["<bt>"])
+    for model, line, prefix in (
+        (tokenizer, "- a child", "a"),
+        (tokenizer, "42", "a"),
+        (digits, "1 2", ""),
+    ):
+        (segment,) = segments_of(model, line, 1000, prefix)
+        assert (segment.copied, segment.source) == ("", line)
 
 
 def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
@@ -80,11 +130,8 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
         )
 
 
-def test_a_sentence_that_is_too_long_is_truncated(tokenizer: Tokenizer) -> None:
-    long, short = "the long road home ☃.", "a child."
-    (ids,) = tokenizer.encode([long])
-    segments = segments_of(tokenizer, f"{long} {short}", 8, prefix="")
-    assert [segment.truncated for segment in segments] == [True, False]
-    assert segments[0].source_ids == [*ids[:8], END_ID]
-    assert segments[0].max_length == 12
-    assert [segment.unknown for segment in segments] == [1, 0]
+def test_a_text_that_no_split_makes_short_enough_is_truncated(tokenizer: Tokenizer) -> None:
+    segments = segments_of(tokenizer, "☃ a child", 1)
+    assert any(segment.truncated for segment in segments)
+    assert max(len(segment.source_ids) for segment in segments) == 2
+    assert sum(segment.unknown for segment in segments) == 1

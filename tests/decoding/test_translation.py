@@ -2,17 +2,25 @@
 
 import pytest
 
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.segments import Segment
-from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation, repeats
+from seq2seq.decoding.translation import (
+    Candidate,
+    OutputWarnings,
+    Translation,
+    make_candidates,
+    repeats,
+)
 
 
-def segment(separator: str = "", *, truncated: bool = False, unknown: int = 0) -> Segment:
-    return Segment([5, 3], 9, separator, truncated, unknown)
+def segment(separator: str = "", **about: object) -> Segment:
+    return Segment([5, 3], 9, separator, **about)
 
 
 def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
     translation = Translation.from_segments(
-        [segment(" ", unknown=1), segment(" "), segment("", truncated=True, unknown=2), segment()],
+        [segment(" ", unknown=1), segment(), segment("", truncated=True, unknown=2), segment()],
         [
             [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)],
             [],  # a blank one
@@ -52,12 +60,45 @@ def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_nee
             [[Candidate(text, -1.0, [text], False)] for text in texts],
         ).text
 
-    assert joined("One.", " \t ", "Two.", "  ") == "One. \t Two."
+    assert joined("One.", " \t ", "Two.", "  ") == "One. \t Two.  "
     assert joined("One.", "", "Two.", "", "Three.", "") == "One. Two. Three."  # from Japanese
     assert joined("一。", "", "二。", "") == "一。二。"
     assert joined("一。", " ", "二。", "") == "一。 二。"
     assert joined("", "", "Two.", "") == "Two."
     assert joined("하나.", "", "둘.", "") == "하나. 둘."
+
+
+def test_what_is_copied_stands_around_the_translations() -> None:
+    found = [Candidate("Eins ", -1.0, ["Eins"], False), Candidate("Ein", -2.0, ["Ein"], False)]
+    marked, number = segment(" \t", copied="  - "), segment(copied="42\t")
+    translation = Translation.from_segments([number, marked, number], [[], found, []])
+    assert translation.candidates == [
+        Candidate("42\t  - Eins \t42\t", -1.0, ["Eins"], False),
+        Candidate("42\t  - Ein \t42\t", -2.0, ["Ein"], False),
+    ]
+    (part,) = translation.parts
+    assert part[1].text == "Eins"
+    copied = Translation.from_segments([number, number], [[], []])
+    assert copied.candidates == [Candidate("42\t42\t", 0.0, [], False)]
+    assert Translation.from_segments([segment()], [[]]).candidates == []
+    warnings = OutputWarnings()
+    warnings.count("42\t42\t", copied)
+    assert warnings == OutputWarnings(lines=1, source_split=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "short"), [(19, 6, True), (17, 6, False), (11, 1, False)]
+)
+def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
+    tokenizer: Tokenizer, source: int, output: int, short: bool
+) -> None:
+    one = Segment([5] * source, 99)
+    (found,) = make_candidates(one, [Hypothesis([5] * output, -1.0, False)], tokenizer)
+    assert found.too_short == short
+    fine = Candidate("a", -1.0, ["a"] * 9, False)
+    warnings = OutputWarnings()
+    warnings.count("a", Translation.from_segments([one, one], [[fine], [found]]))
+    assert warnings.too_short == short
 
 
 def translation(text: str, truncated: bool = False, **about: object) -> Translation:
@@ -97,7 +138,7 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         unknown=3,
     )
     assert str(warnings) == (
-        "lines: 6; outputs: 1 empty, 1 equal to their source, 1 repeating, 1 cut off at the maximum"
-        " length; sources: 1 split at sentence ends, 1 too long (their ends were skipped),"
-        " 3 unknown pieces"
+        "lines: 6; outputs: 1 empty, 1 equal to their source, 0 far too short, 1 repeating, 1 cut"
+        " off at the maximum length; sources: 1 split, 1 too long (their ends were skipped), 3"
+        " unknown pieces"
     )

@@ -16,14 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import seq2seq
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import (
+    SamplingConfig,
+    SearchConfig,
+    SweepConfig,
+    TranslationOptions,
+)
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.search import length_penalty
-from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
 from seq2seq.fast.process import process_lock
+from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -65,7 +72,7 @@ def test_a_translation_depends_on_neither_batch_nor_order_nor_earlier_calls(
 ) -> None:
     one_by_one = make_translator(batch_tokens=1)
     expected = one_by_one.translate(lines)
-    assert [bool(one.candidates) for one in expected] == [bool(line.strip()) for line in lines]
+    assert [bool(one.candidates) for one in expected] == [bool(line) for line in lines]
     assert len(set(texts_of(expected))) > 8, "all translations are equal, which proves nothing"
     assert one_by_one.translate(lines) == expected
     order = random.Random(2).sample(range(len(lines)), len(lines))
@@ -87,7 +94,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(
     for choices in ({"batch_tokens": 1, "workers": 2}, {"batch_tokens": 1024, "nbest": 5}):
         found = make_translator(seed=3, **choices).translate([lines[i] for i in order])
         assert texts_of(found) == [expected[i] for i in order]
-        assert {len(one.candidates) for one in found} == {0, choices.get("nbest", 1)}
+        assert {len(one.candidates) for one in found} == {0, 1, choices.get("nbest", 1)}
     assert texts_of(make_translator(seed=4).translate(lines)) != expected
 
 
@@ -105,7 +112,7 @@ def test_translations_begin_with_their_prefixes(
             assert found[i].text == free[i].text
             continue
         for candidate in found[i].candidates:
-            ids = tokenizer.encode([prefix])[0]
+            ids = tokenizer.encode_target([prefix])[0]
             assert candidate.pieces[: len(ids)] == tokenizer.pieces(ids)
             assert candidate.text.startswith(prefix.strip())
         assert texts_of(translator.translate([line], [prefix])) == [found[i].text]
@@ -143,6 +150,79 @@ def test_bad_options_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=complaint):
         make_translator(**choice)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        ("native", {"nbest": 2, "alpha": 2.0, "max_extra_tokens": 1, "beam_size": 1}),
+        ("static", {"nbest": 2, "alpha": 2.0, "max_extra_tokens": 1, "beam_size": 1}),
+        ("ctranslate2", {"nbest": 2, "alpha": 2.0, "max_extra_tokens": 1, "beam_size": 1}),
+        (
+            "sampling",
+            {"nbest": 2, "alpha": 2.0, "max_extra_tokens": 1}
+            | {"temperature": 0.1, "top_k": 1, "top_p": 0.1, "seed": 2},
+        ),
+    ],
+)
+def test_every_option_of_a_search_has_an_effect_in_each_engine(
+    make_model: Callable[..., Transformer],
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    kind: str,
+    other: dict[str, Any],
+) -> None:
+    if kind == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    config = SamplingConfig if kind == "sampling" else SearchConfig
+    assert {field.name for field in fields(config)} == set(other)
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    trained = TrainedModel(model, tokenizer, "a", "b")
+
+    def outputs(**options: Any) -> list[Translation]:
+        engine = {"engine": kind} if kind == "ctranslate2" else {}
+        given = TranslationOptions(device="cpu", workers=1, search=config(**options), **engine)
+        kernels = TranslationKernels(static=True) if kind == "static" else None
+        return Translator(trained, given, kernels).translate(sentences[:4])
+
+    expected = outputs()
+    for name, value in other.items():
+        assert outputs(**{name: value}) != expected, name
+    with pytest.raises(UserError, match="native"):
+        TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(0.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    "choices", [{"nbest": 2}, {"seed": 3, "nbest": 2}, {"engine": "ctranslate2"}], ids=str
+)
+def test_lines_without_words_are_copied_by_every_search(
+    make_translator: MakeTranslator, choices: dict[str, Any]
+) -> None:
+    if "engine" in choices:
+        pytest.importorskip("ctranslate2")
+    translator = make_translator(**choices)
+    number, blank, empty, marked, alone = translator.translate(
+        ["42", " \t", "", "  - a man. ", "a man."]
+    )
+    for copied, text in ((number, "42"), (blank, " \t")):
+        assert copied == Translation([Candidate(text, 0.0, [], False)])
+    assert empty == Translation([])
+    assert [one.text for one in marked.candidates] == [
+        f"  - {one.text} " for one in alone.candidates
+    ]
+    assert marked.score == alone.score
+    assert translator.log_probabilities(["42"], ["42"])[0].tokens > 0  # the model's own
+
+
+def test_a_translator_says_what_it_is_and_what_it_is_made_of(
+    make_translator: MakeTranslator,
+) -> None:
+    assert repr(make_translator()).startswith(
+        "Translator(a -> b, native, cpu, SearchConfig(nbest=1,"
+    )
+    with pytest.raises(TypeError, match=r"'RUN' is not a trained model: call Translator.load"):
+        Translator("RUN")  # type: ignore[arg-type]
+    assert {"Translation", "TranslationOptions", "Translator", "__version__"} == set(dir(seq2seq))
 
 
 @pytest.mark.parametrize("workers", [1, 3])

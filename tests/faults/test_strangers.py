@@ -141,8 +141,7 @@ MODELS: dict[str, tuple[Change, str]] = {
         edit(CONFIG, '"format"', f'"_target_": "os.system", "command": "touch {CANARY}", "format"'),
         "_target_",
     ),
-    "a key twice": (edit(CONFIG, '"d_model"', '"d_model": 4, "d_model"'), "occurs twice"),
-    "NaN for a rate": (edit(CONFIG, '"dropout": 0.1', '"dropout": NaN'), "NaN"),
+    "NaN for a rate": (edit(CONFIG, '"dropout": 0.1', '"dropout": NaN'), "not valid JSON"),
     "nested 30,000 deep": (replace(CONFIG, b"[" * 30_000), "nested too deeply"),
     "a billion layers": (edit(CONFIG, '"num_layers": 1', '"num_layers": 1000000000'), "layers"),
     "a model of petabytes": (
@@ -185,7 +184,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "half a surrogate pair for a language": (
         edit(CONFIG, '"target_language": "de"', '"target_language": "\\ud800"'),
-        "surrogates not allowed",
+        "not valid JSON",
     ),
     "thirty million pieces": (replace(TOKENIZER, b"\x0a\x00" * 30_000_000), "1,000,000 pieces"),
 }

@@ -265,7 +265,7 @@ BAD = [
     ({"format": "pdf"}, "format: Invalid enum value 'pdf'"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
-    ({"q": "\ud800"}, "surrogates not allowed"),
+    ({"q": "\ud800"}, "not valid JSON"),
 ]
 BAD_FOR_ATTENTION = [
     ({"source": " ", "target": "a"}, "the source is blank"),

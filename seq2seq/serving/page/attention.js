@@ -83,8 +83,7 @@ function draw(kind, { layers, heads, rows, columns, weights }) {
   }
   const head = Number(find("head").value);
   shown = {
-    // The decoder reads a piece and writes the next one, for which it looks at the source.
-    rows: kind === "cross" ? [...rows.slice(1), columns.at(-1)] : rows,
+    rows,
     columns,
     weights: head === 0 ? mean(weights[0]) : weights[0][head - 1],
   };

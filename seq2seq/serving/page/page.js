@@ -9,6 +9,7 @@ const MAX_ALTERNATIVES = 3; // to show
 const SUSPICIONS = {
   empty: "The translation is empty.",
   copied: "The translation is equal to the text.",
+  too_short: "The translation is far too short.",
   repeating: "The translation repeats itself.",
   output_truncated: "The translation was cut off at the maximum length.",
   source_truncated: "The text is too long for the model: its end was skipped.",

@@ -127,9 +127,12 @@ class Stub:
         return {"translatedText": text, "alternatives": [], "details": details}
 
     def attend(self, fields: dict[str, Any]) -> Any:
-        source, target = [*pieces(fields["source"]), "</s>"], ["<s>", *pieces(fields["target"])]
-        rows = source if fields["kind"] == "encoder" else target
-        columns = target if fields["kind"] == "decoder" else source
+        source, target = [*pieces(fields["source"]), "</s>"], pieces(fields["target"])
+        rows, columns = {
+            "encoder": (source, source),
+            "decoder": (["<s>", *target], ["<s>", *target]),
+            "cross": ([*target, "</s>"], source),
+        }[fields["kind"]]
         layer = fields["layer"] or LAYERS
         heads = [weights(len(rows), len(columns), layer, head) for head in range(1, HEADS + 1)]
         return {
