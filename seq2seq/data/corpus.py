@@ -28,8 +28,7 @@ from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
-_JSON = dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON")
-_FORMATS = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".arrow": "Arrow"} | _JSON
+_FORMATS = {".csv", ".tsv", ".json", ".parquet", ".arrow"}
 
 
 class Split:
@@ -277,7 +276,7 @@ class _DatasetSplit:
         if outside := {os.path.realpath(file) for file in read} - own:
             raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")
         suffixes = {suffix.lower() for file in found for suffix in Path(file).suffixes}
-        formats = {_FORMATS[suffix] for suffix in suffixes & _FORMATS.keys()}
+        formats = _FORMATS & {s.replace("jsonl", "json") for s in suffixes}
         if len(formats) > 1:
             raise UserError(
                 f"data.dataset={self.name}: has files of {' and '.join(sorted(formats))}, but one"

@@ -8,7 +8,6 @@ from typing import TypeAlias
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file, write_file
 from seq2seq.model import Transformer
-from seq2seq.reporting.buckets import MAX_TRAINING_PAIRS
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.report import PAGE_FILE, make_report
@@ -72,7 +71,7 @@ def is_reported(folder: Path) -> bool:
 def write_report(folder: Path, device: str) -> None:
     """Write the page of a run and the cards of its models; if that fails, warn."""
     path = folder / PAGE_FILE
-    logger.info(f"report: reading up to {MAX_TRAINING_PAIRS:,} training pairs")
+    logger.info("report: translating the validation sets and reading the training text")
     try:
         report = make_report(folder, [], device=device)
         write_file(path, draw_page(report).encode())

@@ -129,8 +129,8 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
     [
         ({"train.csv": "en,de\na,b\na,b,c,d\n"}, "split train: can't be read: .*repair the file"),
         ({"train.csv": "en,de\na,b,c\nd,e,f\n"}, "can't be read: Length of header"),
-        ({"train.csv": "en,de\na,b\n", "train.jsonl": "[]"}, "has files of CSV and JSON"),
-        ({"a.csv": "en,de\na,b\n", "b.TSV": "en\tde\na\tb\n"}, "has files of CSV and TSV"),
+        ({"train.csv": "en,de\na,b\n", "train.jsonl": "[]"}, "has files of .csv and .json"),
+        ({"a.csv": "en,de\na,b\n", "b.TSV": "en\tde\na\tb\n"}, "has files of .csv and .tsv"),
         ({"train.csv": "en,de\na,b\n", "README.md": CARD}, "put .*other.csv into this folder"),
     ],
 )  # fmt: skip
