@@ -276,7 +276,7 @@ class _DatasetSplit:
         if outside := {os.path.realpath(file) for file in read} - own:
             raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")
         suffixes = {suffix.lower() for file in found for suffix in Path(file).suffixes}
-        formats = _FORMATS & {s.replace("jsonl", "json") for s in suffixes}
+        formats = _FORMATS & {".json" if "json" in s else s for s in suffixes}
         if len(formats) > 1:
             raise UserError(
                 f"data.dataset={self.name}: has files of {' and '.join(sorted(formats))}, but one"
