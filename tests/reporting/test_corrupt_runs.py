@@ -65,11 +65,8 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     "record",
     [
-        "[]",
-        '{"unknown": 1}',
         '{"counts": {"train": {"read": true, "dropped": {}}}}',
         '{"warnings": "abc"}',
-        '{"histogram": [[0, 1]]}',
     ],
 )
 def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
