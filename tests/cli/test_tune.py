@@ -102,6 +102,15 @@ def test_the_choice_is_the_default_of_the_model_and_options_override_it(
     assert report["search"] == {"beam_size": 3, "alpha": 2.0}
 
 
+def test_the_best_is_that_by_the_measure_of_the_run(run: Path, seq2seq: Callable) -> None:
+    config = OmegaConf.load(run / "config.yaml")
+    OmegaConf.update(config, "training.select_by", "chrf")
+    OmegaConf.save(config, run / "config.yaml")
+    words = ["--beams", "1", "--alphas", "1", "--dry-run", "--json"]
+    best = json.loads(seq2seq("tune", "--model", run, *words).out)["best"]
+    assert best["metric"] == "chrF2"
+
+
 def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
     run: Path, tmp_path: Path, seq2seq: Callable
 ) -> None:
