@@ -161,8 +161,10 @@ def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
 
         small, smaller = (v / output_variance(v) - v for v in (1e-5, 1e-7))
         biased = abs(output_variance(1e6) - 1.0) < 1e-6
+        centered = torch.allclose(plain(x + 1.0), plain(x))
     inside = math.isclose(small, smaller, rel_tol=1e-3)
     remarks = ["" if inside else "not inside the root", "" if biased else "unbiased variance"]
+    remarks.append("" if centered else "the mean stays: RMSNorm")
     return float(f"{smaller:.3g}"), ", ".join(filter(None, remarks))
 
 
