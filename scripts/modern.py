@@ -118,11 +118,10 @@ def outcome(run: Run, *, runs: Path, corpora: Path, overrides: Sequence[str]) ->
         data = read_config(folder).data
         languages = (data.source_language, data.target_language)
         source, reference = (str(corpora / f"{TEST}.{language}.gz") for language in languages)
-        scored = subprocess.run(
-            [*command, "score", "--model", folder, "-s", source, "-r", reference, "--json"],
-            env=environment, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-        scores = json.loads(scored.stdout)["scores"]
+        score = [*command, "score", "--model", folder, "-s", source, "-r", reference, "--json"]
+        with log.open("a") as file:
+            scored = subprocess.check_output(score, env=environment, stderr=file)
+        scores = json.loads(scored)["scores"]
         test_bleu = next(score["value"] for score in scores if score["name"] == "BLEU")
     return Outcome(
         bleu=last["valid/bleu"],
