@@ -120,4 +120,6 @@ def validate_sets(
             for key in found["valid"]
             if key != "perplexity"
         }
-    return {f"{n}/{key}": v for n, metrics in found.items() for key, v in metrics.items()}, cut_off
+    return {
+        f"{name}/{key}": value for name, metrics in found.items() for key, value in metrics.items()
+    }, cut_off
