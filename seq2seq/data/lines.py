@@ -7,13 +7,12 @@ reader that breaks lines there shifts every pair that follows.
 """
 
 import bz2
-import errno
 import gzip
 import io
 import lzma
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -26,9 +25,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 REPLACEMENT_CHARACTER = "\ufffd"
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 _MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstandard}
-
-# Of the disk, of a file under a limit, of a user under a quota.
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 _BUFFER_BYTES = 1 << 18
 _FRAME_BYTES = 1 << 12  # of zeros, 128 MB: zstandard decompresses all that it is given
@@ -83,18 +79,12 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     if os.path.basename(path) in ("", "."):  # which Path would drop
         raise UserError(f"{path}: names a folder; give the path of a file")
     path = Path(path).expanduser()
-    try:
-        with ExitStack() as whole:
-            with errors_as_user_errors(path):
-                file = whole.enter_context(output_file(path))
-            with _compressor(file, path.suffix.lower()) as stream:
-                yield stream
-            with errors_as_user_errors(path):
-                whole.close()
-    except OSError as error:
-        if error.errno not in _NO_ROOM:  # of another file that the block reads
-            raise
-        raise UserError(f"{path}: can't be written: {reason_of(error)}") from None
+    with (
+        errors_as_user_errors(path),
+        output_file(path) as file,
+        _compressor(file, path.suffix.lower()) as stream,
+    ):
+        yield stream
 
 
 def iterate_lines(stream: Iterable[bytes], *, keep_returns: bool = False) -> Iterator[bytes]:

@@ -141,6 +141,8 @@ def errors_as_user_errors(path: Path) -> Iterator[None]:
     """Turn errors of writing into user errors that name the path."""
     try:
         yield
+    except BrokenPipeError:  # its reader has closed it, which ends a command
+        raise
     except OSError as error:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
 
