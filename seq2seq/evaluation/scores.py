@@ -21,7 +21,6 @@ MAX_TER_WORDS = 250
 """Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
 the words: a line of 3,000 would take minutes."""
 
-_WITHOUT_SPACES = {"ja": "ja-mecab", "zh": "zh"} | dict.fromkeys(("th", "lo", "km", "my"), "char")
 SCRIPTS = {
     "zh": "\u3400-\u9fff\uf900-\ufaff",
     "ja-mecab": "\u3040-\u30ff",
@@ -174,29 +173,28 @@ def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
         raise UserError(f"tokenizer {name or target_language}: {reason}") from None
 
 
-def tokenizer_without_spaces(language: str) -> str | None:
-    """Return sacreBLEU's tokenizer for a language without spaces between words, such as `zh-CN`.
-
-    For other languages return None: 13a suits them.
-    """
-    return _WITHOUT_SPACES.get(language.lower().replace("_", "-").partition("-")[0])
-
-
-def unsuited_tokenizer(of_bleu: str, references: Sequence[Sequence[str]]) -> str:
-    """Say which tokenizer suits the references, if that in a BLEU's signature does not; else ""."""
-    used = of_bleu.partition("|tok:")[2].partition("|")[0]
-    text = "".join(references[0][:1000])
+def suited_tokenizer(references: Sequence[str]) -> str | None:
+    """Return sacreBLEU's tokenizer for Korean or a script without spaces; None if 13a suits."""
+    text = "".join(references[:1000])
     found = {name: len(re.findall(f"[{script}]", text)) for name, script in SCRIPTS.items()}
     # A word of another script has more letters.
-    if used not in ("13a", "intl") or 4 * sum(found.values()) <= sum(map(str.isalpha, text)):
-        return ""
+    if 4 * sum(found.values()) <= sum(map(str.isalpha, text)):
+        return None
     # Japanese is written with Chinese characters too.
     is_japanese = 10 * found["ja-mecab"] > found["zh"]
     suited = "ja-mecab" if is_japanese else max(found, key=found.__getitem__)
     try:
         bleu_metric(ScoreConfig(tokenize=suited))
     except UserError:  # its package is not installed
-        suited = "char"
+        return "char"
+    return suited
+
+
+def unsuited_tokenizer(of_bleu: str, references: Sequence[Sequence[str]]) -> str:
+    """Say which tokenizer suits the references, if that in a BLEU's signature does not; else ""."""
+    used = of_bleu.partition("|tok:")[2].partition("|")[0]
+    if used not in ("13a", "intl") or not (suited := suited_tokenizer(references[0])):
+        return ""
     return (
         f"BLEU's tokenizer {used} does not suit the script of the references: add --tokenize"
         f" {suited} or flores200"

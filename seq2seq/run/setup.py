@@ -14,10 +14,9 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoded import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
-from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import Compute, make_deterministic
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import tokenizer_without_spaces
+from seq2seq.evaluation.scores import suited_tokenizer
 from seq2seq.fast.training import TrainingKernels, can_compile
 from seq2seq.files.manifest import read_manifest
 from seq2seq.model.config import DROPOUTS, Positions
@@ -93,12 +92,12 @@ def _prepare_compiler(device: torch.device) -> bool:
     return True
 
 
-def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
+def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
     """Log the model and its batches, and warn of settings that are likely to fail."""
     training, processes = config.training, trainer.world.size
     parameters = sum(p.numel() for p in trainer.model.parameters())
     logger.info(
-        f"model: {parameters:,} parameters, vocabulary {tokenizer.vocab_size:,};"
+        f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,};"
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
@@ -106,12 +105,12 @@ def describe(trainer: Trainer, config: Config, tokenizer: Tokenizer) -> None:
         logger.warning(risk)
     if unfinished := unfinished_dropout(training, training.max_steps):
         logger.warning(unfinished)
-    sets = (config.data.valid, *config.data.valid_sets.values())
-    for language in {s.target_language or config.data.target_language: None for s in sets}:
-        if config.bleu_tokenizer is None and (name := tokenizer_without_spaces(language)):
+    for pairs in (data.valid_pairs, *(valid.pairs for valid in data.valid_sets.values())):
+        name = suited_tokenizer([pair.target for pair in pairs])
+        if config.bleu_tokenizer is None and name:
             logger.warning(
-                f"bleu_tokenizer is not set: BLEU takes a sentence of {language}, which has no"
-                f" spaces, for a single word, so it means little; set bleu_tokenizer={name}"
+                "bleu_tokenizer is not set: BLEU by 13a means little, because it can't tell the"
+                f" words of the validation references apart; set bleu_tokenizer={name}"
             )
     statistics = trainer.batching.statistics(trainer.batching.epoch(0))
     training.check_budget(statistics, devices=processes)

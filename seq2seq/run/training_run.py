@@ -87,7 +87,7 @@ def run_training(
         run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
-        describe(run.trainer, config, run.data.tokenizer)
+        describe(run.trainer, config, run.data)
 
         # Train.
         world.on_main(lambda: run.open_folder(yaml, log_file))
