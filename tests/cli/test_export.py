@@ -4,36 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from seq2seq.data.tokenizer import END_ID
 from seq2seq.storage.checkpoint import find_model
-
-LONGEST = 20  # tokens of an output; what would be longer is cut off elsewhere by each program
-
-
-def test_marian_translates_as_this_package_does(
-    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    transformers = pytest.importorskip("transformers", reason="an extra of the tests")
-    folder = tmp_path / "marian"
-    exported = seq2seq("export", "--model", trained, "--to", "marian", "-o", folder)
-    assert (exported.code, exported.out) == (0, f"{folder}\n")
-    card = (find_model(trained) / "README.md").read_bytes()
-    assert (folder / "README.md").read_bytes() == card
-    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-    model = transformers.MarianMTModel.from_pretrained(folder)
-    source = corpus.folder / "test.source"
-    expected = seq2seq("translate", "--model", trained, "--beam", "1", "-i", source).out
-    lines = source.read_text().splitlines()
-    outputs = model.generate(
-        **tokenizer(lines, return_tensors="pt", padding=True), num_beams=1, max_length=LONGEST
-    )
-    ended = [END_ID in ids[1:-1] for ids in outputs.tolist()]
-    assert any(ended)
-    found = tokenizer.batch_decode(outputs, skip_special_tokens=True)
-    for one, other, whole in zip(found, expected.splitlines(), ended, strict=True):
-        assert not whole or one == other
 
 
 def test_an_existing_folder_is_kept(trained: Path, seq2seq: Callable, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.cli.conftest import losses, weights_at
+from tests.faults.test_ranks import processes_in
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -56,20 +57,6 @@ def test_fewer_processes_go_on_with_a_warning(
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]
 
 
-def process_of(rank: int, cwd: Path) -> int:
-    """The number of the process of that rank that works in a folder."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            environ = (folder / "environ").read_bytes().split(b"\0")
-            works_here = (folder / "cwd").resolve() == cwd.resolve()
-        except OSError:
-            continue
-        if works_here and b"seq2seq" in words and f"RANK={rank}".encode() in environ:
-            return int(folder.name)
-    raise AssertionError(f"no rank {rank}")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: Path) -> None:
@@ -83,7 +70,7 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: 
     while not list(killed.glob("**/checkpoints/step_00000004/validated.json")):
         assert training.poll() is None
         time.sleep(0.05)
-    os.kill(process_of(1, killed), signal.SIGKILL)
+    os.kill(processes_in(killed)[1], signal.SIGKILL)
     stderr = training.communicate(timeout=120)[1]
     assert training.returncode == 0, stderr
     (run,) = (killed / "runs").iterdir()

@@ -21,7 +21,6 @@ from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_texts
 from seq2seq.config import Config
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import checkpoints
 from tests.cli.conftest import losses
 
 
@@ -53,14 +52,6 @@ def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
     ]
 
 
-def test_a_mean_replaces_no_checkpoint(trained: Path, seq2seq: Callable) -> None:
-    newest = checkpoints(trained)[-1]
-    before = {path.name: path.read_bytes() for path in newest.iterdir()}
-    result = seq2seq("average", "--model", trained, "--last", "2", "-o", newest)
-    assert (result.code, {p.name: p.read_bytes() for p in newest.iterdir()}) == (1, before)
-    assert f"{newest}: holds more than a model (optimizer.safetensors)" in result.err
-
-
 def test_it_learns_to_write_backwards(corpus, trained: Path, seq2seq: Callable) -> None:
     source, target = (corpus.folder / f"test.{side}" for side in ("source", "target"))
 
@@ -69,19 +60,6 @@ def test_it_learns_to_write_backwards(corpus, trained: Path, seq2seq: Callable) 
         return json.loads(result.out)["perplexity"]
 
     assert 2 * perplexity(target) < perplexity(source)  # the same words, not backwards
-
-
-def test_a_finished_run_has_nothing_to_do(corpus, trained: Path, seq2seq: Callable) -> None:
-    result = seq2seq(
-        "train",
-        *corpus.overrides(),
-        f"run_dir={trained}",
-        "resume=true",
-        "model.d_model=64",
-        "training.max_steps=450",
-    )
-    assert result.code == 0
-    assert "nothing to do: at step 450 of 450" in result.err
 
 
 def test_a_run_is_resumed_if_there_is_one(corpus, tmp_path: Path, seq2seq: Callable) -> None:

@@ -3,10 +3,6 @@
 import json
 import os
 import random
-import resource
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -21,8 +17,6 @@ from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
-
-CHECKOUT = Path(__file__).parents[2]
 
 WORDS = ["house", "small", "tree", "green", "river", "stone", "light", "bread", "the", "a"]
 
@@ -255,52 +249,6 @@ def test_an_interrupted_preparation_leaves_nothing(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-# Waits for ever while the folder is being filled.
-PREPARE = """
-import time
-from pathlib import Path
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.preparation import prepare
-from seq2seq.data.tokenizer import TokenizerConfig
-
-def report(line):
-    if "preparing" in line:
-        print("inside", flush=True)
-        time.sleep(600)
-
-train, valid = (
-    SplitConfig(source=split + ".source", target=split + ".target") for split in ("train", "valid")
-)
-config = DataConfig(train=train, valid=valid, tokenizer=TokenizerConfig(vocab_size=80))
-prepare(config, Path("cache"), report)
-"""
-
-
-def test_a_killed_preparation_is_removed_at_once_and_a_living_one_is_not(
-    tmp_path: Path, log: Log
-) -> None:
-    config = configure(tmp_path, sentences(300, seed=1))
-    process = subprocess.Popen(
-        [sys.executable, "-c", PREPARE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "inside\n"
-        theirs = set((tmp_path / "cache").iterdir())
-        assert theirs
-        prepared = prepare(config, tmp_path / "cache", log)
-        assert set((tmp_path / "cache").iterdir()) == theirs | {prepared.folder}
-    finally:
-        process.kill()
-        process.communicate()
-    shutil.rmtree(prepared.folder)
-    prepare(config, tmp_path / "cache", log)
-    assert list((tmp_path / "cache").iterdir()) == [prepared.folder]
-
-
 def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, log: Log) -> None:
     config = configure(tmp_path, sentences(300, seed=1))
     made: list[Path] = []
@@ -314,18 +262,6 @@ def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, lo
     assert [prepared.folder] == made
     assert (prepared.folder / "mark").exists()
     assert len(list((tmp_path / "cache").iterdir())) == 1
-
-
-def test_a_full_disk_is_named(tmp_path: Path, log: Log) -> None:
-    config = configure(tmp_path, sentences(3000, seed=1))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
-    try:
-        with pytest.raises(UserError, match="can't be written: File too large"):
-            prepare(config, tmp_path / "cache", log)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:
@@ -355,11 +291,13 @@ def test_pairs_shared_with_the_training_split_are_reported(tmp_path: Path, log: 
     assert "3 of 5 different valid pairs are training pairs too" in log
     log.clear()
     config = configure(tmp_path, train, valid)
-    prepare(replace(config, test=config.valid), tmp_path / "cache", log)
+    more = replace(config, test=config.valid, valid_sets={"more": config.valid})
+    prepare(more, tmp_path / "cache", log)
     assert prepared.warnings[0] in "\n".join(log)  # also when the folder is reused
     # The test split is no part of what is prepared, and is compared whenever it is given.
     assert "reusing" in log
-    assert "3 of 5 different test pairs are training pairs too" in log
+    for name in ("test", "valid_sets.more"):
+        assert f"3 of 5 different {name} pairs are training pairs too" in log
     log.clear()
     prepare(config, tmp_path / "cache", log)
     assert "test pairs" not in log

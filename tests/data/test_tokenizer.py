@@ -62,18 +62,6 @@ def test_decoding_drops_control_symbols() -> None:
     assert TOKENIZER.decode([padded, [END_ID], []]) == ["the house", "", ""]
 
 
-@pytest.mark.parametrize("typed", ["<s>", "</s>", "<pad>", "<unk>", "▁", "<0x41>"])
-@pytest.mark.parametrize("tokenizer", [TOKENIZER, BYTE_TOKENIZER], ids=["plain", "bytes"])
-def test_typed_symbols_are_ordinary_text(tokenizer: Tokenizer, typed: str) -> None:
-    for text in (typed, f"the {typed} house", f"the{typed}house", typed * 3):
-        (ids,) = tokenizer.encode([text])
-        assert not CONTROL_IDS & set(ids)
-        if tokenizer is BYTE_TOKENIZER:
-            assert UNKNOWN_ID not in ids
-            # The space mark itself reads as a space, if it was not in the training text.
-            assert tokenizer.decode([ids])[0].split() == text.replace("▁", " ").split()
-
-
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
 def test_any_text_encodes(texts: list[str]) -> None:
     for tokenizer in (TOKENIZER, BYTE_TOKENIZER):

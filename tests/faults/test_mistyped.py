@@ -10,7 +10,6 @@ import pytest
 
 from seq2seq.cli import hydra
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.cli.main import main
 from seq2seq.errors import UsageError
 
 # Every key with a value of its own.
@@ -45,14 +44,6 @@ def wrong_value(kind: Any) -> str:
 
 # Of a text no value has a wrong type.
 NOT_TEXT = {key: kind for key, kind in KEYS.items() if without_none(kind) is not str}
-
-
-@pytest.fixture(autouse=True)
-def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(*arguments: object) -> int:
-        raise AssertionError("work began")
-
-    monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
 
 
 def test_the_walk_finds_every_key() -> None:
@@ -96,19 +87,3 @@ def test_each_value_of_a_wrong_type_is_refused(trial: Callable) -> None:
             with pytest.raises(UsageError, match=key.replace(".", r"\.")) as error:
                 compose_config([f"{key}={wrong_value(kind)}"])
             assert "\n" not in str(error.value)
-
-
-def test_the_command_refuses_them_in_one_line(
-    trial: Callable, capfd: pytest.CaptureFixture[str], trials: Callable[[int, int], int]
-) -> None:
-    chosen = list(KEYS)[:: trials(9, 1)]
-    for key in chosen:
-        words = [f"{mistypings(key)[0]}=1"]
-        if key in NOT_TEXT:
-            words.append(f"{key}={wrong_value(KEYS[key])}")
-        for word in words:
-            with trial("a mistyped override, through the command"):
-                assert main(["train", word]) == 2
-                out, err = capfd.readouterr()
-                assert (out, err.count("\n")) == ("", 1), err
-                assert key in err

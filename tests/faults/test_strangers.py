@@ -25,6 +25,8 @@ from tests.toy import data_words, reversing
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.model"
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
+INNER = "encoder.layers.0.feed_forward.inner.weight"
+OTHER_WEIGHTS = "not the weights of its configuration"
 CANARY = "canary"
 """A file that only executed code creates."""
 
@@ -165,6 +167,15 @@ MODELS: dict[str, tuple[Change, str]] = {
     "a tensor too many": (
         change_tensors(WEIGHTS, lambda tensors: tensors.update({"a\nb": torch.ones(1)})),
         "'a\\nb'",
+    ),
+    "a tensor missing": (change_tensors(WEIGHTS, lambda w: w.pop(INNER)), OTHER_WEIGHTS),
+    "a tensor of integers": (
+        change_tensors(WEIGHTS, lambda w: w.update({INNER: w[INNER].int()})),
+        OTHER_WEIGHTS,
+    ),
+    "a tensor of another shape": (
+        change_tensors(WEIGHTS, lambda w: w.update({INNER: w[INNER][:1]})),
+        OTHER_WEIGHTS,
     ),
     "a pipe for a file": (pipe, "not a regular file"),
     "a link for a file": (link, "a link"),
@@ -412,14 +423,3 @@ def test_an_infinite_record_is_not_examined(model: Path, capfd: pytest.CaptureFi
         '{"step": 1, "train/source_tokens": 1e400, "train/target_tokens": 1}'
     )
     refused(capfd, ["fidelity", "--model", str(model)], "train/source_tokens has a value")
-
-
-def test_the_environment_is_never_read(
-    model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MY_SECRET", "hunter2")
-    (model / "config.yaml").write_text(
-        'data: {tokenizer: {normalization: "\\x24{oc.env:MY_SECRET}"}}'
-    )
-    assert main(["table3", str(model)]) == 1
-    assert "hunter2" not in "".join(capfd.readouterr())

@@ -1,10 +1,9 @@
-"""Odd bytes, unequal files, very long lines and typed control symbols, in all commands."""
+"""Odd bytes, very long lines and typed control symbols, in all commands."""
 
 import gzip
 import io
 import os
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +15,6 @@ import torch
 from torch.nn import LayerNorm
 
 from seq2seq.cli.main import main
-from seq2seq.cli.text import read_leniently
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import (
     END_ID,
     PADDING_ID,
@@ -27,7 +23,6 @@ from seq2seq.data.tokenizer import (
     Tokenizer,
     TokenizerConfig,
 )
-from seq2seq.errors import UserError
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel
 from tests.models import save_untrained
@@ -37,7 +32,6 @@ CHECKOUT = Path(__file__).parents[2]
 SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r", "\r\n", "\n"]
 MARKS = [">>de<<", "<bt>"]
 TYPED = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁</s>", "<s", "s>", *MARKS]
-INVALID = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xf5\x80\x80\x80", b"\xc0\x80"]
 WORDS = ["a man", "the sea", " ", "house", "three old friends", "Ä"]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -75,65 +69,10 @@ def lines_of(raw: bytes) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in lines]
 
 
-def is_text(line: bytes) -> bool:
-    try:
-        return "\0" not in line.decode()
-    except UnicodeDecodeError:
-        return False
-
-
-def odd_bytes(chance: random.Random, *, sound: bool) -> bytes:
-    """A text of a few lines of odd parts; if sound, it is valid UTF-8."""
-    parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
-    if not sound:
-        parts.append(chance.choice([*INVALID, b"\0", b"\0"]))
-    first = chance.choice([b"", BYTE_ORDER_MARK])
-    return first + b"".join(chance.choices(parts, k=chance.randint(1, 60))) + b"end\n"
-
-
-def configure(folder: Path, source: Path, target: Path, valid: list[str]) -> DataConfig:
-    for side in ("source", "target"):
-        (folder / f"valid.{side}").write_text("".join(f"{line}\n" for line in valid))
-    return DataConfig(
-        train=SplitConfig(source=str(source), target=str(target)),
-        valid=SplitConfig(source=str(folder / "valid.source"), target=str(folder / "valid.target")),
-        tokenizer=TokenizerConfig(vocab_size=90),
-    )
-
-
-def count_pairs(config: DataConfig, folder: Path) -> int:
-    return prepare(config, folder / "cache", lambda message: None).counts["train"].read
-
-
-def test_odd_bytes_are_the_same_lines_to_every_reader(
-    tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch, trial, trials
-) -> None:
-    """Leniently to `translate` and `score`; `train` names the first line that is not text."""
-    base = "".join(f"{line}\n" for line in sentences).encode()
-    plain, packed, target = (tmp_path / name for name in ("text", "text.gz", "text.target"))
-    for seed in range(trials(20, 200)):
-        raw = odd_bytes(random.Random(seed), sound=seed % 2 == 0)
-        lines = lines_of(raw)
-        bad = [number for number, line in enumerate(lines, start=1) if not is_text(line)]
-        target.write_bytes(b"a man\n" * len(lines) + base)
-        with trial("odd bytes"):
-            for path, pack in {plain: bytes, packed: gzip.compress}.items():
-                path.write_bytes(pack(raw + base))
-                config = configure(tmp_path, path, target, sentences[:3])
-                if bad:
-                    with pytest.raises(UserError, match=re.escape(f"{path}:{bad[0]}: ")):
-                        count_pairs(config, tmp_path)
-                else:
-                    assert count_pairs(config, tmp_path) == len(lines) + len(sentences)
-            stdin = SimpleNamespace(buffer=io.BytesIO(raw + base))
-            monkeypatch.setattr(sys, "stdin", stdin)
-            readings = [read_leniently(str(path)) for path in (plain, packed, "-")]
-            assert readings[0] == readings[1] == readings[2]
-            assert len(readings[0]) == len(lines) + len(sentences)
-
-
 def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, run: Run) -> None:
-    raw = odd_bytes(random.Random(1), sound=True) + b"\xff\n\0\na man"
+    parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
+    odd = random.Random(1).choices(parts, k=60)
+    raw = b"".join([BYTE_ORDER_MARK, *odd, b"end\n\xff\n\0\na man"])
     lines = lines_of(raw)
     warning = "not valid UTF-8, or had NUL: 2;"
     packed, reference = tmp_path / "text.gz", tmp_path / "reference"
@@ -171,48 +110,6 @@ def test_a_model_that_outputs_line_ends_does_not_break_the_lines(
     with trial("a model that outputs line ends"):
         code, out, err = run("translate", "--model", tmp_path / "model", stdin=b"a man\n\nthe sea")
         assert (code, out.count(b"\n")) == (0, 3), err
-
-
-def test_unequal_files_are_refused_or_counted(
-    tmp_path: Path, sentences: list[str], trial, trials
-) -> None:
-    for seed in range(trials(30, 500)):
-        chance = random.Random(seed)
-        counts = chance.choices([0, 1, 1, 2, 3, 50], k=2)
-        if chance.random() < 0.5:
-            counts[1] = counts[0]
-        filling = chance.choice([["", " ", "\t"], sentences, [*sentences, "", "\u3000"]])
-        texts = [chance.choices(filling, k=count) for count in counts]
-        source, target = tmp_path / "train.source", tmp_path / "train.target"
-        for path, text in zip((source, target), texts, strict=True):
-            path.write_text("".join(f"{line}\n" for line in text))
-        config = configure(tmp_path, source, target, sentences[:3])
-        with trial("unequal, blank and one-line files"):
-            expected = refusal(source, target, *texts)
-            if expected is None:
-                config.tokenizer.vocab_size = 6
-                with pytest.raises(UserError, match="of the training text alone need") as refused:
-                    count_pairs(config, tmp_path)
-                enough = re.findall(r"need (\d+) pieces", str(refused.value))[0]
-                config.tokenizer.vocab_size = int(enough)
-                assert count_pairs(config, tmp_path) == counts[0]
-            else:
-                with pytest.raises(UserError) as refused:
-                    count_pairs(config, tmp_path)
-                assert all(part in str(refused.value) for part in expected)
-
-
-def refusal(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str] | None:
-    """Return the expected error for a corpus that can't be trained on, else None."""
-    if len(sources) != len(targets):
-        first = min(len(sources), len(targets)) + 1
-        return [
-            f"{source} has {len(sources)} lines and {target} has {len(targets)} lines",
-            f"line {first} is the first without a partner",
-        ]
-    if not any(one.strip() and other.strip() for one, other in zip(sources, targets, strict=True)):
-        return [f"{source} and {target}: no pair has text on both sides"]
-    return None
 
 
 # Prints the peak of the memory after each step, in KiB.

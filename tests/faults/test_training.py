@@ -321,39 +321,6 @@ def test_poison(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) ->
                 assert folder == checkpoints(run)[0] or str(folder) in line
 
 
-@pytest.fixture(scope="module")
-def saved(toy: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("saved") / "run"
-    words = ["training.max_steps=4", "training.checkpoint_steps=2"]
-    complete(run_words(toy, run, *words), run.parent / "log")
-    return run
-
-
-def test_damage(saved: Path, trial: Trial, trials: Trials) -> None:
-    chance = random.Random(5)
-    before, newest = checkpoints(saved)
-    faults = ["a flipped bit"] * trials(8, 300) + ["a truncated file"] * trials(4, 100)
-    faults += ["a missing file"] * len((*FILES, MANIFEST))
-    for number, fault in enumerate(faults):
-        path = newest / (*FILES, MANIFEST)[number % (len(FILES) + 1)]
-        content = path.read_bytes()
-        with trial(fault):
-            if fault == "a missing file":
-                path.unlink()
-            elif fault == "a truncated file":
-                path.write_bytes(content[: chance.randrange(len(content))])
-            else:
-                damaged = bytearray(content)
-                damaged[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-                path.write_bytes(damaged)
-            reports: list[str] = []
-            assert newest_good(saved, reports.append) == before
-            assert len(reports) == 1
-            assert str(newest) in reports[0]
-        path.write_bytes(content)
-    assert newest_good(saved, pytest.fail) == newest
-
-
 def first_weights(run: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(run / "best" / "model.safetensors")
 
@@ -375,36 +342,6 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
             complete(run_words(toy, run, *words), tmp_path / "log")
             found = first_weights(run)
             assert all(torch.equal(expected[name], found[name]) for name in expected)
-
-
-def stopped(toy: list[str], run: Path, *words: str) -> None:
-    """A run that a signal has ended before its first validation."""
-    training = Training(run_words(toy, run, *words, "training.log_steps=1"), run.parent / "log")
-    wait_for(training, "step 1,")
-    training.send(signal.SIGUSR1)
-    assert training.wait() == 128 + signal.SIGUSR1, training.stderr()
-
-
-@pytest.mark.slow
-def test_a_best_model_that_can_t_be_written_is_written_by_the_next_start(
-    toy: list[str], tmp_path: Path, trial: Trial
-) -> None:
-    run = tmp_path / "run"
-    stopped(toy, run, "training.max_steps=1000")
-    (run / "best").mkdir()
-    (run / "best" / "thesis").write_text("years")
-    step = int(checkpoints(run)[-1].name.removeprefix("step_")) + 2
-    words = run_words(toy, run, f"training.max_steps={step}")
-    with trial("a best model that can't be written"):
-        failed = Training(words, tmp_path / "log")
-        assert failed.wait() == 1
-        assert f"{run / 'best'}: already exists" in failed.stderr().splitlines()[-1]
-        assert newest_good(run, pytest.fail) == run / "checkpoints" / f"step_{step:08d}"
-        (run / "best" / "thesis").unlink()
-        complete(words, tmp_path / "log")
-        newest = safetensors.torch.load_file(checkpoints(run)[-1] / "model.safetensors")
-        found = first_weights(run)
-        assert all(torch.equal(newest[name], found[name]) for name in newest)
 
 
 def test_a_folder_is_written_by_one_run(toy: list[str], tmp_path: Path, trial: Trial) -> None:
@@ -516,19 +453,6 @@ def test_full_disk(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials)
             assert limited.wait() == 1, limited.stderr()
             assert str(run) in limited.stderr().splitlines()[-1]
             assert_all_readable(run)
-
-
-@pytest.mark.parametrize("place", ["file/run", "link"])
-def test_an_impossible_folder_is_refused_before_the_work(
-    toy: list[str], tmp_path: Path, place: str, trial: Trial
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "deep")
-    with trial("a run_dir that can't be made"):
-        training = Training(run_words(toy, tmp_path / place), tmp_path / "log")
-        assert training.wait() == 1
-        assert training.stderr().count("\n") == 1
-        assert str(tmp_path / place) in training.stderr()
 
 
 @pytest.mark.slow

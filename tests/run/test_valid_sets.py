@@ -102,18 +102,6 @@ def test_a_resumed_training_selects_as_it_did_before(
     assert len(validations(tmp_path)) == 2
 
 
-def test_a_training_pair_in_a_set_is_warned_about(
-    several: Config, sentences: list[str], tmp_path: Path
-) -> None:
-    seen = reversing(tmp_path, "seen", [*sentences[10:20], sentences[30]])
-    config = replace(several, data=replace(several.data, valid_sets={"seen": seen}))
-    for _ in range(2):  # made, and read from the cache
-        assert TrainingRun(config, tmp_path, World()).data.warnings == [
-            "1 of 11 different valid_sets.seen pairs are training pairs too: scores on"
-            " valid_sets.seen will be too high"
-        ]
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [

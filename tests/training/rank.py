@@ -5,7 +5,6 @@ python -m torch.distributed.run --nproc_per_node N rank.py CORPUS OUTPUT MICRO_B
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,11 @@ from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import Recorder
-from seq2seq.training.state import Progress
 from seq2seq.training.trainer import Trainer
+from tests.training import records
 
 V = 60
 STEPS = 20
-
-
-class Losses(Recorder):
-    """Keeps losses and token counts."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.tokens: list[float] = []
-
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        self.losses.append(metrics["train/loss"])
-        self.tokens.append(metrics["train/target_tokens"])
 
 
 def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1) -> Trainer:
@@ -68,7 +54,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
 
 def run(trainer: Trainer) -> dict[str, Any]:
     """Train; the losses, the tokens, and how often it was validated and saved."""
-    recorder, calls = Losses(), {"validate": 0, "save": 0}
+    calls = {"validate": 0, "save": 0}
 
     def validate() -> dict[str, float]:
         calls["validate"] += 1
@@ -77,8 +63,9 @@ def run(trainer: Trainer) -> dict[str, Any]:
     def save() -> None:
         calls["save"] += 1
 
-    trainer.train(recorder, validate=validate, save=save, save_validation=lambda is_best: None)
-    return {"losses": recorder.losses, "tokens": recorder.tokens, **calls}
+    found = records.train(trainer, validate, save)
+    losses, tokens = (found.of(f"train/{name}") for name in ("loss", "target_tokens"))
+    return {"losses": losses, "tokens": tokens, **calls}
 
 
 def gloo_threads() -> int:

@@ -1,11 +1,9 @@
 """Several processes against one: real ones, started by torchrun, on the same batches."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,17 +12,9 @@ from safetensors.torch import load_file
 
 from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.training.distributed import World
+from tests.training import rank
 
 SCRIPT = Path(__file__).with_name("rank.py")
-
-
-def rank_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rank", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Job(NamedTuple):
@@ -57,7 +47,6 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    rank = rank_module()
     trainer = rank.make_trainer(corpus, micro_batches, World(), slices)
     alone = rank.run(trainer)
     ranks = range(processes)
