@@ -1,6 +1,7 @@
 """`seq2seq table3`: compare runs with the rows of the paper's Table 3."""
 
 import argparse
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ def _read_run(folder: Path) -> "TableRun":
     config, last = run.config, run.last
     if not last:
         raise UserError(f"{folder}: contains no validation; train until the first checkpoint")
+    if not all(map(math.isfinite, last.values())):
+        raise UserError(f"{folder}: the last validation has a value that is not finite")
     return TableRun(
         name=run.name,
         settings=table_settings(config.model, config.training.label_smoothing),

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.data.batching import BatchStatistics
+from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.layers import StructureError, dropout_rates
 from seq2seq.fidelity.optimization import Rehearsal
@@ -84,7 +85,10 @@ def recorded(subject: Subject, name: str) -> list[float]:
     path = subject.run / METRICS if subject.run else None
     if path is None or not path.is_file():
         return []
-    return [record[name] for record in read_metrics(path) if name in record]
+    values = [record[name] for record in read_metrics(path) if name in record]
+    if not all(map(math.isfinite, values)):
+        raise UserError(f"{path}: {name} has a value that is not finite")
+    return values
 
 
 @detail("steps (5.2)", paper="base 100,000, big 300,000", tensor2tensor=None)
