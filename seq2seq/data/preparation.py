@@ -95,7 +95,8 @@ def prepare(
             split, data.tokenizer, config.filter, log
         )
     texts = {corpus.valid: data.valid_pairs} | {added.split: added.pairs for added in sets.values()}
-    train, remedy = np.load(data.folder / DIGESTS_FILE, mmap_mode="r"), _remedy(config, tokenizer)
+    train = np.load(data.folder / DIGESTS_FILE, mmap_mode="r", allow_pickle=False)
+    remedy = _remedy(config, tokenizer)
     warnings = list(data.warnings)
     for split, pairs in texts.items():
         warnings += check_overlap(split.name, pairs, train)
