@@ -243,13 +243,5 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     """Name what looks wrong in a translation: fields of `OutputWarnings`."""
     warnings = OutputWarnings()
     warnings.count(source, translation)
-    kinds = [
-        "empty",
-        "copied",
-        "too_short",
-        "repeating",
-        "output_truncated",
-        "source_truncated",
-        "unknown",
-    ]
-    return [kind for kind in kinds if getattr(warnings, kind)]
+    counts = vars(warnings) | {"lines": 0, "source_split": 0}
+    return [kind for kind, count in counts.items() if count]

@@ -16,6 +16,7 @@ CALLS = [
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} --beam many", 2, "--beam: invalid int value: 'many'"),
     ("translate --model {model} -i {text} --beam 0", 2, "beam_size=0"),
+    ("translate --model {model} -i {text} --batch-tokens 0", 2, "batch_tokens=0: must be at"),
     ("translate --model {model} -i {text} --device cuda:99", 1, "device 'cuda:99'"),
     ("translate --model {model} -i {text} --precision fp8", 2, "precision 'fp8'"),
     ("translate --model {model} -i {nowhere}", 1, "no such file"),

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.translator import Translator
 from seq2seq.storage.model_folder import save_model
@@ -48,36 +47,19 @@ def translate(seq2seq: Callable, model: Path, tmp_path: Path, lines: list[str], 
     return result.out.split("\n")[:-1]
 
 
-@pytest.mark.parametrize("suffix", ["", ".zst"])
-def test_output_is_compressed_as_its_suffix_says(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], suffix: str
-) -> None:
-    path, output = tmp_path / "in.gz", tmp_path / f"out{suffix}"
-    path.write_bytes(gzip.compress("\n".join(source[:3]).encode()))
-    result = seq2seq("translate", "--model", trained, "-i", path, "-o", output)
-    assert result.code == 0, result.err
-    expected = translate(seq2seq, trained, tmp_path, source[:3])
-    assert list(read_text_lines(output)) == expected
-    assert output.read_bytes().startswith(expected[0].encode()) == (suffix == "")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "in.gz", output.name]
-
-
 def test_no_output_is_an_input_or_a_file_of_the_model(
     quick: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
-    text, output = tmp_path / "text", tmp_path / "out"
+    text, output, weights = tmp_path / "text", tmp_path / "out", quick / "model.safetensors"
     text.write_text("a man\n")
-    for name in ("soft", "hard"):
-        getattr(tmp_path / name, f"{name}link_to" if name == "hard" else "symlink_to")(text)
+    (tmp_path / "soft").symlink_to(text)
+    (tmp_path / "hard").hardlink_to(text)
     words = ("translate", "--model", quick, "--beam", "1")
-    weights = quick / "model.safetensors"
-    before = weights.read_bytes()
     for path in (text, tmp_path / "soft", tmp_path / "hard", weights):
         for inputs in (("-i", text), ("-i", os.devnull, "--prefix", text)):
             result = seq2seq(*words, *inputs, "-o", path)
             assert (result.code, result.err.count("\n")) == (1, 1)
             assert "choose another output" in result.err
-    assert (text.read_text(), weights.read_bytes()) == ("a man\n", before)
     shell = f"{sys.executable} -m seq2seq translate --model {quick} < {text} >> {text}"
     assert subprocess.run(shell, shell=True, capture_output=True).returncode == 1
     assert text.read_text() == "a man\n"
@@ -138,8 +120,7 @@ def test_what_is_not_lines_of_text_is_refused(
     path.write_bytes(content)
     result = seq2seq("translate", "--model", quick, "-i", path, "-o", tmp_path / "out.gz")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert result.err.startswith(f"seq2seq: {path}: ")
-    assert "text" in result.err.removeprefix(f"seq2seq: {path}: ")
+    assert re.match(f"seq2seq: {re.escape(str(path))}: .*text", result.err)
     assert [item.name for item in tmp_path.glob("[!q]*")] == [name]
     if name == "text":
         result = seq2seq("score", "-i", path, "-r", path)
@@ -147,16 +128,13 @@ def test_what_is_not_lines_of_text_is_refused(
 
 
 def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_path: Path) -> None:
-    content = b" \r\n  42 \r\n\tone\n\r\n7\ttwo\t\r\n- one"
-    (tmp_path / "in").write_bytes(content)
+    (tmp_path / "in").write_bytes(b" \r\n  42 \r\n\tone\n\r\n7\ttwo\t\r\n- one")
     words = ("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
     assert seq2seq(*words).code == 0  # each output is empty
     assert (tmp_path / "out").read_bytes() == b" \r\n  42 \r\n\t\n\r\n7\t\t\r\n- \n"
     assert seq2seq(*words, "--nbest", "1").code == 0
     rows = (tmp_path / "out").read_bytes().split(b"\n")
-    assert rows[0] == b"0\t \t0.000000\r"
-    assert rows[1] == b"1\t  42 \t0.000000\r"
-    assert rows[3] == b"3\t\t0.000000\r"
+    assert rows[:2] == [b"0\t \t0.000000\r", b"1\t  42 \t0.000000\r"]
 
 
 def test_a_log_gets_lines_with_what_is_done_and_left(
@@ -165,10 +143,7 @@ def test_a_log_gets_lines_with_what_is_done_and_left(
     monkeypatch.setattr("seq2seq.cli.translate._LOG_SECONDS", 0.0)
     (tmp_path / "in").write_text("a man\n" * 3)
     result = seq2seq("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
-    shown = [
-        line for line in result.err.splitlines() if re.match(r"seq2seq: \d of 3 lines, ", line)
-    ]
-    assert re.search(r"seq2seq: 2 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", shown[2])
+    assert re.search(r"^seq2seq: 2 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", result.err, re.M)
 
 
 def test_a_missing_file_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None:

@@ -184,14 +184,6 @@ def test_written_files_are_read_back(tmp_path: Path, suffix: str) -> None:
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_file_can_be_rewritten_while_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_text("one\n" * 100_000)
-    with open_binary(path) as source, create_binary(path) as file:
-        file.writelines(line.upper() for line in source)
-    assert path.read_text() == "ONE\n" * 100_000
-
-
 @pytest.mark.parametrize(("name", "says"), [(".", "is a folder"), ("file/text", "Not a directory")])
 def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "file").touch()

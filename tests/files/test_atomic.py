@@ -349,24 +349,6 @@ def test_a_sound_folder_of_another_process_is_kept_if_asked(tmp_path: Path) -> N
     assert names(tmp_path) == ["corpus"]
 
 
-def test_an_output_that_fails_leaves_the_old_file_and_the_part_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    path.write_text("old")
-    (tmp_path / "out.part").write_text("the user's")
-
-    def fail() -> None:
-        with output_file(path) as file:
-            file.write(b"half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert path.read_text() == "old"
-    (part,) = set(tmp_path.glob("out.*.part"))
-    assert part.read_text() == "half"
-    assert (tmp_path / "out.part").read_text() == "the user's"
-
-
 def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "target").write_text("old")
