@@ -22,7 +22,7 @@ _ADDRESS = re.compile(
     r"[^\u2e80-\uffff]*",
     re.IGNORECASE | re.VERBOSE,
 )
-_BULLET, _NUMBER = "[-+*•‣◦▪●○■□–—·>#]+", r"\(?\d{1,3}[.)]"
+_MARK = r"[-+*•‣◦▪●○■□–—·>#]+|\(?(?:\d{1,3}|[a-zA-Z])\)"
 _END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
 _BREAKS = (
@@ -113,8 +113,8 @@ def _copied_until(text: str, language: str) -> int:
     """Return the end of what is copied from the beginning of a text: of all if it has no words."""
     if not has_words(text):
         return len(text)
-    marks = _BULLET if language[:2].lower() in ORDINALS.split() else f"{_BULLET}|{_NUMBER}"
-    found = re.match(rf"\s*(?:(?:{marks})\s+)*", text)
+    number = "" if language[:2].lower() in ORDINALS.split() else r"|\d{1,3}\."
+    found = re.match(rf"\s*(?:(?:{_MARK}{number})\s+)*", text)
     return found.end() if found else 0
 
 

@@ -68,7 +68,13 @@ NONE = "42 ... ----- ーーー ٤٢% 🐕 (https://a.com/b) www.example.com a.b@
     [
         *WORDS.replace("⟩ ", "⟩\n").split("\n"),
         *("", " ", "\t", "- 7", *NONE.split()),
-        *(" \u3000 ⟨A dog.⟩ \t", "  - ⟨A dog.⟩", "> * 3) ⟨A dog - a cat⟩", "1. ⟨A dog⟩"),
+        *(
+            " \u3000 ⟨A dog.⟩ \t",
+            "  - ⟨A dog.⟩",
+            "> * 3) ⟨A dog - a cat⟩",
+            "1. (b) ⟨A dog⟩",
+            "a)\t⟨A dog⟩",
+        ),
         "\t7\t⟨A dog⟩ \t\t⟨犬⟩\t",
     ],
 )
@@ -86,8 +92,8 @@ def test_words_are_digits_ordinals_and_what_has_a_prefix(tokenizer: Tokenizer) -
     for model, line, prefix in ((tokenizer, "- a", "a"), (tokenizer, "42", "a"), (digits, "1", "")):
         (segment,) = segments_of(model, line, 1000, prefix)
         assert (segment.copied, segment.source) == ("", line)
-    (segment,) = segments_of(tokenizer, "3. Oktober", 1000, language="de_AT")
-    assert segment.source == "3. Oktober"
+    (segment,) = segments_of(tokenizer, "1) 3. Oktober", 1000, language="de_AT")
+    assert (segment.copied, segment.source) == ("1) ", "3. Oktober")
 
 
 def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
