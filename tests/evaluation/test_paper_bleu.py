@@ -15,16 +15,6 @@ from seq2seq.evaluation.paper_bleu import (
     tokenize,
 )
 
-REFERENCES = [
-    "Er sagte: „Der Nord-Süd-Dialog kostet 3-4 Mio. Euro.“",
-    "Ein Hund läuft durch den tiefen Schnee, sagte Peters Schwester.",
-    "Das E-Mail-Programm von z.B. O'Neill [Version 2.0] ist gut & billig!",
-]
-HYPOTHESES = [
-    'Er sagt: "Der Nord-Süd Dialog kostet 3-4 Mio. Euro."',
-    "Ein Hund rennt durch den tiefen Schnee, sagte Peters Schwester.",
-    "Das E-Mail-Programm von O’Neill [Version 2.0] ist gut & billig...",
-]
 # The stages
 
 
@@ -113,7 +103,7 @@ def test_it_is_bleu_by_its_definition(texts: list[list[str]]) -> None:
 
 
 def test_the_name_the_signature_and_the_explanation() -> None:
-    score = paper_bleu(HYPOTHESES, [REFERENCES], test_set="wmt14/full")
+    score = paper_bleu(["a"], [["a"]], test_set="wmt14/full")
     assert score.name == NAME != "BLEU"
     assert re.fullmatch(
         r"nrefs:1\|test:wmt14/full\|case:mixed\|punct:ascii\|tok:moses-[\d.]+"

@@ -84,9 +84,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a corrupt tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "each once"),
-    "a piece without end": (
-        vocabulary(lambda v: v.update({"x" * 2000: v.pop("▁th")})), "more than 1,000 characters"
-    ),
     "separate vocabularies of one matrix": (
         write("tokenizer_config.json", b'{"separate_vocabs": true}'), "config.json has one matrix"
     ),
