@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
@@ -209,7 +208,8 @@ class Mixture:
         return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
 
 
-def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
+def pad(sequences: Sequence[Sequence[int]], value: int = PADDING_ID) -> Tensor:
     """Pad token ids of different lengths on the right: (B, longest)."""
-    rows = [torch.tensor(ids) for ids in sequences]
-    return pad_sequence(rows, batch_first=True, padding_value=PADDING_ID)
+    longest = max(map(len, sequences))
+    rows = [[*ids, *[value] * (longest - len(ids))] for ids in sequences]
+    return torch.from_numpy(np.array(rows, dtype=np.int64))  # faster than torch.tensor

@@ -12,8 +12,8 @@ from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
+from seq2seq.data.batching import pad
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 
@@ -63,7 +63,8 @@ class SearchBatch:
         self.length = 0  # tokens of each live hypothesis, the start symbol not counted
         self.end_id, self.suppressed_ids = rules["end_id"], rules.get("suppressed_ids", ())
         self.max_lengths = max_lengths  # (B,)
-        self.prefixes = pad_prefixes(rules.get("prefixes", ()), max_lengths)  # (B, longest)
+        prefixes = pad(rules.get("prefixes") or [()] * len(max_lengths), NO_TOKEN)
+        self.prefixes = copy_to_device(prefixes, max_lengths.device)  # (B, longest)
         self.limits: list[int] = max_lengths.tolist()
         self.sentence_ids = list(range(len(max_lengths)))
         self.stored: list[tuple[list[int], list[int], list[Tensor]]] = []
@@ -112,13 +113,6 @@ class SearchBatch:
 def length_penalty(length: float, alpha: float) -> float:
     """Compute ((5 + length) / 6)^alpha, `</s>` counted (equation 14 of Wu et al. 2016)."""
     return float(((5.0 + length) / 6.0) ** alpha)
-
-
-def pad_prefixes(prefixes: Sequence[Sequence[int]], max_lengths: Tensor) -> Tensor:
-    """Pad the prefixes of B sentences, or an empty list, with NO_TOKEN to (B, longest)."""
-    rows = [torch.tensor(ids, dtype=torch.int64) for ids in prefixes or [()] * len(max_lengths)]
-    padded = pad_sequence(rows, batch_first=True, padding_value=NO_TOKEN)
-    return copy_to_device(padded, max_lengths.device)
 
 
 def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ()) -> Tensor:
