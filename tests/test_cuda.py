@@ -5,12 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 from seq2seq.decoding.static_search import StaticSearch
@@ -25,6 +24,7 @@ from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.loss import label_smoothed_loss
 from seq2seq.training.trainer import Trainer
+from tests.toy import encoded_corpus
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -138,13 +138,7 @@ def test_fp32_is_not_tf32() -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> EncodedCorpus:
-    """Targets are their sources backwards."""
-    random = np.random.default_rng(3)
-    with EncodedCorpusWriter(tmp_path / "corpus.arrow", 20) as writer:
-        for _ in range(300):
-            ids = random.integers(4, 20, random.integers(2, 9)).tolist()
-            writer.write([ids], [ids[::-1]])
-    return EncodedCorpus(tmp_path / "corpus.arrow")
+    return encoded_corpus(tmp_path / "corpus.arrow", 20, 300)
 
 
 @pytest.mark.parametrize("kernels", [TrainingKernels(), TrainingKernels(compiled=True)], ids=str)

@@ -1,6 +1,7 @@
 """A toy corpus and a training on it that takes a second."""
 
 import math
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig, SplitConfig
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import TransformerConfig
@@ -88,6 +90,16 @@ def train(config: Config, folder: Path, *, resume: bool = False, **training: Any
     chosen = replace(config, resume=resume, training=replace(config.training, **training))
     run_training(chosen, folder, "", World())
     return folder
+
+
+def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) -> EncodedCorpus:
+    """Write random pairs of token ids; a target is its source backwards, and its first id again."""
+    chance = random.Random(1)
+    tokens = range(4, vocab_size)
+    sources = [chance.choices(tokens, k=chance.randint(1, longest)) for _ in range(pairs)]
+    with EncodedCorpusWriter(path, vocab_size) as writer:
+        writer.write(sources, [source[::-1] + source[:1] for source in sources])
+    return EncodedCorpus(path)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

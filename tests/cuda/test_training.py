@@ -1,7 +1,6 @@
 """Training on the simulated GPU: the CPU's numbers, in few waits."""
 
 import copy
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.batching import Batch
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import Compute
 from seq2seq.fast.training import TrainingKernels, use_training_kernels
@@ -23,6 +22,7 @@ from seq2seq.training.loss import BatchLoss, Loss
 from seq2seq.training.step import DivergenceError
 from seq2seq.training.trainer import Trainer
 from tests.cuda.device import Journal, inside
+from tests.toy import encoded_corpus
 from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -66,12 +66,7 @@ def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    path = tmp_path_factory.mktemp("corpus") / "train.arrow"
-    chance = random.Random(3)
-    sources = [[chance.randrange(4, V) for _ in range(chance.randint(1, 8))] for _ in range(120)]
-    with EncodedCorpusWriter(path, V) as writer:
-        writer.write(sources, [source[::-1] for source in sources])
-    return EncodedCorpus(path)
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.arrow", V, 120)
 
 
 def make_trainer(

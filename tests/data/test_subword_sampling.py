@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,39 +70,6 @@ def test_a_text_stays_whole_if_no_merge_is_skipped() -> None:
         whole = sum(len(ids) == 1 for ids in found) / draws
         expected = (1 - rate) ** 2
         assert abs(whole - expected) < 4 * math.sqrt(expected * (1 - expected) / draws)
-
-
-# What a run promises to be a function of text and seeds, written by a process.
-PROMISES = """
-import hashlib, sys
-from seq2seq.data.batching import Batching, Mixture
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
-
-texts = [f"the {n} of {n * n} houses is small" for n in range(200)]
-tokenizer = Tokenizer.train(texts, TokenizerConfig(vocab_size=60, max_training_sentences=150))
-with EncodedCorpusWriter(sys.argv[1], 60) as writer:
-    writer.write(tokenizer.encode(texts), tokenizer.encode(texts))
-mixture = Mixture({"a": 120, "b": 80}, {"a": 0.5, "b": 1.5})
-corpus = EncodedCorpus(sys.argv[1])
-batching = Batching(corpus, source_tokens=200, target_tokens=200, seed=1, mixture=mixture)
-samples = [tokenizer.encode_sampled(texts, 0.2, seed) for seed in (1, 2)]
-orders = [batch.tolist() for batch in batching.epoch(3)]
-print("tokenizer", hashlib.sha256(tokenizer.model_bytes).hexdigest())
-print("BPE-dropout", samples, "mixture", mixture.epoch(1, 3).tolist(), "order", orders, sep=chr(10))
-"""
-
-
-@pytest.mark.integration
-def test_each_process_draws_the_same(tmp_path: Path) -> None:
-    """Two processes, whose generators of SentencePiece and hashes of texts differ."""
-    words = [sys.executable, "-c", PROMISES, str(tmp_path / "train.arrow")]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    first, second = (
-        subprocess.check_output(words, env={**environment, "PYTHONHASHSEED": seed}, text=True)
-        for seed in ("1", "2")
-    )
-    assert first.splitlines() == second.splitlines()
 
 
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))

@@ -9,15 +9,10 @@ from torch import Tensor
 
 from seq2seq.fast.loss import projected_loss
 from seq2seq.training.loss import label_smoothed_loss
+from tests.training.test_loss import PADDING, TARGETS, V, random
 
-PADDING, V, D = 0, 7, 6
-TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 3, PADDING], [3, PADDING, PADDING, PADDING]])
+D = 6
 LossOf = Callable[..., tuple[Tensor, Tensor]]
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
 def plain_loss(

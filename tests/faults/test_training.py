@@ -1,6 +1,5 @@
 """Runs that are killed, signalled, poisoned or left without disk, each in a real process."""
 
-import hashlib
 import json
 import logging
 import multiprocessing
@@ -21,12 +20,13 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.files.manifest import MANIFEST, read_folder
+from seq2seq.files.manifest import read_folder
 from seq2seq.run import training_run
 from seq2seq.run.folder import LOCK
 from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
 from seq2seq.storage.model_folder import MODEL_FILES, load_model
 from seq2seq.training import recorder
+from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
@@ -344,29 +344,6 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
             assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_folder_is_written_by_one_run(toy: list[str], tmp_path: Path, trial: Trial) -> None:
-    run = tmp_path / "run"
-    words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
-    with trial("two runs in one folder"):
-        pair = [
-            Training(run_words(toy, run, *words), tmp_path / f"log{number}") for number in (1, 2)
-        ]
-        while all(training.process.is_alive() for training in pair):
-            time.sleep(0.01)
-        refused, going_on = sorted(pair, key=lambda training: training.process.is_alive())
-        assert refused.wait() == 1
-        assert str(run) in refused.stderr()
-        assert refused.stderr().count("\n") == 1
-        while going_on.process.is_alive() and not checkpoints(run):
-            time.sleep(0.01)
-        resumed = Training(run_words(toy, run, *words), tmp_path / "log")
-        assert resumed.wait() == 1
-        assert f"{run}: another process writes to it" in resumed.stderr()
-        going_on.send(signal.SIGTERM)
-        assert going_on.wait() == 128 + signal.SIGTERM, going_on.stderr()
-        assert not (run / ".lock").exists()
-
-
 @pytest.mark.slow
 def test_runs_that_start_at_once_have_folders_of_their_own(
     toy: list[str], tmp_path: Path, trial: Trial
@@ -401,16 +378,11 @@ def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
     words = ["training.checkpoint_steps=2"]
     complete(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
     newest = checkpoints(run)[-1]
-    config = json.loads((newest / "config.json").read_bytes()) | {"format": 99}
-    (newest / "config.json").write_text(json.dumps(config))
-    manifest = json.loads((newest / MANIFEST).read_bytes())
-    digest = hashlib.sha256((newest / "config.json").read_bytes()).hexdigest()
-    manifest["sha256"]["config.json"] = digest
-    (newest / MANIFEST).write_text(json.dumps(manifest))
+    edit("config.json", '"format": ', '"format": 9')(newest)
     content = {path.name: path.read_bytes() for path in newest.iterdir()}
     with trial("a newest checkpoint that can't be read"):
         resumed = complete(run_words(toy, run, *words, "training.max_steps=8"), tmp_path / "log")
-        assert "written in format 99" in resumed.stderr()
+        assert "written in format 9" in resumed.stderr()
         aside = newest.with_name(f"unread_{newest.name}")
         assert {path.name: path.read_bytes() for path in aside.iterdir()} == content
         assert int(checkpoints(run)[-1].name.removeprefix("step_")) == 8

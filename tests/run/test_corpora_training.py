@@ -18,7 +18,6 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.run.ending import write_report
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
 from tests.toy import toy_config, train, two_files
 
@@ -172,20 +171,13 @@ def test_a_search_is_tuned_on_the_validation_set_of_its_language(
     assert "--to nl: the run was validated in de, fr" in capfd.readouterr().err
 
 
-def test_a_resumed_training_is_the_uninterrupted_one(both: Config, tmp_path: Path) -> None:
-    limits = {"checkpoint_steps": 3, "max_steps": 6, "average_checkpoints": 1}
-    whole = train(both, tmp_path / "whole", **limits)
-    resumed = tmp_path / "resumed"
-    train(both, resumed, **{**limits, "max_steps": 3})
-    train(both, resumed, resume=True, **limits)
-    assert TrainingRun(both, tmp_path, World()).trainer.batching.mixture is not None
-    for first, second in zip(checkpoints(whole), checkpoints(resumed), strict=True):
-        for name in ("model.safetensors", "optimizer.safetensors"):
-            assert (first / name).read_bytes() == (second / name).read_bytes()
+def test_a_resumed_training_mixes_its_corpora_as_before(both: Config, tmp_path: Path) -> None:
+    limits = {"max_steps": 1, "average_checkpoints": 1}
+    train(both, tmp_path, **limits)
     again = replace(both.data.corpora["again"], weight=0.5)
     data = replace(both.data, corpora={**both.data.corpora, "again": again})
     with pytest.raises(UserError, match=r"trained with weights='again 0\.3, de 1\.0, fr 1\.0'"):
-        train(replace(both, data=data), resumed, resume=True, **{**limits, "max_steps": 9})
+        train(replace(both, data=data), tmp_path, resume=True, **limits)
 
 
 def test_a_run_keeps_the_languages_of_its_initial_model(

@@ -1,6 +1,6 @@
-"""Weights, masks and samples are functions of the seed, in any process.
+"""All that is drawn is a function of the seed, in any process.
 
-`data/test_subword_sampling.py` has what is drawn from text. As a script: test_seeds.py FOLDER SEED.
+As a script: test_seeds.py FOLDER SEED.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2seq.data.batching import Mixture
 from seq2seq.decoding.config import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.run.training_run import TrainingRun
@@ -21,9 +22,14 @@ from tests.toy import toy_config
 
 
 def draw(folder: Path, seed: int) -> dict[str, object]:
-    config = toy_config(folder, [f"some words, {n} of {n * n}" for n in range(90)])
-    run = TrainingRun(replace(config, seed=seed), folder / "run", World())
+    lines = [f"some words, {n} of {n * n}" for n in range(90)]
+    config = replace(toy_config(folder, lines), seed=seed)
+    config.data.tokenizer.max_training_sentences = 50
+    run = TrainingRun(config, folder / "run", World())
     drawn: dict[str, object] = {"weights": run.trainer.model.embedding.weight.tolist()}
+    drawn["pieces"] = run.data.tokenizer.encode_sampled(lines, 0.2, seed)
+    drawn["batches"] = [batch.tolist() for batch in run.trainer.batching.epoch(3)]
+    drawn["mixture"] = Mixture({"a": 120, "b": 80}, {"a": 0.5, "b": 1.5}).epoch(seed, 3).tolist()
     torch.manual_seed(0)  # what follows has the same weights and pairs with any seed
     for parameter in run.trainer.model.parameters():
         parameter.data.normal_(std=0.1)
@@ -46,7 +52,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]
     return found
 
 
-@pytest.mark.parametrize("what", ["weights", "dropout", "samples"])
+@pytest.mark.parametrize("what", ["weights", "pieces", "batches", "mixture", "dropout", "samples"])
 def test_it_follows_the_seed_alone(printed: list[dict[str, object]], what: str) -> None:
     first, same, other = (drawn[what] for drawn in printed)
     assert first == same != other

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seq2seq.data.encoded import EncodedCorpusWriter
 from seq2seq.training.distributed import World
+from tests.toy import encoded_corpus
 from tests.training import rank
 
 SCRIPT = Path(__file__).with_name("rank.py")
@@ -36,11 +36,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     processes, asked, micro_batches, slices = request.param
     folder = tmp_path_factory.mktemp("job")
     corpus = folder / "train.arrow"
-    chance = torch.Generator().manual_seed(1)
-    lengths = torch.randint(1, 10, (40,), generator=chance).tolist()
-    sources = [torch.randint(4, 60, (n,), generator=chance).tolist() for n in lengths]
-    with EncodedCorpusWriter(corpus, 60) as writer:
-        writer.write(sources, [source[::-1] + source[:1] for source in sources])
+    encoded_corpus(corpus, 60, 40)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(slices)]
     done = subprocess.run(

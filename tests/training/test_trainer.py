@@ -2,7 +2,6 @@
 
 import math
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from seq2seq.data.batching import Batching, Indices
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -31,6 +30,7 @@ from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.state import Progress, RunState
 from seq2seq.training.trainer import Trainer
+from tests.toy import encoded_corpus
 from tests.training.records import train
 
 V = 60
@@ -39,12 +39,7 @@ PAIRS = 40
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    path = tmp_path_factory.mktemp("corpus") / "train.arrow"
-    chance = random.Random(1)
-    sources = [[chance.randrange(4, V) for _ in range(chance.randint(1, 9))] for _ in range(PAIRS)]
-    with EncodedCorpusWriter(path, V) as writer:
-        writer.write(sources, [source[::-1] + source[:1] for source in sources])
-    return EncodedCorpus(path)
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.arrow", V, PAIRS)
 
 
 class Equal(Batching):
