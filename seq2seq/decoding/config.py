@@ -105,7 +105,7 @@ class TranslationOptions:
     """Batches translated in parallel, each by one thread; in float32 the number changes no output.
     By default one per thread of PyTorch's, and one on a GPU."""
     max_source_tokens: int = 1024
-    """Most source tokens per segment, `</s>` counted; a longer line is split at sentence ends."""
+    """Most source tokens per segment, `</s>` counted; a longer line is split."""
     to: str | None = None
     """Code of the target language, for a model that translates into several."""
     tag: str | None = None
