@@ -53,11 +53,11 @@ def test_the_table_has_the_scores_of_score(
 ) -> None:
     before = manifest_sum(find_model(run))
     # The references are the outputs of one search, so that this search is the best.
-    references = run / "references"
-    seq2seq(
-        "translate", "--model", run, "-i", text[1], "--alpha", "3", "--beam", "3", "-o", references
-    )
-    text = [*text[:3], references, "--tokenize", "char"]
+    sources, references = run / "sources", run / "references"
+    sources.write_text(Path(text[1]).read_text() + "42\n\n")  # lines that no search translates
+    search = ("--alpha", "3", "--beam", "3")
+    seq2seq("translate", "--model", run, "-i", sources, *search, "-o", references)
+    text = ["-s", sources, "-r", references, "--tokenize", "char"]
     words = ["--beams", "1,3", "--alphas", "0,0.6,3", "--dry-run"]
     result = seq2seq("tune", "--model", run, *text, *words, "--select-by", metric, "--json")
     assert result.code == 0, result.err
