@@ -84,8 +84,8 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     folder = tmp_path / "runs" / NAME / f"{NAME}_1"
     source, reference = (corpora / f"multi30k/test_2016_flickr.{side}.gz" for side in ("en", "de"))
     scored = seq2seq("score", "--model", folder, "-s", source, "-r", reference, "--json")
-    scores = json.loads(scored.out)["scores"][:3]
-    assert [score["name"] for score in scores] == ["BLEU", "chrF2", "TER"]
+    names = ("BLEU", "chrF2", "TER")
+    scores = [score for score in json.loads(scored.out)["scores"] if score["name"] in names]
     for score, signature in zip(scores, signatures, strict=True):
         assert cells[score["name"]] == f"{score['value']:.2f}"
         assert signature == f"- {score['name']}: `{score['signature']}`"
