@@ -1,7 +1,16 @@
 """A toy language and a model of it, trained once through the command."""
 
 import json
+import os
+import pty
 import random
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +20,7 @@ from torch import Tensor
 from seq2seq.cli.main import main
 from tests.toy import data_words, weights
 
+SECONDS = 120  # far more than an answer takes
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -80,3 +90,58 @@ def losses(run: Path) -> list[tuple[int, float]]:
 def weights_at(run: Path, step: int) -> dict[str, Tensor]:
     """Read the weights of a checkpoint."""
     return weights(run / "checkpoints" / f"step_{step:08d}")
+
+
+class Terminal:
+    """The command at a terminal of its own, as a user starts it."""
+
+    def __init__(self, *words: str | Path, columns: int = 100, cwd: Path | None = None) -> None:
+        self.master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, columns))
+        command = [sys.executable, "-m", "seq2seq", *map(str, words)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            # The terminal sends Ctrl-C to the process whose terminal it is.
+            preexec_fn=lambda: os.login_tty(slave),
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def read_until(self, pattern: str) -> str:
+        """Return what was shown up to a pattern, and forget it."""
+        end = time.monotonic() + SECONDS
+        while not (found := re.search(pattern, self.shown)):
+            if not select.select([self.master], [], [], end - time.monotonic())[0]:
+                raise AssertionError(f"{pattern!r} is not in {self.shown!r}")
+            try:
+                more = os.read(self.master, 1 << 16)
+            except OSError:  # the process has ended
+                more = b""
+            if not more:
+                raise AssertionError(f"{pattern!r} is not in {self.shown!r}, and it ended")
+            self.shown += more.decode()
+        text, self.shown = self.shown[: found.end()], self.shown[found.end() :]
+        return text
+
+    def read_to_the_end(self) -> str:
+        """Return what is shown until the process ends, successfully."""
+        chunks: list[bytes] = []
+        with suppress(OSError):  # it has ended
+            while chunk := os.read(self.master, 1 << 16):
+                chunks.append(chunk)
+        shown = b"".join(chunks).decode()
+        assert self.process.wait(SECONDS) == 0, shown
+        os.close(self.master)
+        return shown
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)

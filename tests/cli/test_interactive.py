@@ -1,70 +1,20 @@
 """`seq2seq translate` line by line: at a terminal, and in a pipe with --interactive."""
 
-import os
-import pty
-import re
-import select
 import signal
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import SECONDS, Terminal
 from tests.conftest import Result
-
-SECONDS = 120  # far more than an answer takes
-
-
-class Terminal:
-    """The command at a terminal of its own, as a user starts it."""
-
-    def __init__(self, *words: str | Path) -> None:
-        self.master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (24, 100))
-        command = [sys.executable, "-m", "seq2seq", "translate", *map(str, words)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            # The terminal sends Ctrl-C to the process whose terminal it is.
-            preexec_fn=lambda: os.login_tty(slave),
-        )
-        os.close(slave)
-        self.shown = ""
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def read_until(self, pattern: str) -> str:
-        """Return what was shown up to a pattern, and forget it."""
-        end = time.monotonic() + SECONDS
-        while not (found := re.search(pattern, self.shown)):
-            if not select.select([self.master], [], [], end - time.monotonic())[0]:
-                raise AssertionError(f"{pattern!r} is not in {self.shown!r}")
-            try:
-                more = os.read(self.master, 1 << 16)
-            except OSError:  # the process has ended
-                more = b""
-            if not more:
-                raise AssertionError(f"{pattern!r} is not in {self.shown!r}, and it ended")
-            self.shown += more.decode()
-        text, self.shown = self.shown[: found.end()], self.shown[found.end() :]
-        return text
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.master)
 
 
 @pytest.fixture
 def terminal(trained: Path) -> Iterator[Terminal]:
-    opened = Terminal("--model", trained)
+    opened = Terminal("translate", "--model", trained)
     yield opened
     opened.close()
 

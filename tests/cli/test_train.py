@@ -2,16 +2,9 @@
 
 import argparse
 import json
-import os
-import pty
 import re
 import signal
-import subprocess
-import sys
-import termios
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +15,7 @@ from seq2seq.cli.hydra import quote_texts
 from seq2seq.config import Config
 from seq2seq.run.folder import sole_writer
 from seq2seq.run.training_run import TrainingRun
-from tests.cli.conftest import losses
+from tests.cli.conftest import Terminal, losses
 
 
 @pytest.fixture(autouse=True)
@@ -213,24 +206,7 @@ def test_what_continues_a_run_is_named(
 def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
     words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=12"]
     words += ["training.checkpoint_steps=6", f"run_dir={tmp_path / 'run'}"]
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 60))
-    chunks: list[bytes] = []
-
-    def read() -> None:
-        with suppress(OSError):  # all writers have closed it
-            while chunk := os.read(master, 1 << 16):
-                chunks.append(chunk)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    command = [sys.executable, "-m", "seq2seq", "train", *words]
-    done = subprocess.run(command, stderr=slave, stdout=slave, cwd=tmp_path, check=False)
-    os.close(slave)
-    reader.join()
-    os.close(master)
-    shown = b"".join(chunks).decode()
-    assert done.returncode == 0, shown
+    shown = Terminal("train", *words, columns=60, cwd=tmp_path).read_to_the_end()
     recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}
     found = {
         (int(step), loss)

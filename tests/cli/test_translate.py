@@ -4,12 +4,10 @@ import bz2
 import gzip
 import lzma
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from seq2seq.data.tokenizer import END_ID, Tokenizer
 from seq2seq.decoding.translator import Translator
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel
+from tests.cli.conftest import Terminal
 
 
 @pytest.fixture(scope="module")
@@ -161,19 +160,16 @@ def test_a_missing_file_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None
         assert (done.returncode, b"nowhere: no such file" in done.stderr) == (1, True)
 
 
-def test_progress_is_for_terminals(trained: Path, tmp_path: Path, source: list[str]) -> None:
+def test_progress_is_for_terminals(
+    trained: Path, tmp_path: Path, source: list[str], seq2seq: Callable
+) -> None:
     (tmp_path / "in").write_text("\n".join(source))
-    command = [sys.executable, "-m", "seq2seq", "translate", "--model", str(trained)]
-    command += ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 100))
-    subprocess.run(command, stderr=slave, check=True)
-    os.close(slave)
-    shown = os.read(master, 1 << 16).decode()
-    os.close(master)
+    words = ["translate", "--model", str(trained), "-i", str(tmp_path / "in")]
+    words += ["-o", str(tmp_path / "out")]
+    shown = Terminal(*words).read_to_the_end()
     assert f"{len(source)}/{len(source)}" in shown
     assert " lines/s" in shown
-    assert "lines/s" not in subprocess.run(command, capture_output=True, check=True).stderr.decode()
+    assert "lines/s" not in seq2seq(*words).err
 
 
 @pytest.mark.slow

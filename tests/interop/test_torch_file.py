@@ -3,8 +3,6 @@
 import io
 import os
 import pickle
-import resource
-import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.torch_file import read_torch_file
+from tests.faults.test_strangers import peak_megabytes
 from tests.interop.conftest import MakeFolder
 
 PATH = Path("pytorch_model.bin")
@@ -210,11 +209,6 @@ def test_what_is_read_is_what_was_checked() -> None:
     first = zipped(hostile, bytes(len(tensor()) + len(NUMBERS) - len(hostile)))
     without_end = first[:-22]
     assert read(without_end + zipped(tensor(), NUMBERS))["a"].tolist() == [0, 1, 2, 3]
-
-
-def peak_megabytes() -> float:
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def test_the_description_is_checked_before_a_tensor_is_made() -> None:
