@@ -25,8 +25,6 @@ CALLS = [
     ("translate --model {model} -i {text} -o {text}/x", 1, "can't be written"),
     ("translate --model {nowhere} -i {text}", 1, "no folder of this name"),
     ("translate --model {folder} -i {text}", 1, "no model in it"),
-    ("translate --model {model} -i {text} --temperature 2", 2, "--temperature is for sampling"),
-    ("translate --model {model} -i {text} --sample --beam 4", 2, "--beam is for beam search"),
     ("translate --model {model} -i {text} --nbest 2 --scores", 2, "remove --scores"),
     ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
     ("score -i {text}", 2, "-r/--reference -t/--test-set"),

@@ -112,28 +112,6 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("failing", ["a", "empty", MANIFEST])
-def test_a_write_that_fails_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    folder = tmp_path / "model"
-    write_folder(folder, FILES)
-    real = os.fsync
-
-    def full(descriptor: int) -> None:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(f"/{failing}"):
-            full_disk()
-        real(descriptor)
-
-    if not Path("/proc/self/fd").is_dir():
-        pytest.skip("needs /proc to tell the files apart")
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="No space left on device"):
-        write_folder(folder, {"a": b"new", "empty": b"new"})
-    assert read_folder(folder, NAMES) == FILES
-    assert names(tmp_path) == ["model"]
-
-
 def test_a_folder_that_cannot_be_flushed_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
