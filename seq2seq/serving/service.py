@@ -171,8 +171,12 @@ class Service:
         if alternatives > model.max_alternatives:
             raise invalid(f"alternatives must be at most {model.max_alternatives}")
         key = _Work(model.pair, 1 + alternatives)
-        segments_of_lines = await asyncio.to_thread(model.translator.segments, lines)
-        segments = {s.source: s for s in chain(*segments_of_lines) if len(s.source_ids) > 1}
+
+        def split() -> tuple[list[list[Segment]], dict[str, Segment]]:
+            of_lines = model.translator.segments(lines)
+            return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
+
+        segments_of_lines, segments = await asyncio.to_thread(split)
         found = {text: known for text in segments if (known := self._cached(key, text))}
         missing = [segment for text, segment in segments.items() if text not in found]
         sizes = [len(segment.source_ids) for segment in missing]

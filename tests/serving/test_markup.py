@@ -61,6 +61,11 @@ def translate(content: str, function: Callable[[str], str]) -> str:
         # which in one of two ways
         ("<svg><style><a title='</style>b'>c", "<svg><style><a title='</style>b'>c"),
         ("<noscript><a title='</noscript>b'>c", "<noscript><a title='</noscript>b'>c"),
+        ("<script><!--<script></script>a</script>b", "<script><!--<script></script>a</script>b"),
+        (
+            "<select><p></select><style><a b='</style>'>c",
+            "<select><p></select><style><a b='</style>'>c",
+        ),
     ],
 )
 def test_texts_are_translated_and_the_rest_stays(content: str, expected: str) -> None:
