@@ -14,7 +14,6 @@ from seq2seq.config import Config
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
 from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from tests.models import ALL_MODERN
@@ -109,24 +108,6 @@ def test_a_modern_experiment_changes_the_model_alone(change: str) -> None:
     assert names == {"paper": [], "all": [*ALL_MODERN]}.get(change, [change])
     settings = {name: getattr(paper.model, name) for name in names}
     assert replace(config, model=replace(config.model, **settings)) == paper
-
-
-def test_the_variant_tensor2tensor_is_the_one_that_the_report_confirms() -> None:
-    """See `test_report.test_the_variant_tensor2tensor_is_as_tensor2tensor`."""
-    config = composed("variant=tensor2tensor")
-    assert config.model == replace(
-        TransformerConfig(),
-        positions=Positions.concatenated,
-        start=Start.zero,
-        attention_bias=True,
-    )
-    assert config.training == replace(
-        TrainingConfig(),
-        source_tokens=32768,
-        target_tokens=32768,
-        micro_batch_tokens=4096,
-        count_longer_side=True,
-    )
 
 
 @pytest.mark.parametrize(

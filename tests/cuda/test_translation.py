@@ -37,7 +37,6 @@ def translator(trained: TrainedModel, device: str, search: object = None) -> Tra
     "search",
     [
         SearchConfig(max_extra_tokens=4, nbest=2),
-        SearchConfig(max_extra_tokens=4, beam_size=1),
         SamplingConfig(nbest=2, top_k=5, top_p=0.9, max_extra_tokens=4),
     ],
 )

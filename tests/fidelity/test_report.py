@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
@@ -19,7 +20,7 @@ from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, 
 from seq2seq.fidelity.detail import Detail, Subject, new_model
 from seq2seq.fidelity.report import DETAILS, as_text, examine, summary
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Activation, Norm, NormPosition, Positions, Start
+from seq2seq.model.config import Activation, Norm, NormPosition, Positions
 from seq2seq.model.transformer import FeedForward
 from seq2seq.training import loss as batch_loss
 from seq2seq.training import trainer
@@ -86,16 +87,9 @@ def test_the_defaults_are_the_paper_and_where_it_is_silent_tensor2tensor() -> No
 
 
 def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
-    config = replace(SMALL, positions=Positions.concatenated, start=Start.zero, attention_bias=True)
-    rows = examine(
-        subject(
-            config,
-            source_tokens=32768,
-            target_tokens=32768,
-            micro_batch_tokens=4096,
-            count_longer_side=True,
-        )
-    )
+    config = compose_config(["variant=tensor2tensor"])
+    sizes = {name: getattr(SMALL, name) for name in ("num_layers", "d_model", "d_ff", "num_heads")}
+    rows = examine(subject(replace(config.model, **sizes), **vars(config.training)))
     assert [row.detail for row in rows if row.verdict == "differs"] == [results.cost.name]
     found = [row.detail for row in rows if row.verdict == "as tensor2tensor"]
     assert found == [
