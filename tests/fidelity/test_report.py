@@ -286,7 +286,7 @@ def test_another_feed_forward_network_differs(activation: Activation) -> None:
         ({"num_kv_heads": 2}, [layers.attention_formula], "V, mask.*; 4 heads share 2 of keys"),
         ({"bias": False}, [layers.feed_forward_formula], "without biases, in 4 of 4"),
     ],
-    ids=named,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_a_modern_choice_differs(change: dict[str, Any], details: list[Detail], here: str) -> None:
     examined = subject(replace(SMALL, **change))
