@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
 from seq2seq.data.config import DataConfig
@@ -96,6 +96,11 @@ def read_config(run: Path) -> Config:
         _check_values(OmegaConf.to_container(merged))
         config = OmegaConf.to_object(merged)
     except (OmegaConfBaseException, YAMLError, ValueError, RecursionError, UserError) as error:
+        if isinstance(error, ConfigKeyError):
+            raise UserError(
+                f"{path}: this version has no key {error.full_key}: remove the line, or use the"
+                " version that wrote it"
+            ) from error
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
     assert isinstance(config, Config)

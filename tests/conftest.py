@@ -1,8 +1,9 @@
 """Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
+import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,6 +102,14 @@ def one_thread() -> None:
 def compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what PyTorch's compiler writes, in this process and its children, out of the package."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(autouse=True)
+def no_log() -> Iterator[None]:
+    """A thread that is still busy must not log to the standard error of a test that is over."""
+    yield
+    for name in ("seq2seq", "hydra_plugins"):
+        logging.getLogger(name).handlers.clear()
 
 
 @pytest.fixture(scope="session")

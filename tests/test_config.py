@@ -17,12 +17,17 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["- a\n", "training: 1\n", "training: [longer_side]\n", "longer_side: true\n", "a", "seed: -1"],
+    ("text", "says"),
+    [
+        *((text, "not a configuration") for text in ("- a\n", "training: 1\n")),
+        ("training: [longer_side]\n", "not a configuration"),
+        ("training: {longer_side: true}\n", "no key training.longer_side: remove the line"),
+        ("seed: -1", "seed=-1"),
+    ],
 )
-def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(UserError, match="seed=-1" if "seed" in text else "not a configuration"):
+    with pytest.raises(UserError, match=says):
         read_config(tmp_path)
 
 

@@ -13,7 +13,7 @@ A line for each run, the best first: the settings that are not the same in all, 
 on, and the best of its validations.
 
 example:
-  seq2seq runs runs/multirun-*/*/
+  seq2seq runs runs/multirun-2026-11-25_10-00-00
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=[*_FORMATS, "csv", "json"], default="text", help="default text"
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from seq2seq.reporting.overview import overview, summarize
 
-    rows = overview([summarize(Path(folder)) for folder in arguments.runs])
+    folders: list[Path] = []
+    for folder in map(Path, arguments.runs):
+        # A folder of runs, such as --multirun's, stands for all of them.
+        inside = sorted(path.parent for path in folder.glob("*/config.yaml"))
+        folders += inside if inside and not (folder / "config.yaml").exists() else [folder]
+    rows = overview([summarize(folder) for folder in folders])
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if arguments.format == "json":
         print_json(rows)

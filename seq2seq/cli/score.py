@@ -226,7 +226,7 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
                 f"{c.value:6.2f}",
                 f"{c.difference:+6.2f}",
                 f"p = {c.p_value:.4f}",
-                "{:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
+                "95%: {:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
             )
             for c in against
         ]

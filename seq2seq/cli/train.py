@@ -67,6 +67,12 @@ def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str])
     if (chosen.data.source_language, chosen.data.target_language) == languages:
         chosen.data.source_language = initial.source_language
         chosen.data.target_language = initial.target_language
+    reverse = (chosen.data.target_language, chosen.data.source_language)
+    if reverse == (initial.source_language, initial.target_language):
+        raise UsageError(
+            f"init_from={chosen.init_from} translates from {reverse[0]} to {reverse[1]}: remove"
+            " data.source_language and data.target_language"
+        )
 
 
 def train(words: list[str]) -> int:
@@ -138,7 +144,8 @@ def run(chosen: DictConfig) -> float:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _FailedRun(error) from None
         error.add_note(f"in the run of {' '.join(HydraConfig.get().overrides.task)}")
-        logger.error(f"seq2seq: {error}")  # Hydra raises only the first, in the end
+        name = HydraConfig.get().job.override_dirname
+        logger.error(f"seq2seq: {name}: {error}")  # Hydra raises only the first, in the end
         raise
 
 

@@ -29,7 +29,7 @@ MODEL_DETAILS = _details(layers, embedding)
 DETAILS = MODEL_DETAILS + _details(optimization, recipe, decoding, results)
 
 _TITLES = ("#", "detail", "the paper", "tensor2tensor", "here, measured", "verdict")
-_WIDTHS = [2, 13, 22, 15, 23, 13]
+_WIDTHS = [2, 14, 22, 15, 22, 13]
 
 
 @dataclass(frozen=True)

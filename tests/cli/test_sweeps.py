@@ -45,7 +45,7 @@ def test_the_best_value_of_optuna_is_the_best_line_of_runs(
     again = seq2seq("train", "--multirun", *words)
     assert again.code == 0, again.err
     assert again.err.count("nothing to do") == 2
-    rows = json.loads(seq2seq("runs", "--format", "json", *folders).out)
+    rows = json.loads(seq2seq("runs", "--format", "json", tmp_path / "sweep").out)
     assert rows[0]["seed"] == found["best_params"]["seed"]
     listed = list(csv.DictReader(io.StringIO(seq2seq("runs", "--format", "csv", *folders).out)))
     assert [row["run"] for row in listed] == [row["run"] for row in rows]

@@ -22,7 +22,7 @@ from seq2seq.config import read_config
 from seq2seq.data.config import CorpusConfig
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.translator import Translator
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.fidelity.report import examine
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
@@ -154,6 +154,10 @@ def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configu
     inherit(chosen, initial, overrides)
     chosen.init_sha256 = config.init_sha256
     assert OmegaConf.to_object(chosen) == config
+    reverse = (initial.target_language, initial.source_language)
+    chosen.data.source_language, chosen.data.target_language = reverse
+    with pytest.raises(UsageError, match=f"translates from {reverse[1]} to {reverse[0]}"):
+        inherit(chosen, initial, overrides)
 
 
 def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
