@@ -14,7 +14,8 @@ chosen=()
 if [ -n "${1:-}" ]; then
     # The first run makes all mutants and finds out which tests call each function.
     .venv/bin/mutmut run "seq2seq.model.transformer.x_attention__mutmut_1"
-    mapfile -t chosen < <(.venv/bin/mutmut print-time-estimates | grep -o '[^ ]*__mutmut_[0-9]*' | shuf -n "$1")
+    # Not of print-time-estimates, which drops what the first run has found out.
+    mapfile -t chosen < <(.venv/bin/mutmut results --all true | grep -o '[^ ]*__mutmut_[0-9]*' | shuf -n "$1")
     chosen+=(--max-children 1)
 fi
 .venv/bin/mutmut run "${chosen[@]}"
