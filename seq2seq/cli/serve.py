@@ -222,7 +222,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
     from seq2seq.data.config import DataConfig
-    from seq2seq.errors import UsageError
+    from seq2seq.errors import UsageError, UserError
 
     if pair is None:
         source, targets = trained.source_language, trained.target_languages
@@ -233,6 +233,11 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
                 " --languages en-de",
                 file=sys.stderr,
             )
+        for code in (source, *targets):
+            if not re.fullmatch("[A-Za-z0-9_-]*", code):
+                raise UserError(
+                    f"{run}: {code!r} is not a language code: name the languages with --languages"
+                )
         return source, targets
     source, _, rest = pair.partition("-")
     targets = list(dict.fromkeys(rest.split(",")))

@@ -124,16 +124,25 @@ async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
         # Not strict: numbers and truth values of a form are texts.
         return convert({k: v for k, v in given.items() if v is not None}, schema, strict=False)
     except ValidationError as error:
-        raise invalid(describe(error)) from None
+        reason = describe(error)
+        # The words of `Literal["text", "html"]`, which the error does not name.
+        words = re.findall(r"'(\w+)'", str(schema.__annotations__.get(reason.partition(":")[0])))
+        raise invalid(f"{reason}; known words: {', '.join(words)}" if words else reason) from None
 
 
 def check_texts(texts: Sequence[str], limits: Limits) -> None:
     """Check that a request has neither too many texts nor too many characters."""
     if len(texts) > limits.batch_limit:
-        raise invalid(f"request ({len(texts)}) exceeds batch limit ({limits.batch_limit})")
+        raise invalid(
+            f"request ({len(texts)}) exceeds batch limit ({limits.batch_limit}), the server's"
+            " --batch-limit"
+        )
     characters = sum(map(len, texts))
     if characters > limits.char_limit:
-        raise invalid(f"request ({characters}) exceeds text limit ({limits.char_limit})")
+        raise invalid(
+            f"request ({characters}) exceeds text limit ({limits.char_limit}), the server's"
+            " --char-limit"
+        )
 
 
 async def _read_values(request: Request, limits: Limits) -> dict[str, Any]:

@@ -99,11 +99,14 @@ _MAX_BYTES = 32 * 2**20
 _KEPT_SECONDS = 600.0
 # 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it
 _HEAD = re.compile(
-    r"^(?:[ \t]*\d+[ \t]*\r?\n)?[ \t]*[0-9:.,]+[ \t]+-->[ \t]+[0-9:.,]+.*", re.MULTILINE
+    r"(?<![^\r\n])(?:[ \t]*+\d++[ \t]*+[\r\n]\s*+)?"
+    r"[ \t]*+[0-9:.,]++[ \t]*+-->[ \t]*+[0-9:.,]++[^\r\n]*+"
 )
-_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-# <i>, </font>, {\an8}, or the line end before another speaker's dash
-_GAP = re.compile(r"<[^<>]*>|\{[^{}]*\}|\n(?=[ \t]*[-–—](?![-–—]))")
+# <i>, </font>, {\an8}, {y:i}, a blank line, or the line end before another speaker's dash
+_GAP = re.compile(
+    r"</?[A-Za-z][^<>]*>|\{(?:\\|[A-Za-z]:)[^{}]*\}"
+    r"|\n[ \t\r]*\n|\r[ \t]*\r|[\r\n](?=[ \t]*[-–—](?![-–—]))"
+)
 
 
 def decode_file(name: str, content: bytes) -> tuple[str, str]:
@@ -136,10 +139,12 @@ class Subtitles:
         line_counts: list[int] = []
         done = 0
         heads = list(_HEAD.finditer(content))
+        if not heads:
+            raise invalid(
+                "no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500"
+            )
         for head, following in zip_longest(heads, heads[1:]):
             start, end = head.end(), following.start() if following else len(content)
-            if blank := _BLANK_LINE.search(content, start, end):
-                end = blank.start()
             for gap in [*_GAP.finditer(content, start, end), None]:
                 part = content[start : gap.start() if gap else end]
                 if bare := part.strip():
@@ -154,7 +159,7 @@ class Subtitles:
 
     def join(self, translated: list[str]) -> str:
         """Replace the texts by translations."""
-        newline = "\r\n" if any("\r\n" in part for part in self.rest) else "\n"
+        newline = next(end for end in ("\r\n", "\n", "\r", "") if end in "".join(self.rest))
         parts = [self.rest[0]]
         for text, count, rest in zip(translated, self.line_counts, self.rest[1:], strict=True):
             parts += [newline.join(break_lines(text, count)), rest]

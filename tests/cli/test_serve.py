@@ -103,17 +103,27 @@ def test_languages_keys_and_the_page_are_options(
         assert served.ask("GET", "/").status == 404
 
 
-def test_the_environment_has_options_and_no_code_of_a_model_moves_the_cursor(
+@pytest.mark.parametrize("code", ["e\x1b[2J\nn", "en\n", "<script>"])
+def test_what_is_no_code_of_a_language_is_not_served(
+    code: str, model: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    save_model(tmp_path / "model", replace(load_model(model), source_language=code))
+    result = seq2seq("serve", "--model", tmp_path / "model", "--port", "0")
+    assert result.code == 1
+    assert f"{code!r} is not a language code" in result.err
+
+
+def test_the_environment_has_options(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "model", replace(load_model(model), source_language="e\x1b[2J\nn"))
+    save_model(tmp_path / "model", replace(load_model(model), source_language="fr"))
     words = f"--model {tmp_path}/model --host 0.0.0.0 --allow-host mine.example"
     monkeypatch.setenv("SEQ2SEQ_SERVE", words)
     with serve_by_main(monkeypatch, model) as served:
         # A health check on the same machine knows no other name.
         for host, status in (("127.0.0.1", 200), ("mine.example", 200), ("other.example", 400)):
             assert served.ask("GET", "/health", headers={"host": host}).status == status
-    assert "e\\x1b[2J n -> de, en -> de" in capfd.readouterr().err
+    assert "fr -> de, en -> de" in capfd.readouterr().err
 
 
 def test_a_model_of_several_target_languages_is_served_for_each(

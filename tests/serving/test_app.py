@@ -262,13 +262,15 @@ BAD = [
     ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
     ({"target": "zz"}, "zz is not supported"),
     ({"source": "en\r\nx: y"}, "is not supported"),
-    ({"format": "pdf"}, "format: Invalid enum value 'pdf'"),
+    ({"format": "pdf"}, "format: Invalid enum value 'pdf'; known words: text, html"),
+    ({"format": "a - at `$.b"}, "Invalid enum value"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
     ({"q": "\ud800"}, "not valid JSON"),
 ]
 BAD_FOR_ATTENTION = [
     ({"source": " ", "target": "a"}, "the source is blank"),
+    ({"source": "a", "head": "x"}, "'x'; known words: all"),
     ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
     ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
 ]
