@@ -35,7 +35,7 @@ def check_output(output: str, *inputs: str | None) -> None:
     if path.name in own:
         raise UserError(f"{output}: is a file of a run or a model; choose another output")
     if status.st_size:
-        print(f"seq2seq: {output}: will be replaced", file=sys.stderr)
+        report(f"{output}: will be replaced")
 
 
 def _regular_file(path: str, standard_stream: int) -> os.stat_result | None:
@@ -47,16 +47,16 @@ def _regular_file(path: str, standard_stream: int) -> os.stat_result | None:
 
 def check_text(path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
     """Return all of the lines; refuse what is not text, by the first of them."""
-    from seq2seq.data.lines import decode_leniently
+    from seq2seq.data.lines import decode_leniently, why_not_text
 
     first = list(islice(lines, 100))
-    damaged = sum(replaced for _, replaced in map(decode_leniently, first))
+    damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
     # Of these formats, most lines may be text.
-    if 2 * damaged > len(first) or b"".join(first[:1]).startswith((b"%PDF-", b"{\\rtf")):
-        raise UserError(
-            f"{file_name(path)}: not text in UTF-8; if it is compressed, its name must say so, as"
-            " .gz does; otherwise convert it"
-        )
+    if b"".join(first[:1]).startswith((b"%PDF-", b"{\\rtf")):
+        raise UserError(f"{file_name(path)}: PDF or RTF, not plain text; extract its text first")
+    if 2 * len(damaged) > len(first):
+        number, raw = damaged[0]
+        raise UserError(f"{file_name(path)}: not plain text: line {number}: {why_not_text(raw)}")
     return chain(first, lines)
 
 
@@ -76,7 +76,8 @@ def read_leniently(path: str) -> list[str]:
 
     with open_input(path) as stream:
         decoded = [decode_leniently(raw) for raw in check_text(path, iterate_lines(stream))]
-    report_replaced(path, sum(replaced for _, replaced in decoded))
+    numbers = [number for number, (_, replaced) in enumerate(decoded, start=1) if replaced]
+    report_replaced(path, len(numbers), min(numbers, default=0))
     return [line for line, _ in decoded]
 
 
@@ -91,14 +92,19 @@ def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
-def report_replaced(path: str, lines: int) -> None:
+def report_replaced(path: str, lines: int, first: int) -> None:
     """Say on standard error how many lines of a file had bytes that were replaced, if any."""
     if lines:
-        print(
-            f"seq2seq: {file_name(path)}: lines that were not valid UTF-8, or had NUL: {lines:,};"
-            " these bytes were replaced by U+FFFD",
-            file=sys.stderr,
+        report(
+            f"{file_name(path)}: lines that were not valid UTF-8, or had NUL: {lines:,}"
+            f" (the first: line {first:,}); these bytes were replaced by U+FFFD"
         )
+
+
+def report(message: str) -> None:
+    """Print a message on standard error, unless that is a full disk or a closed pipe."""
+    with suppress(OSError):
+        print(f"seq2seq: {message}", file=sys.stderr, flush=True)
 
 
 def file_name(path: str) -> str:

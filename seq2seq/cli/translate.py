@@ -11,7 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
-from seq2seq.cli.text import check_output, check_text, open_input, report_replaced
+from seq2seq.cli.text import check_output, check_text, open_input, report, report_replaced
 from seq2seq.cli.translation_options import (
     add_models_option,
     add_sampling_options,
@@ -56,7 +56,7 @@ def translate_one_by_one(
                 (translation,) = translator.translate([line], [prefix], first_line=number)
         except UserError as error:
             reason = str(error).removeprefix(f"line {number}: ")
-            print(f"seq2seq: line {number}: {reason}", file=sys.stderr)
+            report(f"line {number}: {reason}")
             translation = Translation([])
         yield translation
 
@@ -119,7 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nbest",
         type=int,
         metavar="K",
-        help="write K translations per line: number, text and score, separated by tabs",
+        help="write K translations per line: number, text and score, separated by tabs; in the"
+        " text, tabs become spaces",
     )
     parser.add_argument(
         "--scores", action="store_true", help="write the score and a tab before each translation"
@@ -195,8 +196,8 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
             warnings.count(line, translation)
             bar.update()
         output.flush()
-    report_replaced(arguments.input, lines.replaced)
-    print(f"seq2seq: {warnings}", file=sys.stderr)
+    report_replaced(arguments.input, lines.replaced, lines.first_replaced)
+    report(str(warnings))
     return 0
 
 
@@ -207,15 +208,17 @@ class _Lines:
         self.raw_lines = raw_lines
         self.replaced = 0
         """Lines that were not valid UTF-8, or had NUL."""
+        self.first_replaced = 0
         self.waiting: deque[str] = deque()
         """Lines not translated yet."""
 
     def __iter__(self) -> Iterator[str]:
         from seq2seq.data.lines import decode_leniently
 
-        for raw in self.raw_lines:
+        for number, raw in enumerate(self.raw_lines, start=1):
             line, replaced = decode_leniently(raw)
             self.replaced += replaced
+            self.first_replaced = self.first_replaced or number * replaced
             self.waiting.append(line)
             yield line
 
@@ -231,7 +234,7 @@ def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoRet
 
         def display(self, msg: str | None = None, pos: int | None = None) -> None:
             if msg is None:
-                print(f"seq2seq: {self}", file=sys.stderr, flush=True)
+                report(str(self))
 
     on_terminal = sys.stderr.isatty()
     hidden = hidden or (on_terminal and arguments.output == "-" and sys.stdout.isatty())

@@ -5,6 +5,7 @@ field keeps its default.
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,22 @@ def translation_options(
 
     The search that was tuned for the models `runs`, which translate together, is the default.
     """
+    from seq2seq.errors import UsageError
+
+    try:
+        return _translation_options(arguments, runs)
+    except UsageError as error:  # names fields, `beam_size=0`
+        message = re.sub(r"(?:^|(?<= ))([a-z_]+)=", lambda name: _option(name[1]) + " ", str(error))
+        raise UsageError(message) from None
+
+
+def _option(field: str) -> str:
+    return "--beam" if field == "beam_size" else "--" + field.replace("_", "-")
+
+
+def _translation_options(
+    arguments: argparse.Namespace, runs: Sequence[str]
+) -> "TranslationOptions":
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.decoding.ensemble import saved_search
     from seq2seq.errors import UsageError
@@ -120,7 +137,7 @@ def translation_options(
     else:
         for name in _SAMPLING if "sample" in arguments else ():
             if getattr(arguments, name) is not None:
-                option = "--" + name.replace("_", "-")
+                option = _option(name)
                 raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
         if given := _given(arguments, SearchConfig):
             search = replace(saved_search(runs), **given)

@@ -202,9 +202,16 @@ def target_languages(controls: Iterable[str]) -> list[str]:
     return [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
 
 
-def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) -> list[int]:
-    """Return the ids before a source; a model that knows only one language needs no `to`."""
+def control_ids(
+    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str = ""
+) -> list[int]:
+    """Return the ids before a source; a model that knows only one language needs no `to`.
+
+    A model without symbols of languages translates into its `only_language`.
+    """
     languages = target_languages(controls)
+    if not languages and to == only_language:
+        to = None
     tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) == 1:
         to = languages[0]  # which stands before each source that the model has seen
@@ -214,7 +221,9 @@ def control_ids(controls: Mapping[str, int], to: str | None, tag: str | None) ->
             " --to or target_language"
         )
     if to is not None and to not in languages:
-        raise UserError(f"no target language {to!r}: the model knows {_list(languages)}")
+        only = not languages and only_language
+        known = f"translates into {only} only" if only else f"knows {_list(languages)}"
+        raise UserError(f"no target language {to!r}: the model {known}")
     if tag is not None and tag not in tags:
         raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
     pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])

@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -106,16 +107,9 @@ def read_text_lines(path: str | Path) -> Generator[str]:
     """Yield the lines of a UTF-8 file or URL; what is not UTF-8, or NUL, is an error."""
     with open_binary(path) as stream:
         for number, raw in enumerate(iterate_lines(stream), start=1):
-            try:
-                line = raw.decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}:{number}: byte 0x{raw[error.start]:02x} at position {error.start + 1}"
-                    " of the line is not UTF-8; convert the file, or if it is compressed, let its"
-                    " name say so, as .gz does"
-                ) from None
-            if "\0" in line:
-                raise UserError(f"{path}:{number}: holds a NUL character; convert it to UTF-8 text")
+            line, replaced = decode_leniently(raw)
+            if replaced:
+                raise UserError(f"{path}:{number}: {why_not_text(raw)}")
             yield line
 
 
@@ -123,6 +117,20 @@ def decode_leniently(raw: bytes) -> tuple[str, bool]:
     """Decode any bytes, and say whether any, not UTF-8 or NUL, was replaced by U+FFFD."""
     text = raw.decode(errors="replace").replace("\0", REPLACEMENT_CHARACTER)
     return text, text.encode() != raw
+
+
+def why_not_text(raw: bytes) -> str:
+    """Say what in a line is not text in UTF-8, and what to do."""
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "UTF-16, not UTF-8; convert the text: iconv -f utf-16 -t utf-8"
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return (
+            f"byte 0x{raw[error.start]:02x} at position {error.start + 1} of the line is not UTF-8;"
+            " convert the text, or if it is compressed, let its name say so, as .gz does"
+        )
+    return "a NUL character, which no text has; remove it, or convert the text from UTF-16"
 
 
 class _NamedReader(io.RawIOBase):

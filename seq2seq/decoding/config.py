@@ -42,7 +42,7 @@ class SearchConfig(DecodingConfig):
         if not 1 <= self.beam_size <= 1000:
             raise UsageError(f"beam_size={self.beam_size}: must be from 1 to 1,000")
         if self.nbest > self.beam_size:
-            raise UsageError(f"nbest={self.nbest}: must be at most beam_size, {self.beam_size}")
+            raise UsageError(f"nbest={self.nbest}: must be at most beam_size={self.beam_size}")
 
 
 @dataclass(kw_only=True)

@@ -63,15 +63,16 @@ def make_segments(
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
     Each has at most `max_tokens` tokens, `</s>` and the control symbols before it not counted.
-    `max_output` gives the maximum length of its translation. A line is divided at tabs, at the ends
-    of sentences if `by_sentence`, and where it is too long.
+    `max_output` gives the maximum length of its translation. A line is divided at tabs unless it
+    has a prefix, at the ends of sentences if `by_sentence`, and where it is too long.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
     translate_all = not _has_letters(tokenizer)
     texts_of_lines = []
     for line, prefix in zip(lines, prefixes, strict=True):
-        texts = _COLUMN.findall(line.rstrip("\r\n"))
+        line = line.rstrip("\r\n")
+        texts = [line] if prefix.strip() else _COLUMN.findall(line)
         if by_sentence:
             texts = [one for text in texts for one in split_sentences(text, language)]
         pairs: list[tuple[str, str]] = []

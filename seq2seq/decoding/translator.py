@@ -103,7 +103,9 @@ class Translator:
         """Set the options that need no new copy of the model."""
         self.search = options.search or self._default_search
         self.options = replace(options, search=self.search)
-        self.controls = control_ids(self.tokenizer.controls, options.to, options.tag)
+        self.controls = control_ids(
+            self.tokenizer.controls, options.to, options.tag, self._target_language
+        )
         self._longest_source, self._longest_target = longest_texts(
             [model.config for model in self.models],
             self.tokenizer,

@@ -98,33 +98,43 @@ TEXT = "Der Hund läuft.\n" * 3
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "content", "says"),
     [
-        ("text", gzip.compress(b"a man\n")),
-        ("twice.gz", gzip.compress(gzip.compress(b"a man\n"))),
-        ("text", lzma.compress(b"a man\n")),
-        ("text", bz2.compress(b"a man\n")),
-        ("text", TEXT.encode("utf-16")),
-        ("text", TEXT.encode("utf-16-le")),
-        ("text", TEXT.encode("latin-1")),
-        ("text", b"%PDF-1.7\n1 0 obj\n" * 9),
-        *((f"text.{suffix}", TEXT.encode()) for suffix in ("srt", "TMX", "po", "html", "xlf")),
-        ("text.docx.gz", gzip.compress(TEXT.encode())),
+        ("text", gzip.compress(b"a man\n"), "as .gz does"),
+        ("twice.gz", gzip.compress(gzip.compress(b"a man\n")), "as .gz does"),
+        ("text", lzma.compress(b"a man\n"), "as .gz does"),
+        ("text", bz2.compress(b"a man\n"), "as .gz does"),
+        ("text", TEXT.encode("utf-16"), "line 1: UTF-16, .* iconv -f utf-16 -t utf-8"),
+        ("text", TEXT.encode("utf-16-be"), "line 1: byte 0xe4 .* not UTF-8"),
+        ("text", b"a\n" + 2 * b"a\0man\n", "line 2: a NUL"),
+        ("text", TEXT.encode("latin-1"), "line 1: byte 0xe4 at position 11 .* not UTF-8"),
+        ("text", b"%PDF-1.7\n1 0 obj\n" * 9, "PDF"),
+        *((f"text.{suffix}", TEXT.encode(), "") for suffix in ("srt", "TMX", "po", "html", "xlf")),
+        ("text.docx.gz", gzip.compress(TEXT.encode()), ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # gzip writes the time
 )
 def test_what_is_not_lines_of_text_is_refused(
-    quick: Path, seq2seq: Callable, tmp_path: Path, name: str, content: bytes
+    quick: Path, seq2seq: Callable, tmp_path: Path, name: str, content: bytes, says: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     result = seq2seq("translate", "--model", quick, "-i", path, "-o", tmp_path / "out.gz")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert re.match(f"seq2seq: {re.escape(str(path))}: .*text", result.err)
+    assert re.search(says, result.err)
     assert [item.name for item in tmp_path.glob("[!q]*")] == [name]
     if name == "text":
         result = seq2seq("score", "-i", path, "-r", path)
-        assert (result.code, "not text in UTF-8" in result.err) == (1, True)
+        assert (result.code, bool(re.search(says, result.err))) == (1, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_messages_that_can_t_be_printed_don_t_fail_the_command(quick: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("to be replaced")
+    command = f"'{sys.executable}' -m seq2seq translate --model '{quick}' -o out 2>/dev/full"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, input=b"42\n\xff\n7\n")
+    assert (done.returncode, (tmp_path / "out").read_text()) == (0, "42\n\ufffd\n7\n")
 
 
 def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_path: Path) -> None:
@@ -234,7 +244,7 @@ def test_sentences_of_a_line_are_translated_one_by_one(
     assert found[:2] == ["  ".join(alone), ""]
     result = seq2seq("translate", "--model", trained, "--source-language", "e")
     assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "source_language=e: must be the code of a language" in result.err
+    assert "--source-language e: must be the code of a language" in result.err
 
 
 def test_several_models_are_an_ensemble(

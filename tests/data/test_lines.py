@@ -83,8 +83,9 @@ def test_a_long_line_is_one_line(tmp_path: Path, suffix: str) -> None:
         (b"b\xffd", "byte 0xff at position 2"),
         (gzip.compress(b"a"), "compressed, let its name say so"),
         ("a".encode("utf-16-le"), "NUL"),
+        ("a".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
     ],
-    ids=["utf8", "gzip", "utf16"],
+    ids=["utf8", "gzip", "nul", "utf16"],
 )
 def test_bad_text_names_file_and_line(tmp_path: Path, suffix: str, bad: bytes, says: str) -> None:
     path = tmp_path / f"text{suffix}"

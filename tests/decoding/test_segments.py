@@ -89,7 +89,8 @@ def test_what_has_no_words_is_copied(tokenizer: Tokenizer, expected: str) -> Non
 
 def test_words_are_digits_ordinals_and_what_has_a_prefix(tokenizer: Tokenizer) -> None:
     digits = Tokenizer.train(["1 2 3 4 5"] * 9, TokenizerConfig(vocab_size=12), controls=["<bt>"])
-    for model, line, prefix in ((tokenizer, "- a", "a"), (tokenizer, "42", "a"), (digits, "1", "")):
+    whole = [(tokenizer, line, "a") for line in ("- a", "42", "a\tb\t42")]
+    for model, line, prefix in (*whole, (digits, "1", "")):
         (segment,) = segments_of(model, line, 1000, prefix)
         assert (segment.copied, segment.source) == ("", line)
     (segment,) = segments_of(tokenizer, "1) 3. Oktober", 1000, language="de_AT")

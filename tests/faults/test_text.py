@@ -74,7 +74,8 @@ def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, run: Run) -> Non
     odd = random.Random(1).choices(parts, k=60)
     raw = b"".join([BYTE_ORDER_MARK, *odd, b"end\n\xff\n\0\na man"])
     lines = lines_of(raw)
-    warning = "not valid UTF-8, or had NUL: 2;"
+    damaged = 1 + lines.index(b"\xff")
+    warning = f"not valid UTF-8, or had NUL: 2 (the first: line {damaged});"
     packed, reference = tmp_path / "text.gz", tmp_path / "reference"
     packed.write_bytes(gzip.compress(raw))
     outputs = set()
