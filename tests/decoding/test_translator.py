@@ -173,7 +173,9 @@ def test_lines_without_words_are_copied_by_every_search(
 def test_a_translator_says_what_it_is_and_what_it_is_made_of(
     make_translator: MakeTranslator,
 ) -> None:
-    assert repr(make_translator()).startswith("Translator(a -> b, native, cpu, SearchConfig(")
+    for to in (None, "b"):  # its own language may be named
+        shown = repr(make_translator(to=to))
+        assert shown.startswith("Translator(a -> b, native, cpu, SearchConfig(")
     with pytest.raises(TypeError, match=r"'RUN' is not a trained model: call Translator.load"):
         Translator("RUN")  # type: ignore[arg-type]
     assert {"Translation", "TranslationOptions", "Translator", "__version__"} == set(dir(seq2seq))
