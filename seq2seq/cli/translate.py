@@ -170,7 +170,7 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
     one_by_one = arguments.interactive or from_terminal
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     retain_freed_memory()
-    warnings = OutputWarnings()
+    warnings, first_lines = OutputWarnings(), dict[str, int]()
     raw_lines = iterate_lines(source, keep_returns=True)
     if from_terminal and sys.stderr.isatty():
         raw_lines = with_prompt(raw_lines)
@@ -194,10 +194,13 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
             if one_by_one:
                 output.flush()
             warnings.count(line, translation)
+            for kind, count in vars(warnings).items():
+                if count:
+                    first_lines.setdefault(kind, number + 1)
             bar.update()
         output.flush()
     report_replaced(arguments.input, lines.replaced, lines.first_replaced)
-    report(str(warnings))
+    report(warnings.describe(first_lines))
     return 0
 
 

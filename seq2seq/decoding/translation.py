@@ -1,7 +1,7 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from seq2seq.data.tokenizer import Tokenizer
@@ -128,6 +128,15 @@ def _is_wide(character: str) -> bool:
     return wide and "HANGUL" not in unicodedata.name(character, "")
 
 
+_OUTPUT_KINDS = {
+    "empty": "empty",
+    "copied": "equal to their source",
+    "too_short": "far too short",
+    "repeating": "repeating",
+    "output_truncated": "cut off at the maximum length",
+}
+
+
 @dataclass
 class OutputWarnings:
     """Counts of suspicious outputs, and of sources that were split, cut or unknown in part."""
@@ -164,10 +173,18 @@ class OutputWarnings:
 
     def __str__(self) -> str:
         """Return all counts, on one line."""
+        return self.describe({})
+
+    def describe(self, first_lines: Mapping[str, int]) -> str:
+        """Return all counts, on one line, with the numbers of the first lines of some of them."""
+
+        def counted(name: str, meaning: str) -> str:
+            first = f" (first: line {first_lines[name]:,})" if name in first_lines else ""
+            return f"{getattr(self, name):,} {meaning}{first}"
+
+        outputs = ", ".join(counted(*kind) for kind in _OUTPUT_KINDS.items())
         return (
-            f"lines: {self.lines:,}; outputs: {self.empty:,} empty, {self.copied:,} equal to their"
-            f" source, {self.too_short:,} far too short, {self.repeating:,} repeating,"
-            f" {self.output_truncated:,} cut off at the maximum length; sources:"
+            f"lines: {self.lines:,}; outputs: {outputs}; sources:"
             f" {self.source_split:,} split, {self.source_truncated:,} too long (their ends were"
             f" skipped), {self.unknown:,} unknown pieces"
         )

@@ -142,3 +142,4 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         " off at the maximum length; sources: 1 split, 1 too long (their ends were skipped), 3"
         " unknown pieces"
     )
+    assert "1 empty (first: line 3), 1 equal" in warnings.describe({"empty": 3})
