@@ -275,7 +275,9 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     pytest.importorskip("ctranslate2")
     expected = translate(seq2seq, trained, tmp_path, source)
     words = ("--engine", "ctranslate2")
-    assert translate(seq2seq, trained, tmp_path, source, *words) == expected
+    found = translate(seq2seq, trained, tmp_path, source, *words)
+    differing = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
+    assert len(differing) <= len(expected) / 5  # two outputs may be almost equally probable
     path = tmp_path / "in"
     result = seq2seq("translate", "--model", trained, "-i", path, *words)
     assert result.err.count("engine ctranslate2: ") == 1
