@@ -80,15 +80,23 @@ def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
             "run": run.name,
             **{key: settings[run.name].get(key) for key in differing},
             "steps": run.steps,
-            "minutes": run.minutes and round(run.minutes, 1),
+            "minutes": None if run.minutes is None else round(run.minutes, 1),
             "million tokens": round(run.tokens / 1e6, 2),
-            "best step": int(run.best["step"]) if run.best else None,
-            "perplexity": run.best and round(run.best["valid/perplexity"], 3),
-            **{
-                ("BLEU" if name == "valid" else f"BLEU {name}"): round(bleu, 2)
-                for name, bleu in bleu_by_set(run.best).items()
-            },
+            **_scores(run.best),
             "ended": run.ended or "not yet",
         }
         for run in sorted(runs, key=rank, reverse=True)
     ]
+
+
+def _scores(best: Metrics) -> dict[str, float]:
+    if not best:
+        return {}
+    return {
+        "best step": int(best["step"]),
+        "perplexity": round(best["valid/perplexity"], 3),
+        **{
+            "BLEU" if name == "valid" else f"BLEU {name}": round(bleu, 2)
+            for name, bleu in bleu_by_set(best).items()
+        },
+    }

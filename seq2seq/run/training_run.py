@@ -134,7 +134,7 @@ class TrainingRun:
     def best_figure(self) -> float:
         """Return the best validation's measure of `training.select_by`."""
         progress, by_loss = self.trainer.progress, self.config.training.select_by == "loss"
-        return progress.best_loss if by_loss else progress.best_bleu
+        return progress.best_loss if by_loss else progress.best_score
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""

@@ -90,7 +90,7 @@ class TrainingConfig:
     def rank(self, metrics: Mapping[str, float]) -> tuple[float, float]:
         """Rank a validation: the selecting score, rounded to 0.01, then the loss, negated.
 
-        A BLEU below 1 counts as 0, so that the loss decides.
+        A score below 1 counts as 0, so that the loss decides.
         """
         chosen = self.selecting_set
         loss = metrics.get(f"{chosen}/loss", 0.0)  # means had none in earlier versions

@@ -26,7 +26,7 @@ def dropout_share(step: int, warmup_steps: int | None) -> float:
 
 
 def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
-    """Say that a run of so many updates ends while dropout still rises; empty if it doesn't."""
+    """Explain that a run of `steps` updates ends before dropout reaches its rate, or return ""."""
     rise = training.dropout_warmup_steps
     if rise is None or steps is None or steps >= rise:
         return ""

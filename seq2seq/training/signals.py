@@ -60,7 +60,7 @@ def exit_on_signals() -> Iterator[list[int]]:
 
 
 def call_handler(number: int) -> None:
-    """Call the handler of a signal that was there before, such as the one of a launcher of jobs."""
+    """Call a signal's handler, such as that of a scheduler's plugin, which queues the job again."""
     handler = signal.getsignal(number) if number in _SIGNALS else None
     if callable(handler) and handler is not signal.default_int_handler:
         handler(number, None)

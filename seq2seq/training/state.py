@@ -67,8 +67,8 @@ class Progress:
     """Time spent, validation included."""
     validated_seconds: NonNegativeFloat = 0.0
     """The time spent when the last validation was done."""
-    best_bleu: float = -1.0
-    """The selecting score of the best validation, of whatever measure, and its loss."""
+    best_score: float = -1.0
+    """Of the best validation, its rounded BLEU or chrF, whichever selects; 0 if the loss does."""
     best_loss: float = 0.0
     best_step: NonNegativeInt = 0
     validations_without_improvement: int = 0
@@ -84,12 +84,12 @@ class Progress:
 
     def is_better(self, rank: tuple[float, float]) -> bool:
         """Return whether a validation of this rank is better than the best one."""
-        return rank > (self.best_bleu, -self.best_loss)
+        return rank > (self.best_score, -self.best_loss)
 
     def record_rank(self, rank: tuple[float, float]) -> bool:
         """Record the rank of a validation, and return whether it is the best so far."""
         if self.is_better(rank):
-            self.best_bleu, self.best_loss, self.best_step = rank[0], -rank[1], self.step
+            self.best_score, self.best_loss, self.best_step = rank[0], -rank[1], self.step
             self.validations_without_improvement = 0
             return True
         self.validations_without_improvement += 1

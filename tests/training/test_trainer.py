@@ -279,7 +279,7 @@ def test_steps_end_it_with_a_save_and_a_validation(corpus: EncodedCorpus) -> Non
     assert validations == [(3, True), (6, True), (7, False)]
     assert records.of("valid/bleu") == [1.0, 3.0, 2.0]
     assert trainer.progress.ended == "at step 7 of 7"
-    assert (trainer.progress.best_bleu, trainer.progress.best_step) == (3.0, 6)
+    assert (trainer.progress.best_score, trainer.progress.best_step) == (3.0, 6)
 
 
 @pytest.mark.parametrize(
