@@ -136,9 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
             page=not arguments.no_page,
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        pairs = UserError(list_pairs(service.models))  # a model's, whatever is in them
         print(
-            f"seq2seq: http://{name}:{port} translates {pairs}"
+            f"seq2seq: http://{name}:{port} translates {list_pairs(service.models)}"
             " (LibreTranslate's interface); stop with Ctrl-C",
             file=sys.stderr,
         )

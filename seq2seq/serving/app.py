@@ -115,8 +115,7 @@ class App:
         check_texts([content], self._limits)
         read = Subtitles.of if suffix == ".srt" else Lines.of
         work = self._translate(fields, [content], read, 0)
-        hint = "; what has been translated is kept: send the file again"
-        (done,), _ = await self._finish(request, work, hint)
+        (done,), _ = await self._finish(request, work)
         name = self._downloads.keep(done.text.encode(), suffix)
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
@@ -237,7 +236,7 @@ class App:
         Texts are split and joined in other threads: nobody waits for another client's long text.
         """
         auto = fields.source == "auto"
-        detected = await asyncio.to_thread(lambda: [self._detected(t) for t in texts if auto])
+        detected = await asyncio.to_thread(lambda: [*map(self._detected, texts)]) if auto else []
         codes = [found["language"] for found in detected] or [fields.source] * len(texts)
         # With `auto`, a text in the target language or without letters stays as it is.
         models = [
@@ -264,7 +263,7 @@ class App:
         language, confidence = self._service.detector.detect(text)
         return {"confidence": confidence, "language": language}
 
-    async def _finish(self, request: Request, work: Coroutine[Any, Any, R], hint: str = "") -> R:
+    async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
         """Wait for work, but no longer than the limit or than the client does."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_disconnected(request))
@@ -275,7 +274,9 @@ class App:
                 return task.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
-            raise _busy(f"not done within {timeout} s{hint}", timeout)
+            raise _busy(
+                f"not done within {timeout} s; what was done is kept: send it again", timeout
+            )
         except BusyError as error:
             raise _busy(str(error), error.seconds) from None
         except TooLargeError:

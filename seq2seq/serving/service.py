@@ -247,5 +247,5 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     """Name what looks wrong in a translation: fields of `OutputWarnings`."""
     warnings = OutputWarnings()
     warnings.count(source, translation)
-    counts = vars(warnings) | {"lines": 0, "source_split": 0}
-    return [kind for kind, count in counts.items() if count]
+    neutral = ("lines", "source_split")
+    return [kind for kind, count in vars(warnings).items() if count and kind not in neutral]

@@ -262,7 +262,7 @@ def test_a_bias_in_one_attention_differs() -> None:
     assert layers.attention_biases(examined).here == "biases in 1 of 6 attentions"
 
 
-@pytest.mark.parametrize("activation", list(Activation)[1:-1])
+@pytest.mark.parametrize("activation", [a for a in Activation if a.value not in ("relu", "swiglu")])
 def test_another_feed_forward_network_differs(activation: Activation) -> None:
     examined = subject(replace(SMALL, activation=activation))
     assert differing(examined) == [layers.feed_forward_formula]

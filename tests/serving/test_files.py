@@ -128,7 +128,7 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
         monkeypatch.setattr(translator, "translate_batch", translate_batch)
         answer = upload(served, "a.txt", b"one\ntwo")
         assert answer.status == 503
-        assert answer.json["error"].endswith("is kept: send the file again")
+        assert answer.json["error"].endswith("is kept: send it again")
         may_go.set()
         assert upload(served, "a.txt", b"one\ntwo").status == 200
         assert translator.calls.count(["one"]) == 1
