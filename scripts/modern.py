@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from statistics import mean, median
 
-from seq2seq.config import read_config
-from seq2seq.model.size import count_parameters
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import read_description
 from seq2seq.training.recorder import METRICS, read_metrics
@@ -112,11 +110,10 @@ def outcome(run: Run, *, runs: Path, corpora: Path, overrides: Sequence[str]) ->
     records = list(read_metrics(folder / METRICS))
     last = [record for record in records if "valid/bleu" in record][-1]
     speeds = [r["train/tokens_per_second"] for r in records if "train/tokens_per_second" in r]
-    tokenizer = read_description(find_model(folder)).tokenizer
+    trained = read_description(find_model(folder))
     test_bleu = None
     if run.warm_up is None:
-        data = read_config(folder).data
-        languages = (data.source_language, data.target_language)
+        languages = (trained.source_language, trained.target_language)
         source, reference = (str(corpora / f"{TEST}.{language}.gz") for language in languages)
         score = [*command, "score", "--model", folder, "-s", source, "-r", reference, "--json"]
         with log.open("a") as file:
@@ -127,7 +124,7 @@ def outcome(run: Run, *, runs: Path, corpora: Path, overrides: Sequence[str]) ->
         bleu=last["valid/bleu"],
         loss=last["valid/loss"],
         tokens_per_second=median(speeds),
-        parameters=count_parameters(read_config(folder).model, tokenizer.vocab_size),
+        parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         test_bleu=test_bleu,
     )
 

@@ -52,7 +52,7 @@ def check_text(path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
     # Of these formats, most lines may be text.
-    if b"".join(first[:1]).startswith((b"%PDF-", b"{\\rtf")):
+    if first and first[0].startswith((b"%PDF-", b"{\\rtf")):
         raise UserError(f"{file_name(path)}: PDF or RTF, not plain text; extract its text first")
     if 2 * len(damaged) > len(first):
         number, raw = damaged[0]

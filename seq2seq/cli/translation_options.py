@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.errors import UsageError
+
 if TYPE_CHECKING:
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
 
@@ -109,12 +111,10 @@ def translation_options(
 
     The search that was tuned for the models `runs`, which translate together, is the default.
     """
-    from seq2seq.errors import UsageError
-
     try:
         return _translation_options(arguments, runs)
     except UsageError as error:  # names fields, `beam_size=0`
-        message = re.sub(r"(?:^|(?<= ))([a-z_]+)=", lambda name: _option(name[1]) + " ", str(error))
+        message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: _option(name[1]) + " ", str(error))
         raise UsageError(message) from None
 
 
@@ -127,7 +127,6 @@ def _translation_options(
 ) -> "TranslationOptions":
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
     from seq2seq.decoding.ensemble import saved_search
-    from seq2seq.errors import UsageError
 
     search: SearchConfig | SamplingConfig | None = None
     if "sample" in arguments and arguments.sample:

@@ -9,7 +9,7 @@ from itertools import chain, repeat, zip_longest
 
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.decoding.config import DecodingConfig, TranslationOptions
-from seq2seq.decoding.sentences import ORDINALS, split_sentences
+from seq2seq.decoding.sentences import split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.names import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
@@ -114,7 +114,7 @@ def _copied_until(text: str, language: str) -> int:
     """Return the end of what is copied from the beginning of a text: of all if it has no words."""
     if not has_words(text):
         return len(text)
-    number = "" if language[:2].lower() in ORDINALS.split() else r"|\d{1,3}\."
+    number = "" if writes_ordinals(language) else r"|\d{1,3}\."
     found = re.match(rf"\s*(?:(?:{_MARK}{number})\s+)*", text)
     return found.end() if found else 0
 

@@ -78,7 +78,7 @@ _STARTERS = {
     """,
 }
 # Write ordinals with a full stop: "3. Oktober".
-ORDINALS = "bs cs da de et fi fo hr hu is lb lv nb nn no pl sk sl sr tr"
+_ORDINALS = "bs cs da de et fi fo hr hu is lb lv nb nn no pl sk sl sr tr"
 _NUMBER_ONLY = "#NUMERIC_ONLY#"
 
 
@@ -99,7 +99,7 @@ def abbreviations_of(language: str) -> Abbreviations:
     # Half a second, which only those who split sentences should wait for.
     from sacremoses.corpus import NonbreakingPrefixes
 
-    code = language.lower().replace("_", "-").partition("-")[0]
+    code = _without_region(language)
     moses = NonbreakingPrefixes()
     listed = code if code in moses.available_langs or code in _NONBREAKING else "en"
     entries = list(moses.words(listed))  # of English, if Moses has no list either
@@ -122,8 +122,17 @@ def abbreviations_of(language: str) -> Abbreviations:
         before_number=before_number,
         may_end=may_end,
         starters=frozenset(_STARTERS.get(listed, _STARTERS["en"]).split()),
-        ordinals=code in ORDINALS.split(" "),
+        ordinals=writes_ordinals(language),
     )
+
+
+def writes_ordinals(language: str) -> bool:
+    """Return whether a language writes ordinals with a full stop."""
+    return _without_region(language) in _ORDINALS.split()
+
+
+def _without_region(language: str) -> str:
+    return re.split("[-_]", language.lower())[0]
 
 
 _NARROW = ".!?…؟۔।॥։።။។"

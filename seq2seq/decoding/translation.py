@@ -17,7 +17,7 @@ class Candidate:
     score: float  # log-probability divided by the length penalty
     pieces: list[str]  # the subword pieces of the text
     truncated: bool  # whether it was cut off at the maximum length
-    too_short: bool = False  # whether a segment of 12 pieces or more has one of less than a third
+    too_short: bool = False  # less than a third of the pieces of a segment of 12 or more
 
 
 def make_candidates(

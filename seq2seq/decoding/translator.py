@@ -56,10 +56,8 @@ class Translator:
         kernels: TranslationKernels | None = None,
     ) -> None:
         options = options or TranslationOptions()
-        together = [trained] if isinstance(trained, TrainedModel) else trained
-        if isinstance(trained, str | Path) or not all(
-            isinstance(m, TrainedModel) for m in together
-        ):
+        together = trained if isinstance(trained, Sequence) else [trained]
+        if not all(isinstance(one, TrainedModel) for one in together):
             raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         self.device = choose_device(options.device)
@@ -319,7 +317,7 @@ class Translator:
 
 
 def _check_lists(**texts: object) -> None:
-    """Refuse what is no list of strings; a string would be read letter by letter."""
+    """Refuse what is not a list of strings; a string would be read letter by letter."""
     for name, lines in texts.items():
         if isinstance(lines, str | bytes):
             raise TypeError(f"{name} is a single string: give a list of lines")

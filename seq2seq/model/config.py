@@ -154,7 +154,8 @@ class TransformerConfig:
     def inner_width(self) -> int:
         """Width of a feed-forward network's inner layers: d_ff, or for SwiGLU two thirds of it.
 
-        SwiGLU has three matrices, so it has as many parameters but for rounding to a multiple of 8.
+        With three matrices it then has as many parameters as with two, but for rounding to a
+        multiple of 8.
         """
         swiglu = self.activation is Activation.swiglu
         return 8 * max(1, round(self.d_ff / 12)) if swiglu else self.d_ff

@@ -18,9 +18,8 @@ def meta_transformer(
     config: TransformerConfig,
     *,
     vocab_size: int,
-    padding_id: int = 0,
-    start_id: int = 0,
     source_vocab_size: int | None = None,
+    **ids: int,
 ) -> Transformer:
     """Make a model on the meta device, in float32, unless it is too large for this machine."""
     if config.shared_embedding and source_vocab_size not in (None, vocab_size):
@@ -28,11 +27,7 @@ def meta_transformer(
     check_memory(config, vocab_size, source_vocab_size)
     with _meta_device():
         model = make_transformer(
-            config,
-            vocab_size=vocab_size,
-            padding_id=padding_id,
-            start_id=start_id,
-            source_vocab_size=source_vocab_size,
+            config, vocab_size=vocab_size, source_vocab_size=source_vocab_size, **ids
         )
     return model.float()  # whatever the caller's default is
 

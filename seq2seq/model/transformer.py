@@ -101,8 +101,8 @@ class Transformer(nn.Module):
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
-        biases are 0; norms are 1 and 0. With init_std, matrices and embeddings
-        are both normal with that standard deviation.
+        biases are 0; norms are 1 and 0. With init_std, matrices and embeddings are both normal with
+        that standard deviation.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -93,8 +93,9 @@ def test_words_are_digits_ordinals_and_what_has_a_prefix(tokenizer: Tokenizer) -
     for model, line, prefix in (*whole, (digits, "1", "")):
         (segment,) = segments_of(model, line, 1000, prefix)
         assert (segment.copied, segment.source) == ("", line)
-    (segment,) = segments_of(tokenizer, "1) 3. Oktober", 1000, language="de_AT")
-    assert (segment.copied, segment.source) == ("1) ", "3. Oktober")
+    for language, copied in (("de_AT", "1) "), ("fil", "1) 3. ")):
+        (segment,) = segments_of(tokenizer, "1) 3. Oktober", 1000, language=language)
+        assert (segment.copied, segment.copied + segment.source) == (copied, "1) 3. Oktober")
 
 
 def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
