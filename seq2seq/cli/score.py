@@ -1,13 +1,12 @@
 """`seq2seq score`: score translations, from a file or by a model, against references."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.text import file_name, print_json, read_leniently
+from seq2seq.cli.text import file_name, print_json, read_leniently, report
 from seq2seq.cli.translation_options import (
     add_models_option,
     add_search_options,
@@ -15,7 +14,7 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
-    from seq2seq.evaluation.scores import Score
+    from seq2seq.evaluation.scores import Score, ScoreConfig
     from seq2seq.evaluation.significance import Comparison
 
 
@@ -97,55 +96,21 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score translations and print the scores."""
     _check_usage(arguments)
-    from seq2seq.data.lines import read_text_lines
-    from seq2seq.evaluation.scores import (
-        ScoreConfig,
-        bleu_metric,
-        check_counts,
-        score_all,
-        too_long_for_ter,
-        unsuited_tokenizer,
-    )
+    from seq2seq.evaluation.scores import score_all, too_long_for_ter, unsuited_tokenizer
 
-    tokenizer = arguments.tokenize
-    if tokenizer is None and arguments.model and not arguments.test_set:
-        from seq2seq.config import trained_bleu_tokenizer
-
-        tokenizer = trained_bleu_tokenizer(arguments.model)
-    config = ScoreConfig(
-        tokenize=tokenizer,
-        lowercase=arguments.lowercase,
-        test_set=arguments.test_set,
-        language_pair=arguments.language_pair,
-    )
-    # Refused now, before a model translates.
-    bleu_metric(config)
-    pair = arguments.language_pair or "en-de"
-    language = arguments.language or pair.rpartition("-")[2]
-    if arguments.paper:
-        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu, tokenize
-
-        tokenize("", language)
-    if arguments.compare:
-        from seq2seq.evaluation.significance import check_sampling, compare
-
-        check_sampling(arguments.samples, arguments.seed)
-    first, reference_paths = _find_files(arguments)
-    systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
-    references = [list(read_text_lines(path)) for path in reference_paths]
-    texts = [*systems.items(), *zip(reference_paths, references, strict=True)]
-    check_counts({file_name(path): len(lines) for path, lines in texts})
-    if arguments.model:
-        translations = _translate(arguments, systems.pop(first))
-        systems = {" + ".join(arguments.model): translations, **systems}
-
+    config, language = _scoring(arguments)
+    systems, references = _read(arguments)
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
     if arguments.paper:
+        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+
         scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
-        print(f"seq2seq: {WHY_IT_DIFFERS}", file=sys.stderr)
+        report(WHY_IT_DIFFERS)
     comparisons = []
     if arguments.compare:
+        from seq2seq.evaluation.significance import compare
+
         comparisons = compare(
             systems,
             references,
@@ -159,14 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({name: list(map(asdict, values)) for name, values in found.items()})
     else:
         print(_as_text(scores, comparisons))
+    signature = scores[0].signature
     remarks = [
         too_long_for_ter([*systems.values(), *references]),
-        unsuited_tokenizer(scores[0].signature, references),
+        unsuited_tokenizer(signature, references),
     ]
-    if "nrefs:var" in scores[0].signature:
+    if "nrefs:var" in signature:
         remarks.append("where some references of a line are blank, the others count (nrefs:var)")
     for remark in filter(None, remarks):
-        print(f"seq2seq: {remark}", file=sys.stderr)
+        report(remark)
     return 0
 
 
@@ -192,14 +158,53 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             raise UsageError(message)
 
 
-def _find_files(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """Find the file of translations or of text to translate, and the files of references."""
-    if not arguments.test_set:
-        return arguments.input or arguments.source, arguments.reference
-    from seq2seq.evaluation.scores import named_test_set
+def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
+    """Make and check the options of the metrics, and the language of the paper's BLEU."""
+    from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
 
-    source, references = named_test_set(arguments.test_set, arguments.language_pair)
-    return arguments.input or str(source), list(map(str, references))
+    tokenizer = arguments.tokenize
+    if tokenizer is None and arguments.model and not arguments.test_set:
+        from seq2seq.config import trained_bleu_tokenizer
+
+        tokenizer = trained_bleu_tokenizer(arguments.model)
+    config = ScoreConfig(
+        tokenize=tokenizer,
+        lowercase=arguments.lowercase,
+        test_set=arguments.test_set,
+        language_pair=arguments.language_pair,
+    )
+    # What these refuse is refused now, before a model translates.
+    bleu_metric(config)
+    pair = arguments.language_pair or "en-de"
+    language = arguments.language or pair.rpartition("-")[2]
+    if arguments.paper:
+        from seq2seq.evaluation.paper_bleu import tokenize
+
+        tokenize("", language)
+    if arguments.compare:
+        from seq2seq.evaluation.significance import check_sampling
+
+        check_sampling(arguments.samples, arguments.seed)
+    return config, language
+
+
+def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """Read, or make, the translations of each system, by its name, and read the references."""
+    from seq2seq.data.lines import read_text_lines
+    from seq2seq.evaluation.scores import check_counts, named_test_set
+
+    first, paths = arguments.input or arguments.source, arguments.reference
+    if arguments.test_set:
+        source, paths = named_test_set(arguments.test_set, arguments.language_pair)
+        first = arguments.input or str(source)
+    systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
+    references = [list(read_text_lines(path)) for path in paths]
+    texts = [*systems.items(), *zip(map(str, paths), references, strict=True)]
+    check_counts({file_name(path): len(lines) for path, lines in texts})
+    if arguments.model:
+        translations = _translate(arguments, systems.pop(first))
+        systems = {" + ".join(arguments.model): translations, **systems}
+    return systems, references
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
@@ -210,7 +215,7 @@ def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
     retain_freed_memory()
     translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
     translations = translator.translate(lines)
-    print(f"seq2seq: {find_warnings(lines, translations)[0]}", file=sys.stderr)
+    report(str(find_warnings(lines, translations)[0]))
     return [translation.text for translation in translations]
 
 

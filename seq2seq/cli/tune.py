@@ -3,15 +3,14 @@
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from seq2seq.cli.text import print_json, read_parallel
+from seq2seq.cli.text import print_json, read_parallel, report
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from seq2seq.reporting.sets import TextSet
     from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import Trial
-
-T = TypeVar("T")
 
 _EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
@@ -117,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     best = best_trial(trials)
     if remark := unsuited_tokenizer(best.signature, [text.references]):
-        print(f"seq2seq: {remark}", file=sys.stderr)
+        report(remark)
     chosen, written = TunedSearch(best.beam_size, best.alpha), None
     try:
         if not arguments.dry_run:
@@ -205,7 +202,7 @@ def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | 
     print("nothing written" if written is None else f"written: {written}")
 
 
-def _values(kind: Callable[[str], T], form: str, text: str) -> list[T]:
+def _values(kind: Callable[[str], float], form: str, text: str) -> list[float]:
     """Read the values of an option that are separated by commas, each once."""
     try:
         return list(dict.fromkeys(map(kind, text.split(","))))

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from seq2seq.data.tokenizer import CONTROL_PIECES, TokenizerConfig
 from seq2seq.errors import UsageError, UserError
 
+LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
 _TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
-_LANGUAGE_PIECE = re.compile(r">>(.+)<<")
 _MAX_LISTED = 20
 _MAX_WEIGHT = 1000  # an epoch is made in memory
 
@@ -199,7 +199,7 @@ def language_piece(code: str) -> str:
 
 def target_languages(controls: Iterable[str]) -> list[str]:
     """Return the codes of the target languages among control symbols."""
-    return [found[1] for piece in controls if (found := _LANGUAGE_PIECE.fullmatch(piece))]
+    return [found[1] for piece in controls if (found := LANGUAGE_PIECE.fullmatch(piece))]
 
 
 def control_ids(
@@ -212,7 +212,7 @@ def control_ids(
     languages = target_languages(controls)
     if not languages and to == only_language:
         to = None
-    tags = [piece for piece in controls if not _LANGUAGE_PIECE.fullmatch(piece)]
+    tags = [piece for piece in controls if not LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) == 1:
         to = languages[0]  # which stands before each source that the model has seen
     if to is None and languages:

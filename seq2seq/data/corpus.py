@@ -249,9 +249,8 @@ class _DatasetSplit:
             )
             base = str(folder / (self.data_folder or ""))
             found = DataFilesDict.from_patterns(get_data_patterns(base), base_path=base)
-            self._check_files(
-                *(chain(*files.values()) for files in (builder.config.data_files, found))
-            )
+            read = builder.config.data_files
+            self._check_files(chain(*read.values()), chain(*found.values()))
             if hasattr(builder.config, "keep_default_na"):  # of CSV files
                 # Else the sentences "None", "null" and "NA" would be missing values.
                 builder.config.keep_default_na = False

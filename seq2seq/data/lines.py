@@ -11,7 +11,7 @@ import gzip
 import io
 import lzma
 import os
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -22,10 +22,7 @@ import zstandard
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, output_file
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-REPLACEMENT_CHARACTER = "\ufffd"
-COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-_MODULES: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstandard}
+COMPRESSIONS: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstandard}
 
 _BUFFER_BYTES = 1 << 18
 _FRAME_BYTES = 1 << 12  # of zeros, 128 MB: zstandard decompresses all that it is given
@@ -61,7 +58,7 @@ def open_raw(path: str | Path) -> io.BufferedReader:
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2)."""
     file, suffix = open_raw(path), Path(path).suffix.lower()
-    if suffix not in COMPRESSED_SUFFIXES:
+    if suffix not in COMPRESSIONS:
         reader: _Readable = file
     elif not file.peek(1):
         file.close()
@@ -90,7 +87,7 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
 
 def iterate_lines(stream: Iterable[bytes], *, keep_returns: bool = False) -> Iterator[bytes]:
     """Yield the lines of a binary stream without their endings, or with a carriage return."""
-    mark = BYTE_ORDER_MARK
+    mark = BOM_UTF8
     for line in stream:
         text = line.removeprefix(mark).removesuffix(b"\n")
         yield text if keep_returns else text.removesuffix(b"\r")
@@ -115,7 +112,7 @@ def read_text_lines(path: str | Path) -> Generator[str]:
 
 def decode_leniently(raw: bytes) -> tuple[str, bool]:
     """Decode any bytes, and say whether any, not UTF-8 or NUL, was replaced by U+FFFD."""
-    text = raw.decode(errors="replace").replace("\0", REPLACEMENT_CHARACTER)
+    text = raw.decode(errors="replace").replace("\0", "\ufffd")
     return text, text.encode() != raw
 
 
@@ -228,9 +225,9 @@ def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
-    if suffix not in COMPRESSED_SUFFIXES:
+    if suffix not in COMPRESSIONS:
         return nullcontext(file)
-    return cast(AbstractContextManager[BinaryIO], _MODULES[suffix].open(file, "wb"))
+    return cast(AbstractContextManager[BinaryIO], COMPRESSIONS[suffix].open(file, "wb"))
 
 
 def reason_of(error: Exception) -> str:

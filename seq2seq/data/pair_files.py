@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from seq2seq.data.lines import COMPRESSED_SUFFIXES, count_lines, open_binary, read_text_lines
+from seq2seq.data.lines import COMPRESSIONS, count_lines, open_binary, read_text_lines
 from seq2seq.errors import UserError
 
 _BLOCK_BYTES = 1 << 16
@@ -64,7 +64,7 @@ def read_pairs_file(path: str, languages: Languages) -> Iterator[SentencePair]:
 def pairs_suffix(path: str) -> str:
     """Return the suffix of a file of pairs, without that of its compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
+    if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 

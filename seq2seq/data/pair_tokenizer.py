@@ -5,13 +5,13 @@ id of its row, any other piece is unknown. Here the control symbols have the ids
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from seq2seq.data.config import LANGUAGE_PIECE
 from seq2seq.data.processor import MAX_PIECE, MAX_PIECES, encode_with, read_processor
 from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
@@ -19,8 +19,6 @@ from seq2seq.files.strict import parse_json
 
 SOURCE_MODEL, TARGET_MODEL = "source.model", "target.model"
 VOCABULARY, TARGET_VOCABULARY = "vocabulary.json", "target_vocabulary.json"
-
-_LANGUAGE_PIECE = re.compile(">>[^<>]+<<")
 
 TYPOGRAPHIC = "“”„‘’‚«»–—…"
 """Characters that Moses replaces by ASCII."""
@@ -80,7 +78,7 @@ class PairTokenizer(Tokenizer):
         self.source_vocab_size = len(source_pieces)
         self.vocab_size = len(target_pieces)
         self.controls = {
-            piece: i for i, piece in enumerate(source_pieces) if _LANGUAGE_PIECE.fullmatch(piece)
+            piece: i for i, piece in enumerate(source_pieces) if LANGUAGE_PIECE.fullmatch(piece)
         }
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -129,7 +127,7 @@ class _Side:
 
             self.normalize = MosesPunctNormalizer(language).normalize
         ordinary = enumerate(pieces[len(CONTROL_PIECES) :], start=len(CONTROL_PIECES))
-        self.ids = {piece: i for i, piece in ordinary if not _LANGUAGE_PIECE.fullmatch(piece)}
+        self.ids = {piece: i for i, piece in ordinary if not LANGUAGE_PIECE.fullmatch(piece)}
         self.written = {UNKNOWN_ID, *self.ids.values()}
 
     def encode(self, texts: list[str]) -> list[list[int]]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
-from seq2seq.errors import UserError
-from seq2seq.reporting.record import FINISHED_FILE, LOCATION, flat, read_object
-from seq2seq.storage.checkpoint import checkpoints, read_progress
+from seq2seq.reporting.record import FINISHED_FILE, LOCATION, flat, newest_progress, read_object
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import METRICS, Metrics, bleu_by_set, read_metrics
 
@@ -31,10 +29,8 @@ class RunSummary:
 def summarize(folder: Path) -> RunSummary:
     """Read what a run has recorded; its model is not loaded."""
     config, path = read_config(folder), folder / METRICS
-    finished, progress = read_object(folder / FINISHED_FILE), dict[str, Any]()
-    for newest in checkpoints(folder)[-1:]:
-        with suppress(UserError):
-            progress = read_progress(newest)["progress"]
+    finished = read_object(folder / FINISHED_FILE)
+    progress = newest_progress(folder).get("progress", {})
     validations: list[Metrics] = []
     step, tokens = 0, 0.0
     for record in read_metrics(path) if path.is_file() else ():

@@ -22,6 +22,7 @@ from seq2seq.files.atomic import write_file
 from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.model.config import DROPOUTS
 from seq2seq.reporting.buckets import LENGTHS
+from seq2seq.storage.checkpoint import checkpoints, read_progress
 
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
@@ -103,6 +104,13 @@ def read_object(path: Path) -> dict[str, Any]:
         content = parse_json(path, read_regular_file(path, MAX_BYTES))
         if isinstance(content, dict):
             return content
+    return {}
+
+
+def newest_progress(run: Path) -> dict[str, Any]:
+    """Read the progress of a run's newest checkpoint; empty if there is none, or it is corrupt."""
+    with suppress(UserError, IndexError):
+        return read_progress(checkpoints(run)[-1])
     return {}
 
 

@@ -1,7 +1,6 @@
 """The figures of a report: what a run folder tells, and what its model does on test sets."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,13 @@ from seq2seq.reporting.record import (
     flat,
     folder_of_text,
     known_settings,
+    newest_progress,
     read_data_record,
     read_object,
     train_command,
 )
 from seq2seq.reporting.sets import SetReport, TextSet, report_sets
-from seq2seq.storage.checkpoint import checkpoints, find_model, read_progress
+from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.recorder import METRICS, read_metrics
@@ -155,10 +155,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     ]
     names = dict.fromkeys(name for record in records for name in record if name != "step")
     search = _search(trained, config)
-    finished, state = read_object(run / FINISHED_FILE), dict[str, Any]()
-    for newest in checkpoints(run)[-1:]:
-        with suppress(UserError):
-            state = read_progress(newest)
+    finished, state = read_object(run / FINISHED_FILE), newest_progress(run)
     progress, settings = state.get("progress", {}), state.get("changeable", {})
     known = [str(finished["machine"])] if "machine" in finished else []
     return {

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -221,10 +221,11 @@ def find_warnings(
     total = OutputWarnings()
     found: dict[str, list[WarningLine]] = {kind: [] for kind in WARNINGS}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
-        before = replace(total)
-        total.count(source, translation)
+        one = OutputWarnings()
+        one.count(source, translation)
+        total += one
         texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
         for kind, lines in found.items():
-            if getattr(total, kind) > getattr(before, kind) and len(lines) < _EXAMPLES:
+            if getattr(one, kind) and len(lines) < _EXAMPLES:
                 lines.append(WarningLine(kind, number, *texts))
     return total, [line for lines in found.values() for line in lines]

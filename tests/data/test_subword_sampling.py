@@ -15,7 +15,6 @@ from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
 RATE = 0.3
-CHECKOUT = Path(__file__).parents[2]
 LINES = [f"a man sees {n} houses and {n * n} old friends" for n in range(100)]
 PLAIN = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60))
 BYTES = Tokenizer.train(LINES, TokenizerConfig(vocab_size=320, byte_fallback=True))
