@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--select-by",
         choices=("bleu", "chrf"),
-        help="the best is that by BLEU or by chrF2 (default: as the run's models, else BLEU)",
+        help="choose by BLEU or by chrF2 (default: as the run chose its models, else BLEU)",
     )
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
     parser.add_argument("--json", action="store_true", help="write one JSON object")

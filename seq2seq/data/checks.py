@@ -136,12 +136,12 @@ def _digest(pair: SentencePair) -> bytes:
 
 
 def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
-    """Return the different ones among digests, sorted."""
+    """Return each digest once, sorted."""
     return np.unique(np.frombuffer(digests, np.uint64))
 
 
 def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.uint64]) -> list[str]:
-    """Warn of held-out pairs that are training pairs too, given the sorted digests of these."""
+    """Warn of held-out pairs whose digests are in `train`, those of the training pairs, sorted."""
     texts = (pair for pair in pairs if all(map(str.strip, pair)))
     held_out = different(b"".join(map(_digest, texts)))
     shared = np.sum(train[np.searchsorted(train, held_out) % len(train)] == held_out)

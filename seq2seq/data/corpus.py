@@ -270,7 +270,7 @@ class _DatasetSplit:
             ) from error
 
     def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
-        """Check that what is read is in the folder, and that what is found has one format."""
+        """Check that the files read are in the folder, and that those found have one format."""
         own = {os.path.realpath(file) for file in self.files().values()}
         if outside := {os.path.realpath(file) for file in read} - own:
             raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")

@@ -180,7 +180,7 @@ class Tokenizer:
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each source, without start and end symbols; a blank text has none.
 
-        A source is read in its NFKC form, without ligatures, if less of that is unknown.
+        A source with unknown pieces is read in its NFKC form if that has fewer of them.
         """
         encoded = self.encode_target(texts)
         for i, ids in enumerate(encoded):

@@ -27,7 +27,7 @@ SCRIPTS = {
     "ko-mecab": "\uac00-\ud7a3",
     "char": "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff",  # Thai, Lao, Tibetan, Burmese, Khmer
 }
-"""Characters, as a regular expression has them, by the tokenizer that suits their script."""
+"""Characters of scripts, as ranges of a regular expression, by the tokenizer that suits them."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def score_all(
 def all_metrics(config: ScoreConfig, texts: Sequence[Sequence[str]]) -> list[Metric]:
     """Make BLEU, chrF2, chrF2++ (Popović 2015, 2017) and TER (Snover et al. 2006).
 
-    Where a line of the texts is too long for TER, there is none.
+    TER is skipped if a line of the texts is too long for it.
     """
     metrics: list[Metric] = [bleu_metric(config)]
     metrics += [CHRF(word_order=order, lowercase=config.lowercase) for order in (0, 2)]
@@ -190,9 +190,9 @@ def suited_tokenizer(references: Sequence[str]) -> str | None:
     return suited
 
 
-def unsuited_tokenizer(of_bleu: str, references: Sequence[Sequence[str]]) -> str:
-    """Say which tokenizer suits the references, if that in a BLEU's signature does not; else ""."""
-    used = of_bleu.partition("|tok:")[2].partition("|")[0]
+def unsuited_tokenizer(bleu_signature: str, references: Sequence[Sequence[str]]) -> str:
+    """Say which tokenizer suits the references; "" if the one in BLEU's signature does."""
+    used = bleu_signature.partition("|tok:")[2].partition("|")[0]
     if used not in ("13a", "intl") or not (suited := suited_tokenizer(references[0])):
         return ""
     return (

@@ -86,7 +86,7 @@ class RunReport(RunFacts):
     """The command that trains the run again."""
     config: dict[str, Any]
     fidelity: list[Row]
-    """The details that differ from the paper, or that only tensor2tensor does so."""
+    """The details that are not as in the paper or, where it is silent, as in tensor2tensor."""
 
 
 def make_report(
