@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Inject the faults that users meet (kills, flipped bits, full disks, invalid bytes, hostile models) and
+# Inject the faults that users meet (mistyped keys, kills, full disks, invalid bytes, hostile models) and
 # print how many were tried and survived. --full: as often as the table in tests/faults/README.md states.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"

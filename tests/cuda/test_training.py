@@ -26,7 +26,6 @@ from tests.toy import encoded_corpus
 from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-GPU = Compute(CUDA)
 V = 50
 
 

@@ -172,7 +172,7 @@ def test_one_model_that_predicts_nan_is_an_error(trained: list[TrainedModel]) ->
 
 
 def test_models_that_can_not_translate_together_are_named(
-    trained: list[TrainedModel], make_model: MakeModel, sentences: list[str], tmp_path: Path
+    trained: list[TrainedModel], sentences: list[str], tmp_path: Path
 ) -> None:
     other = Tokenizer.train(sentences[:50], TokenizerConfig(vocab_size=60))
     model = trained[0].model

@@ -8,7 +8,6 @@ import pytest
 from seq2seq.cli.main import main
 from seq2seq.fidelity.detail import Subject
 from seq2seq.fidelity.report import Row, examine
-from seq2seq.reporting.report import RunReport, make_report
 from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
@@ -50,9 +49,3 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert code == 0
     return folder / "run"
-
-
-@pytest.fixture(scope="package")
-def report(run: Path) -> RunReport:
-    """The report of the run on its validation set."""
-    return make_report(run, [])
