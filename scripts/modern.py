@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from statistics import mean, median
 
+from tabulate import tabulate
+
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import read_description
 from seq2seq.training.recorder import METRICS, read_metrics
@@ -30,7 +32,7 @@ TEST = "multi30k/test_2016_flickr"
 
 @dataclass(frozen=True)
 class Run:
-    """A run of conf/experiment/modern, and what it has reached."""
+    """A run of conf/experiment/modern."""
 
     model: str
     scale: float
@@ -85,14 +87,15 @@ def main() -> None:
         short = [Run(m, scale, 1, w) for m in ("paper", "norm_position") for w in WARM_UPS]
         found |= zip(short, pool.map(train, short), strict=True)
 
-    print(table(("model", "rate", "test BLEU", "valid BLEU", "loss", "tokens/s", "parameters"), [
-        row(model, [(run, found[run]) for run in runs if run.model == model]) for model in models
-    ]))  # fmt: skip
+    table = partial(tabulate, tablefmt="github", disable_numparse=True)
+    titles = ("model", "rate", "test BLEU", "valid BLEU", "loss", "tokens/s", "parameters")
+    seeds = {m: [(run, found[run]) for run in runs if run.model == m] for m in models}
+    print(table([row(model, seeds[model]) for model in models], titles))
+    losses = [
+        [w, *(number(found[run].loss, 3) for run in short if run.warm_up == w)] for w in WARM_UPS
+    ]
     print("\nValidation loss after 300 steps:\n")
-    print(table(("warm-up", "norm after", "norm before"), [
-        [str(w), *(number(found[run].loss, 3) for run in short if run.warm_up == w)]
-        for w in WARM_UPS
-    ]))  # fmt: skip
+    print(table(losses, ("warm-up", "norm after", "norm before")))
 
 
 def outcome(run: Run, *, runs: Path, corpora: Path, overrides: Sequence[str]) -> Outcome:
@@ -149,12 +152,6 @@ def row(model: str, seeds: Sequence[tuple[Run, Outcome]]) -> list[str]:
 def number(value: float | None, digits: int) -> str:
     """Show a number, or that there is none."""
     return "diverged" if value is None else f"{value:.{digits}f}"
-
-
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Draw a Markdown table."""
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":

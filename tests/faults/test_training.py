@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
@@ -27,7 +26,7 @@ from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, pro
 from seq2seq.storage.model_folder import MODEL_FILES, load_model
 from seq2seq.training import recorder
 from tests.faults.test_strangers import edit
-from tests.toy import TINY_MODEL, data_words, reversing
+from tests.toy import TINY_MODEL, data_words, reversing, weights
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -204,8 +203,8 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
         timed.pop("seconds")
     progress.pop("validated_seconds")
     progress["unrecorded"].pop("data_wait_seconds")
-    weights = (newest / "model.safetensors").read_bytes()
-    return weights, (newest / "optimizer.safetensors").read_bytes(), records, progress
+    files = (newest / name for name in ("model.safetensors", "optimizer.safetensors"))
+    return (*(file.read_bytes() for file in files), records, progress)
 
 
 def test_resume(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
@@ -318,13 +317,8 @@ def test_poison(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) ->
             assert f"step {step}: the loss (nan)" in line
             assert len(checkpoints(run)) == min(2, (step - 1) // 3)
             for folder in checkpoints(run):
-                weights = safetensors.torch.load_file(folder / "model.safetensors")
-                assert all(value.isfinite().all() for value in weights.values())
+                assert all(value.isfinite().all() for value in weights(folder).values())
                 assert folder == checkpoints(run)[0] or str(folder) in line
-
-
-def first_weights(run: Path) -> dict[str, torch.Tensor]:
-    return safetensors.torch.load_file(run / "best" / "model.safetensors")
 
 
 def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
@@ -332,7 +326,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
 ) -> None:
     words = ["training.max_steps=6", "training.checkpoint_steps=3"]
     complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
-    expected = first_weights(tmp_path / "whole")
+    expected = weights(tmp_path / "whole" / "best")
     for number in range(trials(1, 20)):
         with trial("kill -9 before the best model is written"):
             run = tmp_path / f"run{number}"
@@ -342,7 +336,7 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
             training.send(signal.SIGKILL)
             training.wait()
             complete(run_words(toy, run, *words), tmp_path / "log")
-            found = first_weights(run)
+            found = weights(run / "best")
             assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
