@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Change model, training, decoding and evaluation, one line at a time, and list the changes ("mutants") that
 # no test of these folders notices. pyproject.toml configures mutmut, which works in mutants/.
-# bash scripts/mutants.sh          all of them, which takes days on one core
-# bash scripts/mutants.sh COUNT    as many, drawn at random: 300 take about an hour on one core
+# bash scripts/mutants.sh          all of them, thousands
+# bash scripts/mutants.sh COUNT    as many, drawn at random
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment dev
