@@ -1,0 +1,66 @@
+"""A document: the texts that are translated, and all that stays as it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+
+class Mark(NamedTuple):
+    """A tag or a placeholder inside a text, which the translation has exactly once."""
+
+    raw: str
+    """As it stands in the file."""
+    kind: Literal["open", "close", "alone"] = "alone"
+    """Marks that open and close are balanced within a text; others are alone."""
+
+
+Text = tuple[str | Mark, ...]
+"""A text as its reader sees it, without escapes, with the marks at their places."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A text, and where its translation goes."""
+
+    text: Text
+    start: int
+    end: int
+    """The translation replaces these characters of the document, perhaps none."""
+    write: Callable[[Text], str]
+    """Writes a translation as it stands in the file: escaped, with what the format has around it."""
+
+
+@dataclass(frozen=True)
+class Languages:
+    """What a document is translated from and into, as the codes of the model say, such as `en`."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a file, decoded, and the texts in it that are to be translated."""
+
+    content: str
+    slots: Sequence[Slot]
+    """In the order of the places to which their translations go."""
+
+    @property
+    def texts(self) -> list[Text]:
+        """What is to be translated."""
+        return [slot.text for slot in self.slots]
+
+    def join(self, translations: Sequence[Text | None]) -> str:
+        """Put translations in their places; where there is None, what stands there stays."""
+        parts, done = [], 0
+        for slot, text in zip(self.slots, translations, strict=True):
+            if text is not None:
+                parts += [self.content[done : slot.start], slot.write(text)]
+                done = slot.end
+        return "".join([*parts, self.content[done:]])
+
+    def __post_init__(self) -> None:
+        """Check that no two translations go to the same place."""
+        assert all(one.end <= other.start for one, other in pairwise(self.slots))
