@@ -34,6 +34,7 @@ READMES = [
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
+    PACKAGE / "documents" / "README.md",
     PACKAGE / "interop" / "README.md",
     PACKAGE / "fidelity" / "README.md",
 ]

@@ -1,1 +1,1 @@
-"""Files that are translated: spans of text in them, with everything else byte for byte as it was."""
+"""Documents: files of which the texts are translated, and all else stays byte for byte."""

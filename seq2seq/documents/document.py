@@ -28,7 +28,7 @@ class Slot:
     end: int
     """The translation replaces these characters of the document, perhaps none."""
     write: Callable[[Text], str]
-    """Writes a translation as it stands in the file: escaped, with what the format has around it."""
+    """Writes a translation as the file has it: escaped, with what the format has around it."""
 
 
 @dataclass(frozen=True)
