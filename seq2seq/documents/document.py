@@ -11,8 +11,9 @@ class Mark(NamedTuple):
 
     raw: str
     """As it stands in the file."""
-    kind: Literal["open", "close", "alone"] = "alone"
-    """Marks that open and close are balanced within a text; others are alone."""
+    kind: Literal["open", "close", "alone", "word"] = "alone"
+    """Marks that open and close are balanced within a text; others are alone. A `word` is shown to
+    readers as some word, such as a name or a number; in strings, placeholders are found later."""
 
 
 Text = tuple[str | Mark, ...]
