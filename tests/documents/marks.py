@@ -1,0 +1,41 @@
+"""Texts with marks, written as one string: `<b>`, `</b>`, `<br/>` and `{name}`."""
+
+import re
+from collections.abc import Sequence
+
+from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.placement import Link, place
+from seq2seq.documents.shown import Shown, show
+
+
+def read(marked: str) -> Text:
+    return tuple(
+        part if part[0] not in "<{" else Mark(part, kind(part))
+        for part in re.split(r"(<[^>]*>|\{\w+\})", marked)
+        if part
+    )
+
+
+def kind(raw: str) -> str:
+    return (
+        "word" if raw[0] == "{" else
+        "close" if raw[1] == "/" else
+        "alone" if raw[-2] == "/" else
+        "open"
+    )  # fmt: skip
+
+
+def write(text: Text) -> str:
+    return "".join(part if isinstance(part, str) else part.raw for part in text)
+
+
+def link_words(source: str, target: str, links: str) -> list[Link]:
+    """Make links of pairs `i-j` of words and signs, counted from 0."""
+    words = [[found.span() for found in re.finditer(r"\w+|[^\w\s]", t)] for t in (source, target)]
+    pairs = [map(int, pair.split("-")) for pair in links.split()]
+    return [Link(words[0][i], words[1][j]) for i, j in pairs]
+
+
+def transfer(marked: str, target: str, links: str, stand_ins: Sequence[str] = ()) -> str:
+    shown: Shown = show(read(marked), stand_ins)
+    return write(place(shown, target, link_words(shown.line, target, links)))

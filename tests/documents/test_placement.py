@@ -1,0 +1,152 @@
+"""Where the marks of a text go in its translation."""
+
+import random
+import time
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from seq2seq.documents.document import Mark
+from seq2seq.documents.placement import Link, place
+from seq2seq.documents.shown import show
+from tests.documents.marks import read, transfer, write
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        # around the words that are linked, which may be elsewhere, in another order
+        ("A <b>big dog</b>.", "Ein großer Hund.", "0-0 1-1 2-2 3-3", "Ein <b>großer Hund</b>."),
+        (
+            "<b>the dog</b> and <i>the cat</i>",
+            "die Katze und der Hund",
+            "0-3 1-4 2-2 3-0 4-1",
+            "<i>die Katze</i> und <b>der Hund</b>",
+        ),
+        ("He <b>looked up</b>.", "Er sah sie an.", "0-0 1-1 2-3 3-4", "Er <b>sah sie an</b>."),
+        ("<a><b>one</b> two</a> x", "x zwei eins", "0-2 1-1 2-0", "x <a>zwei <b>eins</b></a>"),
+        ("<p><b>all of it</b></p>", "das alles", "", "<p><b>das alles</b></p>"),
+        # signs and spaces as in the source
+        ("<b>Stop!</b> It is hot", "Halt! Heiß", "0-0 4-2", "<b>Halt!</b> Heiß"),
+        ("<b>Stop</b>! Hot", "Halt! Heiß", "0-0 1-1 2-2", "<b>Halt</b>! Heiß"),
+        ('"<u>x</u>" y', "„x“ y", "1-1 3-3", "„<u>x</u>“ y"),
+        ("a<b> c</b> d", "A C D", "0-0 1-1 2-2", "A <b>C</b> D"),
+        (" <g> a <x/></g>\n", "A", "", " <g> A <x/></g>\n"),
+        # marks by themselves: before the word, or after the one that they touch
+        ("one <img/> two", "zwei eins", "0-1 1-0", "<img/> zwei eins"),
+        ("one<br/> two three", "drei eins zwei", "0-1 1-2 2-0", "drei eins<br/> zwei"),
+        ("one<br/>two", "eins zwei", "0-0 1-1", "eins<br/>zwei"),
+        ("See <a></a>. <i/>", "Siehe.", "0-0 1-1", "Siehe <a></a>. <i/>"),
+        # words that the model did not see
+        ("Hi {a}, you have {n} messages", "Hallo, du hast Post", "0-0 1-1 2-2 3-3 4-4",
+         "Hallo {a}, du hast {n} Post"),
+        ("Delete {a}?", "Löschen?", "0-0 1-1", "Löschen {a}?"),
+        # no spaces between words
+        ("I see a <b>dog</b>.", "犬が見えます。", "", "犬が見え<b>ま</b>す。"),
+        # no links, and no words
+        ("a <b>dog</b> runs", "läuft", "", "<b>läuft</b>"),
+        ("<a>a</a> <b>b</b> <i>c</i>", "x", "", "<b></b><a>x</a> <i></i>"),
+        ("a <b>c {n}</b><br/>", "", "", "<b>{n}</b><br/>"),
+    ],
+)  # fmt: skip
+def test_marks_go_with_their_words(source: str, target: str, links: str, expected: str) -> None:
+    assert transfer(source, target, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Hi {a}, {n} dogs", "7 Hunde, Tom", "{n} Hunde, {a}"),
+        ("Click <b>Open {a}</b>.", "Klicken Sie auf 7 Tom.", "Klicken Sie auf 7 <b>{a}</b>."),
+        ("<b>{a}</b> and <i>{n}</i>", "7 und Tom", "<i>{n}</i> und <b>{a}</b>"),
+        # among the words of a pair that it is not in
+        ("<b>{a} and {n}</b> or {x}", "Tom Uhr Bob 7", "<b>{a} {n}</b> Uhr {x}"),
+    ],
+)
+def test_stand_ins_become_what_they_stand_for(source: str, target: str, expected: str) -> None:
+    assert transfer(source, target, "", ["Tom", "7", "Bob"]) == expected
+
+
+def random_text(generator: random.Random, depth: int = 0) -> str:
+    parts = []
+    for _ in range(generator.randint(0, 5)):
+        name = generator.randrange(10**6)
+        match generator.randrange(8):
+            case 0 | 1 if depth < 4:
+                parts.append(f"<{name}>{random_text(generator, depth + 1)}</{name}>")
+            case 2:
+                parts.append(f"<{name}/>")
+            case 3:
+                parts.append(f"{{n{name}}}")
+            case _:
+                parts.append(
+                    generator.choice(["dog", "犬", "שלום", ".", "(", " ", "\n", "x y", "!"])
+                )
+        parts.append(generator.choice(["", " "]))
+    return "".join(parts)
+
+
+def nesting(marked: str) -> dict[str, tuple[str, ...]]:
+    """Say for each mark which pairs it is in; that the marks are nested is checked."""
+    within: list[str] = []
+    found = {}
+    for part in read(marked):
+        if isinstance(part, Mark):
+            if part.kind == "close":
+                assert within.pop() == part.raw.replace("/", "")
+            assert part.raw not in found
+            found[part.raw] = tuple(within)
+            if part.kind == "open":
+                within.append(part.raw)
+    assert not within
+    return found
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(50_000, marks=pytest.mark.slow)])
+def test_each_mark_is_there_once_and_nested_as_it_was(count: int) -> None:
+    """Whatever the text, the translation and the links."""
+    generator = random.Random(count)
+    words = ["Hund", "犬", "כלב", ",", "„", "a b", "Tom", "7", " ", "Tom"]
+    for _ in range(count):
+        source = random_text(generator)
+        shown = show(read(source), generator.choice([(), ("Tom",), ("Tom", "7")]))
+        target = " ".join(generator.choices(words, k=generator.randint(0, 8))).strip()
+        spans = [
+            [tuple(sorted(generator.choices(range(len(text) + 1), k=2))) for _ in range(9)]
+            for text in (shown.line, target)
+        ]
+        links = [
+            Link(one, other, generator.random() * 2)
+            for one, other in zip(*spans, strict=True)
+            if one[0] < one[1] and other[0] < other[1]
+        ]
+        found = write(place(shown, target, links))
+        assert nesting(found) == nesting(source), (source, target, links)
+        alone = [p.raw for p in read(source) if isinstance(p, Mark) and p.kind == "alone"]
+        order = [p.raw for p in read(found) if isinstance(p, Mark) and p.kind == "alone"]
+        inside = nesting(source)
+        for one, other in pairwise(alone):
+            if inside[one] == inside[other]:
+                assert order.index(one) < order.index(other)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "".join(f"{{n{i}}} " for i in range(10_000)) + "dog",
+        "".join(f"<b{i}>dog</b{i}> " for i in range(10_000)),
+        "<b>" * 10_000 + "a dog" + "</b>" * 10_000,
+        "</x>" * 5000 + "dog" + "<x>" * 5000,
+    ],
+)  # fmt: skip
+def test_a_hostile_text_takes_seconds(source: str) -> None:
+    shown = show(read(source))
+    middle = len(shown.line) // 2
+    begun = time.process_time()
+    links = [Link((i, i + 1), (i, i + 1)) for i in range(middle)]
+    found = place(shown, shown.line.upper(), links)
+    assert time.process_time() - begun < 10
+    assert Counter(part for part in found if isinstance(part, Mark)) == Counter(
+        part for part in read(source) if isinstance(part, Mark)
+    )
