@@ -112,9 +112,9 @@ def test_7_the_losses_of_unequal_halves_are_summed_and_divided_once(make_model: 
     assert (means - whole).abs().max() > 0.01
 
 
-def test_8_a_head_whose_columns_are_zero_is_no_more(p: dict[str, Array], x: Array) -> None:
+def test_8_a_head_whose_rows_of_w_o_are_zero_is_no_more(p: dict[str, Array], x: Array) -> None:
     w_o = p[f"{DECODER}.w_o.weight"].copy()
-    w_o[:, 4:] = 0  # the second of two heads of four columns
+    w_o[:, 4:] = 0  # the second of two heads; PyTorch's matrix is transposed
     found = page.multi_head(p | {f"{DECODER}.w_o.weight": w_o}, DECODER, 2, x, x)
     query, key, value = (p[f"{DECODER}.{name}.weight"][:4] for name in ("w_q", "w_k", "w_v"))
     head = page.attention(x @ query.T, x @ key.T, x @ value.T)
