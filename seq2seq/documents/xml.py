@@ -1,0 +1,323 @@
+"""XML as it stands in a file: where its elements and texts are, and texts with tags in them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import unescape
+from typing import Literal
+from xml.parsers import expat
+
+from seq2seq.documents.document import Mark, Text
+from seq2seq.errors import UserError
+
+# Beyond these, as libxml2 has them, a file is refused: no document needs more.
+_MAX_DEPTH = 256
+_MAX_TAG = 10_000_000  # characters of a tag, a comment or an instruction
+_MAX_ELEMENTS = 10_000_000
+
+SPACE = " \t\r\n"
+_TOKEN = re.compile(
+    r"<!--.*?-->|(?P<cdata><!\[CDATA\[(?P<inner>.*?)\]\]>)|<\?.*?\?>"
+    r"|<!DOCTYPE(?:[^\[<>\"']++|\"[^\"]*+\"|'[^']*+'"
+    r"|\[(?:[^\]<\"']++|\"[^\"]*+\"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\])*+>"
+    r"|</(?P<close>[^\s>]++)[^>]*+>"
+    r"|<(?P<open>[^\s/>!?]++)(?:[^\"'<>]++|\"[^\"]*+\"|'[^']*+')*+>"
+    r"|(?P<text>[^<]++)",
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+# All that XML 1.0 can't contain, even as a reference.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
+_OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[^#;&]+;)")
+
+Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
+"""What an element in a text is: tags around a part of it, something with its content as one mark,
+or one of two marks that belong together by what stands beside it."""
+
+
+@dataclass(eq=False, slots=True)
+class Element:
+    """An element, by its places in the content: `<name>` starts, is `inside`, and closes."""
+
+    content: str = field(repr=False)
+    name: str
+    start: int
+    inside: int
+    parent: "Element | None" = field(repr=False)
+    close: int = 0
+    end: int = 0
+    children: list["Element"] = field(default_factory=list, repr=False)
+
+    @property
+    def local(self) -> str:
+        """The name without its prefix."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def tag(self) -> str:
+        """The start tag."""
+        return self.content[self.start : self.inside]
+
+    @property
+    def raw(self) -> str:
+        """All of it, as it stands in the file."""
+        return self.content[self.start : self.end]
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes by their names with prefixes."""
+        found = _ATTRIBUTE.findall(self.tag)
+        return {name: dereference(one or other) for name, one, other in found}
+
+    def get(self, name: str) -> str:
+        """Return an attribute, "" without one."""
+        return self.attributes.get(name, "")
+
+    def find(self, local: str) -> "Element | None":
+        """Return the first child of this name that has the prefix of its parent."""
+        return next(iter(self.find_all(local)), None)
+
+    def find_all(self, *locals_: str) -> list["Element"]:
+        """Return the children of these names that have the prefix of their parent."""
+        prefix = self.name[: -len(self.local)]
+        return [child for child in self.children if child.name in {prefix + x for x in locals_}]
+
+    def walk(self) -> Iterator["Element"]:
+        """Yield it and all elements in it, as their start tags follow one another."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(reversed(element.children))
+
+    def inherited(self, name: str) -> str:
+        """Return an attribute of it or of the nearest element around it that has one."""
+        element: Element | None = self
+        while element is not None:
+            if value := element.get(name):
+                return value
+            element = element.parent
+        return ""
+
+    def with_attributes(self, **values: str | None) -> str:
+        """Return the start tag with attributes set, or, with None, taken out."""
+        tag = self.tag
+        for name, value in values.items():
+            new = "" if value is None else f' {name}="{escape(value, quotes=True)}"'
+            places = [x.span() for x in _ATTRIBUTE.finditer(tag) if x[1] == name]
+            bare = len(tag) - (2 if tag.endswith("/>") else 1)
+            start, end = places[0] if places else (len(tag[:bare].rstrip(SPACE)), bare)
+            tag = tag[:start] + new + tag[end:]
+        return tag
+
+    def indentation(self) -> str:
+        """Return the white space before it."""
+        before = self.content[max(0, self.start - 200) : self.start]
+        return before[len(before.rstrip(SPACE)) :]
+
+
+def dereference(raw: str) -> str:
+    """Return characters in place of the references that all XML has."""
+    return _REFERENCE.sub(lambda found: unescape(found[0]), raw)
+
+
+def escape(text: str, *, quotes: bool = False) -> str:
+    """Write a text as XML has it, without the characters that XML can't contain."""
+    text = _FORBIDDEN.sub("", text).replace("&", "&amp;").replace("<", "&lt;")
+    text = text.replace(">", "&gt;").replace("\r", "&#13;")
+    return text.replace('"', "&quot;").replace("'", "&apos;") if quotes else text
+
+
+def parse(content: str) -> Element:
+    """Return the root of a well-formed document, or refuse it.
+
+    Entities that the document declares are never expanded, and nothing outside it is read.
+    """
+    length = 0
+    for token in _TOKEN.finditer(content):
+        if token.start() != length:
+            break
+        length = token.end()
+        if token.lastgroup not in ("text", "inner", "cdata") and length - token.start() > _MAX_TAG:
+            raise _refusal(content, token.start(), f"a tag of more than {_MAX_TAG:,} characters")
+    # A tag without end is read no further than it takes to see that: the parser would read it
+    # again for each piece.
+    _check(content if length == len(content) else content[: length + 1000])
+    if length != len(content):
+        raise _refusal(content, length, "not well-formed: a tag without an end")
+    return _build(content)
+
+
+def _check(content: str) -> None:
+    """Let expat, which neither expands entities here nor opens files, say what is wrong."""
+    parser = expat.ParserCreate("utf-8")
+
+    def keep_entities(*_doctype: object) -> None:
+        parser.DefaultHandler = lambda _data: None  # entities are not expanded if there is one
+
+    parser.StartDoctypeDeclHandler = keep_entities
+    try:
+        parser.Parse(content.encode(errors="surrogatepass"), True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise UserError(f"line {error.lineno}: not well-formed XML: {reason}") from None
+
+
+def _build(content: str) -> Element:
+    root: Element | None = None
+    inner: list[Element] = []  # the elements that are open, the innermost last
+    count = 0
+    for token in _TOKEN.finditer(content):
+        if name := token["open"]:
+            count += 1
+            if len(inner) == _MAX_DEPTH or count > _MAX_ELEMENTS:
+                what = f"more than {_MAX_DEPTH} elements in one another"
+                if count > _MAX_ELEMENTS:
+                    what = f"more than {_MAX_ELEMENTS:,} elements"
+                raise _refusal(content, token.start(), what)
+            element = Element(
+                content, name, token.start(), token.end(), inner[-1] if inner else None
+            )
+            if inner:
+                inner[-1].children.append(element)
+            root = root or element
+            if token[0].endswith("/>"):
+                element.close = element.end = token.end()
+            else:
+                inner.append(element)
+        elif token["close"]:
+            element = inner.pop()
+            element.close, element.end = token.start(), token.end()
+    assert root is not None
+    return root
+
+
+def _refusal(content: str, place: int, what: str) -> UserError:
+    line = content.count("\n", 0, place) + 1
+    return UserError(f"line {line}: {what}: the file is left as it is")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A text between two places, without the white space around it."""
+
+    content: str
+    start: int
+    end: int
+    text: Text
+    quotes: bool = False
+    """Whether quotation marks are written as references."""
+
+    @property
+    def raw(self) -> str:
+        """The text as it stands in the file."""
+        return self.content[self.start : self.end]
+
+    def __bool__(self) -> bool:
+        """Whether there are words in it."""
+        return any(isinstance(part, str) and re.search(r"[^\W\d_]", part) for part in self.text)
+
+    @cached_property
+    def cdata(self) -> bool:
+        """Whether it is just one CDATA section, as it then stays."""
+        found = _TOKEN.fullmatch(self.content, self.start, self.end)
+        return bool(found and found["cdata"])
+
+    def write(self, text: Text) -> str:
+        """Write a translation as this is written."""
+        if text == self.text:
+            return self.raw
+        if self.cdata:
+            inside = "".join(part.raw if isinstance(part, Mark) else part for part in text)
+            inside = _FORBIDDEN.sub("", inside)
+            return f"<![CDATA[{inside.replace(']]>', ']]]]><![CDATA[>')}]]>"
+        return "".join(
+            part.raw if isinstance(part, Mark) else escape(part, quotes=self.quotes)
+            for part in text
+        )
+
+
+def read_span(
+    element: Element,
+    role: Callable[[Element], Role],
+    *,
+    preserve: bool = False,
+    quotes: bool = False,
+) -> Span:
+    """Read the content of an element as a text.
+
+    Comments, instructions and entities of the document's own become marks. White space counts as
+    one blank unless it is to be preserved.
+    """
+    content = element.content
+    inside = content[element.inside : element.close]
+    start = element.inside + len(inside) - len(inside.lstrip(SPACE))
+    end = max(start, element.inside + len(inside.rstrip(SPACE)))
+    parts: list[tuple[str | Mark, Role]] = []
+
+    def read(children: Sequence[Element], start: int, end: int) -> None:
+        for child in children:
+            strings(start, child.start)
+            what = role(child)
+            if what == "around" and child.inside < child.close:
+                parts.append((Mark(child.tag), ("open", None)))
+                read(child.children, child.inside, child.close)
+                parts.append((Mark(content[child.close : child.end]), ("close", None)))
+            else:
+                kind: Literal["alone", "word"] = "word" if what == "word" else "alone"
+                parts.append((Mark(child.raw, kind), "alone" if what == "around" else what))
+            start = child.end
+        strings(start, end)
+
+    def strings(start: int, end: int) -> None:
+        for token in _TOKEN.finditer(content, start, end):
+            if token["cdata"]:
+                add(token["inner"])
+            elif token["text"] is None:
+                parts.append((Mark(token[0]), "alone"))
+            else:
+                for i, piece in enumerate(_OWN_ENTITY.split(token[0])):
+                    if i % 2:
+                        parts.append((Mark(piece, "word"), "word"))
+                    else:
+                        add(dereference(piece.replace("\r\n", "\n")))
+
+    def add(string: str) -> None:
+        if not preserve:
+            string = re.sub(r"[ \t\r\n]+", " ", string)
+        if string and parts and isinstance(parts[-1][0], str):
+            parts[-1] = (parts[-1][0] + string, "alone")
+        elif string:
+            parts.append((string, "alone"))
+
+    read(element.children, start, end)
+    return Span(content, start, end, pair(parts), quotes)
+
+
+def pair(parts: Sequence[tuple[str | Mark, Role]]) -> Text:
+    """Make marks that belong together an opening and a closing one, if they are nested.
+
+    The key None stands for tags of one element, which always are.
+    """
+    kinds: dict[int, Literal["open", "close"]] = {}
+    levels: list[dict[object, int]] = [{}]  # those open in each element, by their keys
+    for i, (_, role) in enumerate(parts):
+        if isinstance(role, str):
+            continue
+        kind, key = role
+        if key is None:
+            kinds[i] = kind
+            levels.append({}) if kind == "open" else levels.pop()
+        elif kind == "open":
+            levels[-1].pop(key, None)
+            levels[-1][key] = i
+        elif key in levels[-1]:
+            while key in levels[-1]:
+                last = levels[-1].popitem()[1]
+            kinds |= {last: "open", i: "close"}
+    return tuple(
+        part._replace(kind=kinds[i]) if isinstance(part, Mark) and i in kinds else part
+        for i, (part, _) in enumerate(parts)
+    )
