@@ -9,6 +9,9 @@ from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, Languages, Text
 from seq2seq.documents.encodings import Encoding
 from seq2seq.documents.lines import read_lines
+from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
+from seq2seq.documents.tmx import read_tmx
+from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
 
 
@@ -60,17 +63,30 @@ def _text(read: Callable[[str, Languages], Document], **encoding: Any) -> Format
     return Format(read_file)
 
 
+def _xml(read: Callable[[str, Languages], Document]) -> Format:
+    return _text(read, declared=encodings.XML, escape=encodings.xml_reference)
+
+
 FORMATS = {
     # .properties: usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
-    # XML: declared=encodings.XML, escape=encodings.xml_reference; .po: declared=encodings.PO
+    # .po: declared=encodings.PO
+    "stringsdict": _xml(read_stringsdict),
+    "tmx": _xml(read_tmx),
+    "ts": _xml(read_qt),
     "txt": _text(read_lines),
+    "xliff": _xml(read_xliff),
+    "xml": _xml(read_android),
 }
 """By the suffix of its files, without the dot."""
+
+_SAME = dict.fromkeys(("xlf", "sdlxliff", "mqxliff", "mxliff"), "xliff")
+"""Other suffixes of the same formats."""
 
 
 def find_format(name: str) -> str:
     """Return the format that a file has by its name; "" if there is none."""
     suffix = PurePath(name).suffix[1:].lower()
+    suffix = _SAME.get(suffix, suffix)
     return suffix if suffix in FORMATS else ""
 
 

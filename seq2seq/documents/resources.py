@@ -36,16 +36,14 @@ def read_android(content: str, _languages: Languages) -> Document:
 
 
 def _android_slots(element: Element) -> Iterator[Slot]:
-    span = read_span(element, _android_role, preserve=True)
+    span = read_span(element, _android_role)
     if not span or _ANDROID_REFERENCE.fullmatch(span.raw):
         return
     quoted = len(span.raw) > 1 and span.raw[0] == span.raw[-1] == '"' and span.raw[-2] != "\\"
     text = tuple(
         part
         for piece in span.text
-        for part in (
-            [piece] if isinstance(piece, Mark) else _android_parts(piece, span.cdata, quoted)
-        )
+        for part in ([piece] if isinstance(piece, Mark) else _android_parts(piece, span.cdata))
     )
 
     def write(translation: Text) -> str:
@@ -65,13 +63,8 @@ def _android_role(element: Element) -> Role:
     return "word" if element.name.endswith(":g") else "around"
 
 
-def _android_parts(raw: str, cdata: bool, quoted: bool) -> Iterator[str | Mark]:
-    r"""Take the escapes away; `\n` and `\t` become marks, as layout does not move with words.
-
-    Quotation marks keep white space as it is; in CDATA they are text.
-    """
-    if not (cdata or quoted):
-        raw = re.sub(r"[ \t\r\n]+", " ", raw)
+def _android_parts(raw: str, cdata: bool) -> Iterator[str | Mark]:
+    r"""Take the escapes away; `\n` and `\t` become marks. In CDATA, quotation marks are text."""
     done, string = 0, ""
     for found in _ANDROID_ESCAPE.finditer(raw):
         string += raw[done : found.start()]
@@ -104,7 +97,7 @@ def read_qt(content: str, _languages: Languages) -> Document:
     slots = []
     for message in (x for x in root.walk() if x.name == "message"):
         source, target = message.find("source"), message.find("translation")
-        if source is None or not (span := read_span(source, _qt_role, preserve=True, quotes=True)):
+        if source is None or not (span := read_span(source, _qt_role, quotes=True)):
             continue
         text = tuple(
             part
@@ -176,7 +169,7 @@ def read_stringsdict(content: str, _languages: Languages) -> Document:
         for key, value in zip(holder.children, holder.children[1:], strict=False):
             known = key.name == "key" and key.content[key.inside : key.close] in _RULES
             if value.name == "string" and not known:
-                span = read_span(value, _qt_role, preserve=True)
+                span = read_span(value, _qt_role)
                 if span:
                     slots.append(Slot(span.text, span.start, span.end, span.write))
     slots.sort(key=lambda slot: slot.start)

@@ -46,7 +46,7 @@ def _language(variant: Element) -> str:
 def _read(variant: Element) -> Span:
     segment = variant.find("seg")
     assert segment is not None
-    return read_span(segment, _role, preserve=variant.inherited("xml:space") == "preserve")
+    return read_span(segment, _role)
 
 
 def _new_variant(source: Element, span: Span, languages: Languages) -> Slot:

@@ -218,8 +218,7 @@ def _renewed(target: Element) -> str:
 
 
 def _read(element: Element) -> Span:
-    preserve = element.inherited("xml:space") == "preserve"
-    return read_span(element, _role, preserve=preserve)
+    return read_span(element, _role)
 
 
 def _role(element: Element) -> Role:

@@ -30,7 +30,8 @@ _ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 # All that XML 1.0 can't contain, even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
-_OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[^#;&]+;)")
+_LINE_END = re.compile(r"([ \t]*\r?\n[ \t\r\n]*)")
+_OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
 
 Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
 """What an element in a text is: tags around a part of it, something with its content as one mark,
@@ -243,13 +244,11 @@ def read_span(
     element: Element,
     role: Callable[[Element], Role],
     *,
-    preserve: bool = False,
     quotes: bool = False,
 ) -> Span:
     """Read the content of an element as a text.
 
-    Comments, instructions and entities of the document's own become marks. White space counts as
-    one blank unless it is to be preserved.
+    Comments, instructions, entities of the document's own and ends of lines become marks.
     """
     content = element.content
     inside = content[element.inside : element.close]
@@ -273,24 +272,25 @@ def read_span(
 
     def strings(start: int, end: int) -> None:
         for token in _TOKEN.finditer(content, start, end):
-            if token["cdata"]:
-                add(token["inner"])
-            elif token["text"] is None:
-                parts.append((Mark(token[0]), "alone"))
-            else:
-                for i, piece in enumerate(_OWN_ENTITY.split(token[0])):
+            if token["text"]:
+                for i, piece in enumerate(_OWN_ENTITY.split(token["text"])):
                     if i % 2:
                         parts.append((Mark(piece, "word"), "word"))
                     else:
-                        add(dereference(piece.replace("\r\n", "\n")))
+                        lines(piece, dereference)
+            elif token["cdata"]:
+                lines(token["inner"], str)
+            else:
+                parts.append((Mark(token[0]), "alone"))
 
-    def add(string: str) -> None:
-        if not preserve:
-            string = re.sub(r"[ \t\r\n]+", " ", string)
-        if string and parts and isinstance(parts[-1][0], str):
-            parts[-1] = (parts[-1][0] + string, "alone")
-        elif string:
-            parts.append((string, "alone"))
+    def lines(string: str, read: Callable[[str], str]) -> None:
+        for i, piece in enumerate(_LINE_END.split(string)):
+            if i % 2:
+                parts.append((Mark(piece), "alone"))
+            elif piece and parts and isinstance(parts[-1][0], str):
+                parts[-1] = (parts[-1][0] + read(piece), "alone")
+            elif piece:
+                parts.append((read(piece), "alone"))
 
     read(element.children, start, end)
     return Span(content, start, end, pair(parts), quotes)
