@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
@@ -123,6 +123,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " text, tabs become spaces",
     )
     parser.add_argument(
+        "--alignments",
+        metavar="FILE",
+        help="write which words of source and translation belong together, such as 0-0 1-2",
+    )
+    parser.add_argument(
         "--scores", action="store_true", help="write the score and a tab before each translation"
     )
     parser.add_argument(
@@ -152,6 +157,10 @@ def run(arguments: argparse.Namespace) -> int:
             " extract its text first"
         )
     check_output(arguments.output, arguments.input, arguments.prefix)
+    if arguments.alignments is not None:
+        check_output(arguments.alignments, arguments.input, arguments.prefix)
+        if arguments.alignments == "-" or _same_file(arguments.alignments, arguments.output):
+            raise UsageError("--alignments needs a file of its own")
     if arguments.prefix is not None:
         open_binary(arguments.prefix).close()
     # Like Ctrl-C, it lets an incomplete output say where it is.
@@ -181,12 +190,18 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
     to_stdout = arguments.output == "-"
     with (
         nullcontext(sys.stdout.buffer) if to_stdout else create_binary(arguments.output) as output,
+        nullcontext()
+        if arguments.alignments is None
+        else create_binary(arguments.alignments) as links,
         _progress_bar(arguments, hidden=one_by_one) as bar,
     ):
         if one_by_one:
             translations = translate_one_by_one(translator, lines, prefixes)
         else:
             translations = translator.translate_stream(lines, prefixes)
+        if links is not None:
+            some = 1 if one_by_one else 1024
+            translations = _align(translator, lines.waiting, translations, links, some)
         for number, translation in enumerate(translations):
             line = lines.waiting.popleft()
             end = "\r\n" if line.endswith("\r") else "\n"
@@ -202,6 +217,25 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
     report_replaced(arguments.input, lines.replaced, lines.first_replaced)
     report(warnings.describe(first_lines))
     return 0
+
+
+def _same_file(path: str, other: str) -> bool:
+    return Path(path).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _align(
+    translator: "Translator",
+    lines: deque[str],
+    translations: "Iterator[Translation]",
+    output: BinaryIO,
+    count: int,
+) -> "Iterator[Translation]":
+    """Write the alignments of translations and the lines that wait for them, `count` at a time."""
+    while some := list(islice(translations, count)):
+        for alignment in translator.alignments(list(islice(lines, len(some))), some):
+            output.write(f"{alignment}\n".encode())
+        output.flush()
+        yield from some
 
 
 class _Lines:

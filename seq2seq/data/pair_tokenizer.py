@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.data.config import LANGUAGE_PIECE
-from seq2seq.data.processor import MAX_PIECE, MAX_PIECES, encode_with, read_processor
+from seq2seq.data.processor import (
+    MAX_PIECE,
+    MAX_PIECES,
+    Span,
+    encode_with,
+    move_spans,
+    read_processor,
+    spans_with,
+)
 from seq2seq.data.tokenizer import CONTROL_PIECES, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
@@ -89,6 +97,14 @@ class PairTokenizer(Tokenizer):
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
         return self._target.encode(texts)
 
+    def source_spans(self, text: str) -> Sequence[Span]:
+        """See `Tokenizer.source_spans`."""
+        return self._source.spans(text)
+
+    def target_spans(self, text: str) -> Sequence[Span]:
+        """See `Tokenizer.target_spans`."""
+        return self._target.spans(text)
+
     def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Refuse to sample: most of these SentencePiece models are not byte-pair encodings."""
         raise UserError(
@@ -135,6 +151,11 @@ class _Side:
         normalized = [self.normalize(t) if isinstance(t, str) else t for t in texts]
         pieces = encode_with(self.processor, normalized, str)
         return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
+
+    def spans(self, text: str) -> Sequence[Span]:
+        """Return where each piece stands in a text."""
+        normalized = self.normalize(text)
+        return move_spans(spans_with(self.processor, normalized), normalized, text)
 
     def decode(self, token_ids: list[int]) -> str:
         """Join the pieces of a text, without those that stand for no text."""

@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sentencepiece import SentencePieceProcessor
 
@@ -23,6 +24,9 @@ FEW_TEXTS = 64
 
 PRIVATE = str.maketrans({"▁": "\U0010fffd", "▅": "\U0010fffc"})
 """What stands for characters that SentencePiece reserves, in a vocabulary whose text has them."""
+
+Span: TypeAlias = tuple[int, int]
+"""Where a piece stands in its text: its first character, and the one after its last."""
 
 _VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
 _NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
@@ -61,6 +65,34 @@ def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: t
     if len(texts) <= FEW_TEXTS:
         return [processor.encode(text, out_type=out_type) for text in texts]
     return processor.encode(texts, out_type=out_type, num_threads=os.cpu_count() or 1)
+
+
+def spans_with(processor: SentencePieceProcessor, text: str) -> list[Span]:
+    """Return the spans of the pieces of a text, with the spaces before them.
+
+    Of the pieces of one character, such as its bytes, the last has the character.
+    """
+    (text,) = readable(processor, [text])
+    spans: list[Span] = processor.encode(text, return_type="offset_mapping")["offsets"]
+    return spans
+
+
+def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Span]:
+    """Move spans from a normalized text to the text itself, as a whole in words that changed."""
+    if normalized == text:
+        return spans
+    words, originals = (re.findall(r"\w+|\W", either) for either in (normalized, text))
+    moved: list[Span] = []  # of each character, and of the end
+    end = 0
+    matcher = SequenceMatcher(None, words, originals, autojunk=False)
+    for tag, first, last, first_original, last_original in matcher.get_opcodes():
+        start, end = end, end + sum(map(len, originals[first_original:last_original]))
+        if tag == "equal":
+            moved += [(i, i + 1) for i in range(start, end)]
+        else:
+            moved += [(start, end)] * sum(map(len, words[first:last]))
+    moved.append((end, end))
+    return [(moved[i][0], moved[max(i, j - 1)][1] if i < j else moved[i][0]) for i, j in spans]
 
 
 def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:

@@ -19,9 +19,12 @@ from seq2seq.data.processor import (
     FEW_TEXTS,
     MAX_PIECES,
     PRIVATE,
+    Span,
     encode_with,
+    move_spans,
     read_processor,
     readable,
+    spans_with,
     without_lone_surrogates,
 )
 from seq2seq.errors import UsageError, UserError
@@ -203,6 +206,17 @@ class Tokenizer:
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text as a translation, without start and end symbols."""
         return encode_with(self._processor, texts, int)
+
+    def source_spans(self, text: str) -> Sequence[Span]:
+        """Return where each of the pieces that `encode` makes of a source stands in it."""
+        read = text
+        if self.encode([text]) != self.encode_target([text]):
+            read = _NFKC.normalize(without_lone_surrogates(text))
+        return move_spans(self.target_spans(read), read, text)
+
+    def target_spans(self, text: str) -> Sequence[Span]:
+        """Return where each of the pieces that `encode_target` makes of a text stands in it."""
+        return spans_with(self._processor, text)
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the text of each list of ids, one line each, without control symbols."""

@@ -45,6 +45,7 @@ class Segment:
     prefix: str = ""  # the forced beginning of its translation
     prefix_ids: Sequence[int] = ()  # token ids of the prefix
     source: str = ""  # its text, without what is copied
+    start: int = 0  # where its text begins in the line
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
@@ -87,8 +88,10 @@ def make_segments(
     segments_of_lines: list[list[Segment]] = []
     for number, (pairs, prefix, prefix_ids) in enumerate(zipped, first_line):
         segments: list[Segment] = []
+        end = 0
         for copied, text in pairs:
             token_ids, is_first = next(encoded), not segments
+            end += len(copied + text)
             segment = Segment(
                 source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
                 max_length=max_output(min(len(token_ids), max_tokens)),
@@ -98,6 +101,7 @@ def make_segments(
                 prefix=prefix if is_first else "",
                 prefix_ids=prefix_ids if is_first else (),
                 source=text.strip(),
+                start=end - len(text.lstrip()),
                 copied=_END_OF_LINE.sub(" ", copied),
             )
             if len(segment.prefix_ids) > segment.max_length:

@@ -14,6 +14,7 @@ import torch
 
 from seq2seq.data.config import control_ids
 from seq2seq.data.tokenizer import END_ID
+from seq2seq.decoding.alignment import Alignment, align_pieces, parts_of
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
@@ -258,6 +259,66 @@ class Translator:
             sizes,
             TargetScore(0.0, 0),
         )
+
+    def alignments(
+        self, sources: Sequence[str], targets: Sequence[str | Translation]
+    ) -> list[Alignment]:
+        """Align the pieces and the words of sources with those of their translations.
+
+        A translation that `translate` returned is aligned segment by segment, a text as a whole,
+        and equal texts character by character. The end of a text that is too long for the model has
+        no links.
+        """
+        texts = [target.text if isinstance(target, Translation) else target for target in targets]
+        _check_lists(sources=sources, targets=targets if isinstance(targets, str) else texts)
+        if len(sources) != len(texts):
+            raise UserError(
+                f"{len(sources)} sources but {len(texts)} translations: give one per source"
+            )
+        spans = [parts_of(*pair) for pair in zip(sources, targets, strict=True)]
+        lines = list(zip(sources, texts, spans, strict=True))
+        pairs = [
+            (source[slice(*span)], text[slice(*other)])
+            for source, text, spans_of_line in lines
+            for span, other in spans_of_line
+        ]
+        parts = iter(self._align(pairs))
+        return [
+            Alignment.join(source, text, [(s[0], t[0], next(parts)) for s, t in spans_of_line])
+            for source, text, spans_of_line in lines
+        ]
+
+    def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:
+        """Align texts without blanks around them."""
+        sources = self.tokenizer.encode([source for source, _ in pairs])
+        targets = self.tokenizer.encode_target([target for _, target in pairs])
+        items = [
+            ([*self.controls, *ids[: self._longest_source], END_ID], others[: self._longest_target])
+            for ids, others in zip(sources, targets, strict=True)
+        ]
+        sizes = [
+            max(len(ids), 1 + len(others)) if ids[:-1] and others and pair[0] != pair[1] else 1
+            for pair, (ids, others) in zip(pairs, items, strict=True)
+        ]
+        controls, nothing = len(self.controls), list[tuple[int, int]]()
+        links = self._map_batches(
+            lambda batch: align_pieces(self.models, *zip(*batch, strict=True), controls=controls),
+            items,
+            sizes,
+            nothing,
+        )
+        return [
+            Alignment.verbatim(source)
+            if source == target
+            else Alignment(
+                source,
+                target,
+                list(self.tokenizer.source_spans(source)),
+                list(self.tokenizer.target_spans(target)),
+                found,
+            )
+            for (source, target), found in zip(pairs, links, strict=True)
+        ]
 
     def attention(self, source: str, target: str | None = None) -> AttentionMaps:
         """Compute the attention weights for a source and a target, by default its translation.

@@ -209,6 +209,22 @@ def test_memory_does_not_grow_with_a_pipe(quick: Path) -> None:
     assert large - small < 4096 + 0.02 * (many - few)
 
 
+def test_alignments_have_a_line_for_each_line(
+    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+) -> None:
+    lines, links = ["", *source, "42 43"], tmp_path / "links.gz"
+    translate(seq2seq, trained, tmp_path, lines, "--alignments", links)
+    found = gzip.decompress(links.read_bytes()).decode().split("\n")
+    translations = Translator.load(trained)
+    expected = translations.alignments(lines, translations.translate(lines))
+    assert found == [*map(str, expected), ""]
+    assert (found[0], found[-2]) == ("", "0-0 1-1")
+    for path in ("-", links):
+        result = seq2seq("translate", "--model", trained, "--alignments", path, "-o", links)
+        assert result.code == 2
+        assert "--alignments needs a file of its own" in result.err
+
+
 def test_nbest_writes_k_candidates_per_line_the_best_first(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:

@@ -104,6 +104,18 @@ def test_texts_are_those_of_transformers(tokenizers: Both) -> None:
         assert ours.decode([known]) == [expected.replace("\n", " ")]
 
 
+def test_each_piece_has_a_span_of_the_text_as_it_was_typed(tokenizers: Both) -> None:
+    ours = tokenizers.ours
+    for line in LINES:
+        spans = ours.source_spans(line)
+        assert len(spans) == len(ours.encode([line])[0]), line
+        assert len(ours.target_spans(line)) == len(ours.encode_target([line])[0]), line
+        starts = [0, *(end for _, end in spans)]
+        assert all(a <= b for a, b in spans), line
+        assert starts == sorted(starts), line
+        assert starts[-1] <= len(line)
+
+
 def test_typed_symbols_are_text(tokenizers: Both) -> None:
     ours = tokenizers.ours
     typed = ["</s>", "<unk>", "<pad> a", "<s>", "a </s> b", *ours.controls]

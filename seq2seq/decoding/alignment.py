@@ -1,0 +1,176 @@
+"""Word alignments: which pieces, and which words, of a translation belong to those of its source.
+
+The decoder reads the finished translation once. Each piece that it reads is linked to the piece of
+the source that contributes most to the output of one layer's cross-attention, by the norm of its
+weighted and transformed value (Kobayashi et al. 2020). So no search takes longer, and any engine
+may have made the translation.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2seq.data.batching import pad
+from seq2seq.data.processor import Span
+from seq2seq.data.tokenizer import START_ID
+from seq2seq.decoding.search import nan_error
+from seq2seq.decoding.translation import Translation
+from seq2seq.device import copy_to_device
+from seq2seq.model import Transformer
+from seq2seq.model.transformer import DecoderLayer, causal_mask
+
+_WORD = re.compile(r"[^ \t\r\n]+")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links between a source and its translation; pieces and words are counted from 0."""
+
+    source: str
+    target: str
+    source_spans: list[Span]
+    """Where each piece stands in the source, without blanks around it."""
+    target_spans: list[Span]
+    """Where each piece stands in the translation."""
+    pieces: list[tuple[int, int]]
+    """The links from a piece of the source to one of the translation."""
+
+    @property
+    def words(self) -> list[tuple[int, int]]:
+        """The links between words, which are what blanks separate: all links of their pieces."""
+        numbers, target_numbers = _word_numbers(self.source), _word_numbers(self.target)
+        found = {
+            (word, target_word)
+            for i, j in self.pieces
+            for word in numbers[slice(*self.source_spans[i])]
+            for target_word in target_numbers[slice(*self.target_spans[j])]
+        }
+        return sorted(link for link in found if min(link) >= 0)
+
+    def __str__(self) -> str:
+        """Return the links between words in Pharaoh's format, such as `0-0 1-2`."""
+        return " ".join(f"{i}-{j}" for i, j in self.words)
+
+    @classmethod
+    def verbatim(cls, text: str) -> "Alignment":
+        """Link each character of a text to itself, as if it were a piece."""
+        spans = [(i, i + 1) for i, character in enumerate(text) if not character.isspace()]
+        return cls(text, text, spans, spans, [(i, i) for i in range(len(spans))])
+
+    @classmethod
+    def join(
+        cls, source: str, target: str, parts: Iterable[tuple[int, int, "Alignment"]]
+    ) -> "Alignment":
+        """Join the links of parts of a text, given where each begins in source and target."""
+        whole = cls(source, target, [], [], [])
+        for start, target_start, part in parts:
+            first, first_target = len(whole.source_spans), len(whole.target_spans)
+            whole.pieces.extend((first + i, first_target + j) for i, j in part.pieces)
+            whole.source_spans.extend(_bare(source, span, start) for span in part.source_spans)
+            whole.target_spans.extend(
+                _bare(target, span, target_start) for span in part.target_spans
+            )
+        return whole
+
+
+def _bare(text: str, span: Span, start: int) -> Span:
+    """Move a span by `start`, and drop the blanks at its ends."""
+    piece = text[start + span[0] : start + span[1]]
+    end = start + span[0] + len(piece.rstrip())
+    return end - len(piece.strip()), end
+
+
+def _word_numbers(text: str) -> list[int]:
+    """Return the number of the word to which each character belongs; a blank has -1."""
+    numbers = [-1] * len(text)
+    for number, word in enumerate(_WORD.finditer(text)):
+        numbers[slice(*word.span())] = [number] * len(word[0])
+    return numbers
+
+
+def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
+    """Return where the parts that belong together stand: segments, or the whole texts."""
+    if isinstance(target, Translation):
+        return list(target.spans)
+    return [(_bare(source, (0, len(source)), 0), _bare(target, (0, len(target)), 0))]
+
+
+@torch.inference_mode()
+def align_pieces(
+    models: Sequence[Transformer],
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    *,
+    controls: int,
+) -> list[list[tuple[int, int]]]:
+    """Link each piece of each target to a piece of its source, in one pass over a batch.
+
+    Sources begin with so many control symbols, which are not counted, and end with `</s>`; targets
+    have neither start symbol nor `</s>`. Of several models, the mean of the shares decides.
+    """
+    device = next(models[0].parameters()).device
+    source = copy_to_device(pad(sources), device)  # (B, S)
+    target_input = copy_to_device(pad([[START_ID, *ids] for ids in targets]), device)  # (B, T)
+    shares = torch.stack([contributions(model, source, target_input) for model in models]).mean(0)
+    # A piece is linked in the step that reads it, to anything but control symbols and `</s>`.
+    ends = copy_to_device(torch.tensor([len(ids) - 1 for ids in sources]), device)  # (B,)
+    columns = torch.arange(source.size(1), device=device)  # (S,)
+    allowed = (columns >= controls) & (columns < ends.unsqueeze(1))  # (B, S)
+    shares = shares[:, 1:].masked_fill(~allowed.unsqueeze(1), -1.0)  # (B, T - 1, S)
+    best = (shares.argmax(dim=2) - controls).tolist()  # NaN counts as the largest
+    if shares.isnan().any():
+        raise nan_error()
+    return [
+        [(i, j) for j, i in enumerate(row[: len(ids)])]
+        for row, ids in zip(best, targets, strict=True)
+    ]
+
+
+def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> Tensor:
+    """Compute the share (B, T, S) of each source position in what a target position attends to.
+
+    It is the norm of sum_h weight_h(t, s) W_h^O value_h(s), in the second half of section 4 of
+    Kobayashi et al., divided by the sum over s.
+    """
+    source_mask = model.source_mask(source)  # (B, 1, 1, S)
+    memory = model.encode(source, source_mask)  # (B, S, D)
+    x = model.embed(target_input, is_target=True)  # (B, T, D)
+    target_mask = causal_mask(target_input.size(1), x.device)  # (T, T)
+    *below, last = model.decoder.layers[: alignment_layer(model.config.decoder_depth)]
+    for layer in below:
+        x = layer(x, memory, target_mask, source_mask)
+    assert isinstance(last, DecoderLayer)
+    x = _after_self_attention(last, x, target_mask)
+    module, heads, groups = last.cross_attention, model.config.num_heads, model.config.kv_heads
+    query = module.split_heads(module.w_q(x))  # (B, H, T, K)
+    key, value = (
+        w(memory).unflatten(2, (groups, -1)).transpose(1, 2).repeat_interleave(heads // groups, 1)
+        for w in (module.w_k, module.w_v)
+    )  # (B, H, S, K), (B, H, S, d_v)
+    scores = (query @ key.transpose(2, 3)).float() / math.sqrt(query.size(3))  # (B, H, T, S)
+    weights = scores.masked_fill(~source_mask, -math.inf).softmax(dim=3)
+    output = module.w_o.weight.unflatten(1, (heads, -1)).permute(1, 2, 0)  # (H, d_v, D)
+    transformed = (value @ output).float().transpose(1, 2)  # (B, S, H, D)
+    # The squared norm of a weighted sum over heads needs their products with each other only.
+    products = transformed @ transformed.transpose(2, 3)  # (B, S, H, H)
+    weights = weights.permute(0, 3, 2, 1)  # (B, S, T, H)
+    squares = (weights @ products * weights).sum(dim=3).clamp(min=0)  # (B, S, T)
+    norms = squares.sqrt().transpose(1, 2)  # (B, T, S)
+    return norms / norms.sum(dim=2, keepdim=True)
+
+
+def alignment_layer(depth: int) -> int:
+    """Return the layer of the decoder whose cross-attention links pieces, counted from 1."""
+    return math.ceil(depth / 2)
+
+
+def _after_self_attention(layer: DecoderLayer, x: Tensor, target_mask: Tensor) -> Tensor:
+    """Map what a layer reads, x (B, T, D), to what its cross-attention reads (B, T, D)."""
+    if getattr(layer, "pre_norm", False):
+        y = layer.self_attention_norm(x)
+        return layer.cross_attention_norm(x + layer.self_attention(y, y, target_mask))
+    return layer.self_attention_norm(x + layer.self_attention(x, x, target_mask))

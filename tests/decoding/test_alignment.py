@@ -1,0 +1,141 @@
+"""Alignments against the norms of Kobayashi et al. written out, and where their spans stand."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.decoding.alignment import Alignment, align_pieces, alignment_layer, contributions
+from seq2seq.decoding.attention import record_attention
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.model import Transformer
+from seq2seq.model.transformer import MultiHeadAttention
+from tests.conftest import MakeModel, MakeTrained
+from tests.models import ALL_MODERN
+
+SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
+
+
+def norms_written_out(model: Transformer, tokenizer: Tokenizer, layer: int) -> Tensor:
+    """||sum_h weight_h(t, s) W_h^O value_h(s)|| (T, S), head by head and position by position."""
+    module: Any = model.decoder.layers[layer - 1].cross_attention
+    assert isinstance(module, MultiHeadAttention)
+    memories = []
+    hook = module.register_forward_pre_hook(lambda _, inputs: memories.append(inputs[1]))
+    ids = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
+    weights = record_attention(model, tokenizer, *ids).cross[layer - 1]  # (H, T, S)
+    hook.remove()
+    heads, targets, sources = weights.shape
+    value = nn.functional.linear(memories[0][0], module.w_v.weight, module.w_v.bias)
+    values = value.chunk(model.config.kv_heads, dim=-1)  # each (S, d_v)
+    output = module.w_o.weight.chunk(heads, dim=1)  # each (D, d_v)
+    norms = torch.zeros(targets, sources, dtype=torch.float64)
+    for t in range(targets):
+        for s in range(sources):
+            vectors = [
+                weights[h, t, s] * (output[h] @ values[h * len(values) // heads][s])
+                for h in range(heads)
+            ]
+            norms[t, s] = torch.stack(vectors).sum(0).norm()
+    return norms
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"attention_bias": True, "num_layers": 3}, {"num_decoder_layers": 1}, ALL_MODERN],
+)
+def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
+    choices: dict[str, Any], make_model: MakeModel, tokenizer: Tokenizer
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size, **choices)
+    layer = alignment_layer(model.config.decoder_depth)
+    expected = norms_written_out(model, tokenizer, layer)
+    source, target = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
+    found = contributions(
+        model, torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]])
+    )
+    torch.testing.assert_close(
+        found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
+    )
+    # The step that reads the piece, without `</s>`, whatever shares the batch.
+    best = expected[1:, :-1].argmax(1).tolist()
+    batch = [[*source, END_ID], [*source, *source, END_ID]], [target, target[:2]]
+    (links, _) = align_pieces([model], *batch, controls=0)
+    assert links == [(i, j) for j, i in enumerate(best)]
+    # A control symbol is neither linked nor counted.
+    (with_control,) = align_pieces([model], [[source[0], *source, END_ID]], [target], controls=1)
+    assert all(0 <= i < len(source) for i, _ in with_control)
+    # Two equal models agree with each of them.
+    assert align_pieces([model, model], *batch, controls=0)[0] == links
+
+
+@pytest.fixture(scope="module")
+def translator(make_trained: MakeTrained) -> Translator:
+    search = SearchConfig(beam_size=2, max_extra_tokens=4)
+    options = TranslationOptions(device="cpu", workers=2, sentences=True, search=search)
+    return Translator(make_trained(), options)
+
+
+def linked(alignment: Alignment) -> list[tuple[str, str]]:
+    return [
+        (
+            alignment.source[slice(*alignment.source_spans[i])],
+            alignment.target[slice(*alignment.target_spans[j])],
+        )
+        for i, j in alignment.pieces
+    ]
+
+
+def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> None:
+    line = " 1) a man sees the sea.  nobody paints. 42"
+    (translation,) = translator.translate([line])
+    (found,) = translator.alignments([line], [translation])
+    pairs = [(part, its.text) for part, its in translation.parts]
+    assert [source for source, _ in pairs] == ["a man sees the sea.", "nobody paints."]
+    expected = [("1", "1"), (")", ")")]
+    for one in translator.alignments(*zip(*pairs, strict=True)):
+        assert len(one.pieces) > 1
+        expected += linked(one)
+    assert linked(found) == [*expected, ("4", "4"), ("2", "2")]
+    assert (found.source, found.target) == (line, translation.text)
+
+
+def test_words_have_the_links_of_their_pieces() -> None:
+    source, target = "\u3000 a bc  d", "x yz\tü"
+    spans = [(0, 1), (2, 3), (4, 5), (5, 6), (8, 9)]
+    alignment = Alignment(
+        source, target, spans, [(0, 1), (2, 3), (3, 4), (5, 6)], [(1, 1), (2, 2), (3, 0), (3, 3)]
+    )
+    assert str(alignment) == "1-1 2-0 2-1 2-2"  # U+3000 is a word, as in files of tokens
+
+
+@pytest.mark.parametrize("line", ["", "  ", "42", "a man \u00b5 sees.", "\ufb01 \u2026 the sea"])
+def test_any_line_has_an_alignment(translator: Translator, line: str) -> None:
+    texts = translator.translate([line])[0], "nobody paints an apple.", "", line
+    for text in texts:
+        (found,) = translator.alignments([line], [text])
+        assert all(line[slice(*span)].strip() == line[slice(*span)] for span in found.source_spans)
+        words = len(line.split()), len(found.target.split())
+        assert all(i < words[0] and j < words[1] for i, j in found.words)
+    assert found.words == [(i, i) for i in range(words[0])]  # of a text with itself
+
+
+def test_the_other_engine_and_long_texts_are_aligned(
+    make_trained: MakeTrained, translator: Translator
+) -> None:
+    pytest.importorskip("ctranslate2")
+    options = TranslationOptions(device="cpu", engine="ctranslate2", max_source_tokens=8)
+    other = Translator(make_trained(), options)
+    assert other.alignments(["a man."], ["an apple."]) == translator.alignments(
+        ["a man."], ["an apple."]
+    )
+    (found,) = other.alignments([SOURCE * 9], [TARGET])
+    assert max(i for i, _ in found.pieces) < 8
+    with pytest.raises(UserError, match="1 sources but 2 translations"):
+        other.alignments(["a"], ["b", "c"])
+    with pytest.raises(TypeError, match="targets is a single string"):
+        other.alignments(["a"], "b")
