@@ -153,7 +153,7 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> T
     )  # (B, H, S, K), (B, H, S, d_v)
     scores = (query @ key.transpose(2, 3)).float() / math.sqrt(query.size(3))  # (B, H, T, S)
     weights = scores.masked_fill(~source_mask, -math.inf).softmax(dim=3)
-    output = module.w_o.weight.unflatten(1, (heads, -1)).permute(1, 2, 0)  # (H, d_v, D)
+    output = module.w_o.weight.view(x.size(2), heads, -1).permute(1, 2, 0)  # (H, d_v, D)
     transformed = (value @ output).float().transpose(1, 2)  # (B, S, H, D)
     # The squared norm of a weighted sum over heads needs their products with each other only.
     products = transformed @ transformed.transpose(2, 3)  # (B, S, H, H)
