@@ -119,6 +119,16 @@ def test_a_row_attends_to_a_column_in_the_picture() -> None:
     assert len(found_rows) > 300
     assert np.median(found_rows) < rows.min() + (rows.max() - rows.min()) / 3
     assert np.median(found_columns) > columns.min() + (columns.max() - columns.min()) * 8 / 9
+    # Four panels stand side by side, the fifth below them.
+    height, width = drawn_size(dict.fromkeys("abcd", weights))
+    assert height == len(red)
+    assert drawn_size(dict.fromkeys("abcde", weights)) == pytest.approx(
+        (2 * height, width), rel=0.2
+    )
+
+
+def drawn_size(heads: dict[str, torch.Tensor]) -> tuple[int, ...]:
+    return imread(io.BytesIO(draw_heads(heads, ["r"] * 3, ["c"] * 9, "png"))).shape[:2]
 
 
 @pytest.mark.parametrize("file_format", ["svg", "png", "pdf"])

@@ -354,6 +354,7 @@ def test_what_is_no_list_of_lines_is_refused(
         lambda: translator.translate(lines),
         lambda: translator.translate(["a man"], lines),
         lambda: list(translator.translate_stream(lines)),
+        lambda: list(translator.translate_stream(["a man"], lines)),
         lambda: translator.log_probabilities(["a"], lines),
     ]
     for call in calls:

@@ -78,6 +78,9 @@ def test_scores_and_signatures_equal_those_of_sacrebleu_s_command(
     for name, wanted in expected.items():
         assert found[name].value == pytest.approx(wanted["score"], abs=1e-10)
         assert found[name].signature == wanted["signature"]
+        if name == "BLEU":
+            ratios = re.findall(r"[\d.]+", wanted["verbose_score"])
+            assert re.findall(r"[\d.]+", found[name].detail) == ratios[:6]
 
 
 def test_a_blank_reference_does_not_count_where_another_has_text() -> None:
@@ -126,6 +129,10 @@ def test_exact_match_counts_lines_that_equal_any_reference() -> None:
     assert lowercase.value == 75.0
     assert lowercase.signature == "nrefs:2|case:lc"
     assert lowercase.detail == "3 of 4 lines"
+    named = ScoreConfig(test_set="wmt14", language_pair="en-de")
+    assert (
+        exact_match(["a"], [["a"]], named).signature == "nrefs:1|test:wmt14|lang:en-de|case:mixed"
+    )
 
 
 def test_a_tokenizer_s_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,15 +159,19 @@ def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:
         named_test_set("wmt14", "en-ja")
 
 
-@pytest.mark.parametrize("failure", [SystemExit(1), Exception("moved\nx")])
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [(SystemExit(1), "1"), (Exception("moved\nx"), "moved"), (OSError(), "OSError")],
+)
 def test_a_test_set_that_can_t_be_downloaded_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException, reason: str
 ) -> None:
     def fail(*_: object) -> str:
         raise failure
 
-    monkeypatch.setattr(scores, "get_source_file", fail)
-    with pytest.raises(UserError, match="-t wmt14: the test set could not be downloaded") as error:
+    monkeypatch.setattr(scores, "get_reference_files", fail)
+    downloaded = rf"-t wmt14: the test set could not be downloaded.*\b{reason}\b"
+    with pytest.raises(UserError, match=downloaded) as error:
         named_test_set("wmt14", "en-de")
     assert "\n" not in str(error.value)
 

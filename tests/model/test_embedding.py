@@ -9,6 +9,8 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import PositionalEncoding, sinusoids
+from seq2seq.model.variants import concatenated_sinusoids
+from tests.model.paper import concatenated
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -20,6 +22,12 @@ def test_sinusoids_are_those_of_section_3_5(d_model: int) -> None:
             angle = position / math.pow(10000, 2 * i / d_model)
             assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-13)
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-13)
+
+
+@pytest.mark.parametrize("d_model", [4, 6])
+def test_concatenated_sinusoids_are_those_of_tensor2tensor(d_model: int) -> None:
+    wanted = torch.from_numpy(concatenated(70, d_model))
+    torch.testing.assert_close(concatenated_sinusoids(70, d_model), wanted, check_dtype=False)
 
 
 def embedding_model(d_model: int = 16, **choices: object) -> Transformer:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import Display, RunRecorder, draw_learning_curve
-from seq2seq.training.state import Progress
+from seq2seq.training.state import Progress, StepMetrics
 
 METRICS = {
     "train/loss": 2.0,
@@ -48,8 +48,10 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     display = Display(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
     display.show_progress(Progress(step=26, seconds=202.5))
     assert display.bar.n == pytest.approx(0.75)
-    display.show_progress(Progress(step=18_000, seconds=203.0))
+    newest = StepMetrics(2, smoothed=12.0, source_tokens=5, target_tokens=4, seconds=0.5)
+    display.show_progress(Progress(step=18_000, seconds=203.0, unrecorded=newest))
     assert display.bar.n == pytest.approx(0.9)
+    assert "loss 3.000, 18 tokens/s, " in display.bar.desc
 
 
 def steps(path: Path) -> list[int]:
@@ -61,9 +63,12 @@ def test_records_of_steps_that_are_made_again_are_dropped(
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "a": 1.0}) + "\n" for step in range(1, 6)))
-    RunRecorder(tmp_path, Progress(step=3), TrainingConfig()).close()
-    assert steps(path) == [1, 2, 3]
+    recorder = RunRecorder(tmp_path, Progress(step=3), TrainingConfig())
+    recorder.record_validation(Progress(step=4), VALIDATION, is_best=True)
+    recorder.close()
+    assert steps(path) == [1, 2, 3, 4]
     assert not warnings
+    assert matplotlib.image.imread(tmp_path / "learning_curve.png").ndim == 3
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,9 @@ def test_the_losses_of_the_picture_are_without_label_smoothing(
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     training = {"step": 1, "train/loss": 9.0, "train/perplexity": math.exp(2.0)}
     draw_learning_curve([training, {"step": 2, **VALIDATION}], tmp_path / "picture.png")
-    curves = {line.get_label(): line.get_ydata() for line in drawn[0].axes[0].lines}
+    losses, bleu = drawn[0].axes
+    assert bleu.get_legend() is None
+    curves = {line.get_label(): line.get_ydata() for line in losses.lines}
     assert curves["training, with dropout"] == pytest.approx([2.0])
     assert curves["validation"] == pytest.approx([VALIDATION["valid/loss"]])
 
