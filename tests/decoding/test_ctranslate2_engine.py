@@ -111,6 +111,12 @@ def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
         theirs.translate(["a"], ["the woman " * 20])
 
 
+def test_this_engine_alone_splits_what_is_longer_than_its_positions(trained: TrainedModel) -> None:
+    ours, theirs = both(trained, max_source_tokens=4096)
+    line = "a " * 2000
+    assert [len(translator.segments([line])[0]) for translator in (ours, theirs)] == [1, 2]
+
+
 def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[str]) -> None:
     with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
         TranslationOptions(precision="int8")
