@@ -257,7 +257,22 @@ class App:
                 return TranslatedText(text, [], [])
             return TranslatedText.of(source, [next(found[model]) for _ in source.lines])
 
-        return await asyncio.to_thread(lambda: [join(*part) for part in parts]), detected
+        done = await asyncio.to_thread(lambda: [join(*part) for part in parts])
+        if isinstance(fields, TranslateFields) and fields.details:
+            for model in found:
+                await self._align(
+                    model, [d for d, m in zip(done, models, strict=True) if m is model]
+                )
+        return done, detected
+
+    async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
+        """Add to the details, and to their alternatives, which words belong together."""
+        details = [detail for text in texts for detail in text.details]
+        outputs = [(d["source"], output) for d in details for output in (d, *d["alternatives"])]
+        pairs = [(source, output["text"]) for source, output in outputs]
+        links = await self._service.alignments(model, pairs)
+        for (_, output), alignment in zip(outputs, links, strict=True):
+            output["alignments"] = alignment.words
 
     def _detected(self, text: str) -> dict[str, Any]:
         language, confidence = self._service.detector.detect(text)

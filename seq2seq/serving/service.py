@@ -12,6 +12,7 @@ import torch
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from starlette.exceptions import HTTPException
 
+from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.segments import Segment
@@ -101,11 +102,12 @@ class Model:
 class _Work:
     """A key of batches: segments for one model and one number of candidates.
 
-    If that is 0, the items are pairs of texts whose attention is asked for.
+    If that is 0, the items are pairs of texts, whose attention or alignments are asked for.
     """
 
     pair: Pair
     nbest: int
+    align: bool = False
 
 
 class Service:
@@ -214,6 +216,14 @@ class Service:
         (maps,) = await self._batcher.submit(work, [(source, target)], [sum(sizes)])
         return maps
 
+    async def alignments(
+        self, model: Model, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Alignment]:
+        """Align texts with their translations."""
+        tokenizer = model.translator.tokenizer
+        sizes = [2 + len(ids) for ids in tokenizer.encode([source for source, _ in pairs])]
+        return await self._batcher.submit(_Work(model.pair, 0, align=True), pairs, sizes)
+
     def close(self) -> None:
         """End the threads, after the batches that run."""
         self._threads.shutdown()
@@ -222,6 +232,9 @@ class Service:
         """Run a batch in one of the threads."""
         translator = self.models[key.pair].translator
         loop = asyncio.get_running_loop()
+        if key.align:
+            texts = [list(column) for column in zip(*items, strict=True)]
+            return await loop.run_in_executor(self._threads, translator.alignments, *texts)
         if key.nbest == 0:
             return [
                 await loop.run_in_executor(self._threads, translator.attention, *texts)

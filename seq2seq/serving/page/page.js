@@ -4,6 +4,7 @@ import { hideAttention, showAttention } from "./attention.js";
 import { markDifferences } from "./differences.js";
 import { find, make, setTabStop, useArrowKeys } from "./elements.js";
 import { get, post } from "./server.js";
+import { makeWords, markAtCaret, markAtPointer, unmark } from "./words.js";
 
 const MAX_ALTERNATIVES = 3; // to show
 const SUSPICIONS = {
@@ -92,6 +93,7 @@ function schedule(wait = settings.frontendTimeout) {
   const length = [...source.value].length; // in code points, as the server counts
   find("count").textContent = `${format(length)} / ${format(settings.charLimit)} characters`;
   find("clear").hidden = length === 0;
+  unmark(); // the words move
   output.ariaBusy = "false";
   if (source.value.trim() === "") {
     clear();
@@ -160,11 +162,10 @@ function clear() {
 
 function showOutput() {
   const parts = sentences.flatMap((sentence, i) => {
-    const part = make("span", { textContent: sentenceText(sentence) });
-    if (sentences.length > 1) {
-      part.role = "button";
-      part.dataset.sentence = i;
-    }
+    const part = make("span");
+    part.append(...makeWords(sentenceText(sentence)));
+    part.dataset.sentence = i;
+    if (sentences.length > 1) part.role = "button";
     return [sentence.gap, part];
   });
   output.replaceChildren(...parts, tail);
@@ -172,7 +173,7 @@ function showOutput() {
 }
 
 function markSelected() {
-  const buttons = [...output.querySelectorAll("[data-sentence]")];
+  const buttons = [...output.querySelectorAll("[role=button]")];
   buttons.forEach((button, i) => (button.ariaPressed = String(i === selected)));
   setTabStop(output, buttons[selected]);
 }
@@ -192,6 +193,18 @@ function selectSentence(index) {
 function selectPart(event) {
   const part = event.target.closest("[data-sentence]");
   if (part) selectSentence(Number(part.dataset.sentence));
+}
+
+function followPointer({ target }) {
+  if (target.matches(".word")) markAtPointer(sentences[target.parentNode.dataset.sentence], target);
+  else unmark();
+}
+
+function followCaret() {
+  if (document.activeElement !== source) return;
+  selectSentence(sentenceAtCaret());
+  const part = output.querySelector(`[data-sentence="${selected}"]`);
+  if (part && !output.matches(".stale")) markAtCaret(sentences[selected], part);
 }
 
 function showWarnings() {
@@ -279,9 +292,7 @@ function listen() {
   source.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) schedule(0);
   });
-  document.addEventListener("selectionchange", () => {
-    if (document.activeElement === source) selectSentence(sentenceAtCaret());
-  });
+  document.addEventListener("selectionchange", followCaret);
   find("source-language").addEventListener("change", () => {
     fillTargets(find("target-language").value);
     schedule(0);
@@ -303,6 +314,8 @@ function listen() {
   find("copy").addEventListener("click", copy);
   find("choices").addEventListener("change", choose);
   output.addEventListener("click", selectPart);
+  output.addEventListener("pointerover", followPointer);
+  output.addEventListener("pointerleave", unmark);
   output.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();

@@ -19,12 +19,18 @@ _LANGUAGES = {"en": "English", "de": "German", "he": "Hebrew"}
 
 
 def translate_sentence(sentence: str, language: str, alternatives: int) -> dict[str, Any]:
-    """Translate into capitals; the alternatives have another last word."""
+    """Translate into capitals; the alternatives have another last word.
+
+    The first word is said to belong to the last one, and to no other.
+    """
     words = sentence.removesuffix(".").upper().split()
     if language == "he":
         words = ["שלום"] * len(words)
     texts = [" ".join([*words[:-1], last]) + "." for last in (words[-1], "ONE", "TWO", "THREE")]
-    found = [{"text": text, "score": -0.25 - i} for i, text in enumerate(texts)]
+    links = [[0, len(words) - 1]]
+    found = [
+        {"text": text, "score": -0.25 - i, "alignments": links} for i, text in enumerate(texts)
+    ]
     return {
         "source": sentence,
         **found[0],

@@ -66,6 +66,28 @@ def test_markup_is_shown_as_text(show: Show) -> None:
     assert page.locator("img").count() == 0
 
 
+def test_the_words_that_belong_together_are_marked(show: Show) -> None:
+    page = show()
+    translate(page, "a dog.  the cat runs.\n")
+    marked, linked = page.locator("#marks mark"), page.locator("#output .linked")
+    page.locator("#output .word", has_text="RUNS.").hover()
+    expect(marked).to_have_text(["the"])
+    expect(linked).to_have_text(["RUNS."])
+    expect(page.locator("#marks")).to_have_text("a dog.  the cat runs.", use_inner_text=True)
+    # The marks lie exactly behind the words of the text field.
+    place = "node => { const {x, y} = node.getBoundingClientRect(); return [x, y]; }"
+    assert page.locator("#marks").evaluate(place) == page.locator("#source").evaluate(place)
+    page.locator("#output .word", has_text="CAT").hover()
+    expect(marked).to_have_count(0)
+    # From the caret to the translation.
+    page.locator("#source").focus()
+    page.keyboard.press("Control+Home")
+    expect(marked).to_have_text(["a"])
+    expect(linked).to_have_text(["DOG."])
+    page.keyboard.type("x")
+    expect(marked).to_have_count(0)
+
+
 # Alternatives
 
 
