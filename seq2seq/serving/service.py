@@ -233,8 +233,10 @@ class Service:
         translator = self.models[key.pair].translator
         loop = asyncio.get_running_loop()
         if key.align:
-            texts = [list(column) for column in zip(*items, strict=True)]
-            return await loop.run_in_executor(self._threads, translator.alignments, *texts)
+            texts = zip(*items, strict=True)
+            return await loop.run_in_executor(
+                self._threads, lambda: translator.alignments(*map(list, texts))
+            )
         if key.nbest == 0:
             return [
                 await loop.run_in_executor(self._threads, translator.attention, *texts)

@@ -12,14 +12,14 @@ export function makeWords(text) {
   return parts.map((part, i) => (i % 2 ? make("span", { className: "word", textContent: part }) : part));
 }
 
-/** Mark the words that belong to one of the translation, an element in that of its sentence. */
+/** Mark what belongs to a word of the translation, an element in that of its sentence. */
 export function markAtPointer(sentence, word) {
   const part = word.parentNode;
   const place = wordsOf(part).indexOf(word);
   mark(sentence, part, ([, j]) => j === place);
 }
 
-/** Mark the words that belong to the one at the caret. */
+/** Mark what belongs to the word at the caret. */
 export function markAtCaret(sentence, part) {
   const caret = find("source").selectionStart - sentence.sourceBegin;
   const place = (sentence.source.slice(0, caret + 1).split(WORD).length >> 1) - 1;
