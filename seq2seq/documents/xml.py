@@ -200,6 +200,12 @@ def _refusal(content: str, place: int, what: str) -> UserError:
     return UserError(f"line {line}: {what}: the file is left as it is")
 
 
+def read_string(element: Element) -> str:
+    """Return the characters of an element, without what tags there may be."""
+    tokens = _TOKEN.finditer(element.content, element.inside, element.close)
+    return "".join(dereference(x["text"]) if x["text"] else x["inner"] or "" for x in tokens)
+
+
 @dataclass(frozen=True)
 class Span:
     """A text between two places, without the white space around it."""
