@@ -9,6 +9,7 @@ from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, Languages, Text
 from seq2seq.documents.encodings import Encoding
 from seq2seq.documents.lines import read_lines
+from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
 from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
@@ -70,6 +71,8 @@ def _xml(read: Callable[[str, Languages], Document]) -> Format:
 FORMATS = {
     # .properties: usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
     # .po: declared=encodings.PO
+    "docx": Format(read_docx),
+    "odt": Format(read_odt),
     "stringsdict": _xml(read_stringsdict),
     "tmx": _xml(read_tmx),
     "ts": _xml(read_qt),
@@ -80,6 +83,7 @@ FORMATS = {
 """By the suffix of its files, without the dot."""
 
 _SAME = dict.fromkeys(("xlf", "sdlxliff", "mqxliff", "mxliff"), "xliff")
+_SAME |= {"docm": "docx", "dotx": "docx", "ott": "odt"}
 """Other suffixes of the same formats."""
 
 
