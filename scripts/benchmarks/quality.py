@@ -124,7 +124,7 @@ class Loop:
     def validate(self, data: PreparedData) -> float:
         """Translate the validation set greedily, and return its BLEU."""
         self.marian.eval()
-        order = np.argsort(data.valid.source_lengths)
+        order = np.argsort(data.valid.lengths()[0])
         texts = [""] * len(order)
         for start in range(0, len(order), _SENTENCES):
             indices = order[start : start + _SENTENCES]

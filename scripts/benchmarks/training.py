@@ -116,7 +116,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
     """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
     step = make_step(work, system)
     batching, steps = work.steps_of_batches()
-    lengths = batching.corpus.source_lengths + batching.corpus.target_lengths
+    lengths = sum(batching.corpus.lengths())
     cuda = work.device.startswith("cuda")
     # Run all steps once, since compilation and buffers depend on shapes.
     for batches in steps if cuda or system.make == "matmuls" else steps[:1]:
@@ -184,7 +184,7 @@ def print_table(results: turns.Results[System], work: Work) -> None:
         "|---|---|---|---|---|---|---|"
     )
     corpus = EncodedCorpus(work.corpus)
-    lengths = (float(corpus.source_lengths.mean()), float(corpus.target_lengths.mean()))
+    lengths = [float(side.mean()) for side in corpus.lengths()]
     for system, rounds in results.items():
         measured, seconds = median[system], median[system]["seconds"]
         speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)

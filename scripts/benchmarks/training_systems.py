@@ -209,10 +209,9 @@ def matmul_shapes(
     config, layers = work.config, work.config.num_layers
     width = config.d_model
     queries, values = (config.num_heads * size for size in (config.key_width, config.value_width))
-    source = int(corpus.source_lengths[indices].sum())
-    target = int(corpus.target_lengths[indices].sum())
-    longest_source = int(corpus.source_lengths[indices].max())
-    longest_target = int(corpus.target_lengths[indices].max())
+    lengths = corpus.lengths(indices)
+    source, target = (int(side.sum()) for side in lengths)
+    longest_source, longest_target = (int(side.max()) for side in lengths)
     for rows in (source, target):
         yield (1, rows, width, 2 * queries + values), layers  # self-attention, W^Q W^K W^V
         yield (1, rows, values, width), layers

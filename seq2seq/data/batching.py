@@ -6,22 +6,24 @@ share of one list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from math import floor
+from pathlib import Path
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.encoded import EncodedCorpus, Rows, Share
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 
-Indices = NDArray[np.int64]
-
+Indices: TypeAlias = Rows
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share
 # a batch in each epoch, and padding stays low.
@@ -29,6 +31,7 @@ _LENGTH_JITTER = 0.05
 # Padding adds at most this share to a batch's budget, so that one long sentence among many short
 # ones can't make a batch that does not fit into memory.
 _MAX_PADDING = 0.25
+_BLOCK_PAIRS = 1 << 18  # of which lengths are in memory at once
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,42 @@ class Batch:
         return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
+class Batches(Sequence[Indices]):
+    """The batches of an epoch, in order, each as the rows of its pairs."""
+
+    def __init__(self, rows: Rows, ends: NDArray[Any]) -> None:
+        self.rows = rows
+        """Of all batches, one after the other: (N,)."""
+        self.ends = ends
+        """Where each batch ends among them."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Indices: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Indices]: ...
+    def __getitem__(self, index: int | slice) -> Indices | list[Indices]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        end = self.ends[index]  # an IndexError ends an iteration
+        return self.rows[self.ends[index - 1] if index % len(self) else 0 : end]
+
+    def save(self, path: Path) -> None:
+        """Write them to a file of int32: the rows, the ends, the number of ends."""
+        with path.open("wb") as file:
+            for part in (self.rows, self.ends, np.array([len(self)])):
+                part.astype(np.int32, copy=False).tofile(file)
+
+    @classmethod
+    def load(cls, path: Path) -> "Batches":
+        """Map what `save` wrote into memory."""
+        saved = np.asarray(np.memmap(path, np.int32, "r"))
+        rows, ends = np.split(saved[:-1], [-saved[-1]])
+        return cls(rows, ends)
+
+
 @dataclass(eq=False)
 class Batching:
     """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch)."""
@@ -64,10 +103,12 @@ class Batching:
     tensor2tensor did."""
     mixture: "Mixture | None" = None
     """Which pairs each epoch takes; all of them, once, if not given."""
+    share: Share | None = None
+    """By which one process of a machine orders an epoch for all of them."""
+    _newest: tuple[int, Batches] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        longest_source = int(self.corpus.source_lengths.max())
-        longest_target = int(self.corpus.target_lengths.max())
+        longest_source, longest_target = self.corpus.longest
         if longest_source > self.source_tokens or longest_target > self.target_tokens:
             raise UserError(
                 f"a pair of {longest_source} source and {longest_target} target tokens does not fit"
@@ -76,38 +117,65 @@ class Batching:
                 " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
 
-    def epoch(self, epoch: int) -> list[Indices]:
-        """Make the batches of an epoch, in order, each as the indices of its pairs."""
+    def epoch(self, epoch: int) -> Batches:
+        """Make the batches of an epoch, in order; the newest is kept."""
+        if self._newest is None or self._newest[0] != epoch:
+            first = self.corpus.first_row(epoch)
+            if self.share is None:
+                batches = self._order(epoch, first)
+            else:
+                batches = self.share(
+                    lambda path: self._order(epoch, first).save(path), Batches.load
+                )
+            self._newest = epoch, batches
+        return self._newest[1]
+
+    def _order(self, epoch: int, first: int) -> Batches:
+        """Order the pairs of an epoch, in 16 bytes for each; `first` is the row of pair 0."""
         random = np.random.default_rng([self.seed, epoch])
-        # The epoch's pairs as rows of the corpus: (N,).
-        rows = self.corpus.rows(epoch)
-        if self.mixture is not None:
-            rows = rows[self.mixture.epoch(self.seed, epoch)]
-        source, target = self.corpus.source_lengths[rows], self.corpus.target_lengths[rows]
+        if self.mixture is None:
+            rows = np.arange(first, first + len(self.corpus), dtype=np.int32)  # (N,)
+        else:
+            rows = self.mixture.epoch(self.seed, epoch)
+            rows += first
         # Sort by the target's length, with jitter, then by the source's; these rise and fall in
         # turn, so that no batch has both very short and very long sources.
-        stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
-        target_key = np.rint(target * stretch).astype(np.int32)
-        source_key = np.where(target_key % 2 == 0, source, -source)
-        # Shuffle first, so that pairs of equal keys meet in a random order.
-        shuffled = random.permutation(len(target))
-        order = shuffled[np.lexsort((source_key[shuffled], target_key[shuffled]))]
+        keys = np.empty(len(rows), dtype=np.int64)
+        longest = self.corpus.longest[0]
+        for block in _blocks(len(rows)):
+            source, target = self.corpus.lengths(rows[block])
+            stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
+            target_key = np.rint(target * stretch).astype(np.int64)
+            source_key = np.where(target_key % 2 == 0, source, -source)
+            keys[block] = target_key * (2 * longest + 1) + source_key
+        # Shuffle both alike first, so that pairs of equal keys meet in a random order.
+        deepcopy(random).shuffle(rows)
+        random.shuffle(keys)
+        # A key and its position make one number, so that they are sorted in place.
+        bits = len(rows).bit_length()
+        keys <<= bits
+        keys |= np.arange(len(rows), dtype=np.int32)
+        keys.sort()
+        keys &= (1 << bits) - 1
+        rows = rows[keys]
+        del keys
         # Cut the sorted pairs into batches, and shuffle these.
-        batches = list(self._split(rows[order], source[order], target[order]))
-        return [batches[i] for i in random.permutation(len(batches))]
+        batches = list(self._split(rows))
+        batches = [batches[i] for i in random.permutation(len(batches))]
+        return Batches(np.concatenate(batches), np.cumsum([len(batch) for batch in batches]))
 
     def in_order(self) -> list[Indices]:
         """Make batches of all pairs, shortest first, without randomness, for validation."""
-        source, target = self.corpus.source_lengths, self.corpus.target_lengths
-        order = np.lexsort((source, target))
-        return list(self._split(order, source[order], target[order]))
+        return list(self._split(np.lexsort(self.corpus.lengths())))
 
-    def statistics(self, batches: list[Indices]) -> "BatchStatistics":
+    def statistics(self, batches: Sequence[Indices]) -> "BatchStatistics":
         """Compute the statistics of batches."""
-        source, target = self.corpus.source_lengths, self.corpus.target_lengths
-        positions = sum(len(b) * int(source[b].max() + target[b].max()) for b in batches)
-        source_tokens = sum(int(source[b].sum()) for b in batches)
-        target_tokens = sum(int(target[b].sum()) for b in batches)
+        positions = source_tokens = target_tokens = 0
+        for batch in batches:
+            source, target = self.corpus.lengths(batch)
+            positions += len(batch) * int(source.max() + target.max())
+            source_tokens += int(source.sum())
+            target_tokens += int(target.sum())
         return BatchStatistics(
             batches=len(batches),
             sentences=sum(map(len, batches)) / len(batches),
@@ -127,31 +195,42 @@ class Batching:
         source = self.corpus.padded_sources(indices)
         return Batch(*map(torch.from_numpy, (source, target_input, target_output)))
 
-    def _split(
-        self, order: Indices, source: NDArray[np.int32], target: NDArray[np.int32]
-    ) -> Iterator[Indices]:
-        """Cut pairs, given as sorted rows (N,) and their lengths (N,), into batches."""
-        # Each pair's shares of the two budgets: a batch is full when they add up to two. (N,)
-        source_share, target_share = source / self.source_tokens, target / self.target_tokens
-        shares = source_share + target_share
-        max_padding = _MAX_PADDING
-        if self.count_longer_side:
-            shares = 2.0 * np.maximum(source_share, target_share)
-            max_padding = 0.0
-        sums = np.concatenate(([0.0], np.cumsum(shares)))
-        start = 0
-        while start < len(order):
-            # The most pairs whose tokens fit, but at least one.
-            end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
-            # For each number of these pairs, from 1 on: whether they fit with their padding.
-            rows = np.arange(1, end - start + 1)
-            padded = np.maximum.accumulate(source[start:end]) * rows
-            fits = padded <= (1.0 + max_padding) * self.source_tokens
-            padded = np.maximum.accumulate(target[start:end]) * rows
-            fits &= padded <= (1.0 + max_padding) * self.target_tokens
-            count = len(rows) if fits.all() else int(fits.argmin())
-            yield order[start : start + count]
-            start += count
+    def _split(self, rows: Rows) -> Iterator[Rows]:
+        """Cut sorted rows (N,) into batches."""
+        # A batch has fewer pairs than its budgets have tokens: a block holds at least one.
+        size = max(_BLOCK_PAIRS, self.source_tokens + self.target_tokens)
+        max_padding = 0.0 if self.count_longer_side else _MAX_PADDING
+        first, total = 0, 0.0
+        while first < len(rows):
+            block = rows[first : first + size]
+            source, target = self.corpus.lengths(block)
+            # Each pair's shares of the two budgets: a batch is full when they add up to two. (N,)
+            source_share, target_share = source / self.source_tokens, target / self.target_tokens
+            shares = source_share + target_share
+            if self.count_longer_side:
+                shares = 2.0 * np.maximum(source_share, target_share)
+            # Of all pairs before: summed as if there were no blocks.
+            sums = np.cumsum(np.concatenate(([total], shares)))
+            start = 0
+            while start < len(block):
+                # The most pairs whose tokens fit, but at least one.
+                end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
+                if end == len(block) and first + end < len(rows):
+                    break  # the batch may go on in the next block
+                # For each number of these pairs, from 1 on: whether they fit with their padding.
+                count = np.arange(1, end - start + 1)
+                padded = np.maximum.accumulate(source[start:end]) * count
+                fits = padded <= (1.0 + max_padding) * self.source_tokens
+                padded = np.maximum.accumulate(target[start:end]) * count
+                fits &= padded <= (1.0 + max_padding) * self.target_tokens
+                end = start + (len(count) if fits.all() else int(fits.argmin()))
+                yield block[start:end]
+                start = end
+            first, total = first + start, float(sums[start])
+
+
+def _blocks(pairs: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK_PAIRS) for start in range(0, pairs, _BLOCK_PAIRS))
 
 
 @dataclass(frozen=True)
@@ -189,7 +268,7 @@ class Mixture:
         """Return how many pairs of each corpus an epoch takes: weight x N, rounded up or down."""
         return {n: self._start(n, epoch + 1) - self._start(n, epoch) for n in self.sizes}
 
-    def epoch(self, seed: int, epoch: int) -> Indices:
+    def epoch(self, seed: int, epoch: int) -> NDArray[np.int32]:
         """Return the pairs of an epoch, as indices into the encoded corpus, corpus by corpus."""
         taken, first = [], 0
         for name, size in self.sizes.items():
@@ -198,7 +277,8 @@ class Mixture:
             start, end = self._start(name, epoch), self._start(name, epoch + 1)
             for number in range(start // size, -(-end // size)):
                 random = np.random.default_rng([seed, number, *name.encode()])
-                one_pass = first + random.permutation(size)
+                one_pass = np.arange(first, first + size, dtype=np.int32)
+                random.shuffle(one_pass)
                 taken.append(one_pass[max(start - number * size, 0) : end - number * size])
             first += size
         return np.concatenate(taken)

@@ -193,7 +193,7 @@ class UnknownCharacters:
 
 def check_lengths(name: str, corpus: EncodedCorpus, max_tokens: int) -> None:
     """Check that a model with learned positions has one for every token of a corpus."""
-    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+    longest = max(corpus.longest)
     if longest > max_tokens:
         raise UserError(
             f"a pair of {name} has {longest} tokens, but positions are learned up to {max_tokens}:"

@@ -6,12 +6,13 @@ With BPE-dropout, `SampledCorpus` writes one for each epoch.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,11 @@ from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, new_file
 
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
+Lengths: TypeAlias = NDArray[np.int32]
+"""In tokens, the end symbol counted."""
+Rows: TypeAlias = NDArray[np.integer[Any]]
+"""Numbers of pairs in a corpus."""
+T = TypeVar("T")
 
 ROWS_PER_BATCH = 1 << 15
 _CHUNK_PAIRS = 10_000
@@ -29,7 +35,7 @@ _EPOCHS = 3  # that a sampled corpus keeps
 
 
 class EncodedCorpus:
-    """Token ids of aligned pairs, read in place; the lengths, (len,), count the end symbol."""
+    """Token ids of aligned pairs, read in place: it takes no memory but the mapped file's."""
 
     def __init__(self, path: str | Path) -> None:
         """Open a file that ``EncodedCorpusWriter`` wrote."""
@@ -43,15 +49,22 @@ class EncodedCorpus:
             raise UserError(
                 f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error
-        self.source_lengths = self._source.lengths
-        self.target_lengths = self._target.lengths
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return len(self._source)
 
-    def rows(self, epoch: int) -> NDArray[np.int64]:
-        """Return the rows of the pairs of an epoch; here all pairs, in any epoch."""
-        return np.arange(len(self.source_lengths))
+    def first_row(self, epoch: int) -> int:
+        """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
+        return 0
+
+    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+        """Return the lengths of sources and targets, (len,) each, or those of some rows."""
+        return self._source.lengths(rows), self._target.lengths(rows)
+
+    @cached_property
+    def longest(self) -> tuple[int, int]:
+        """The lengths of the longest source and of the longest target."""
+        return self._source.longest(), self._target.longest()
 
     def source(self, index: int) -> TokenIds:
         """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
@@ -61,43 +74,69 @@ class EncodedCorpus:
         """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
         return self._target[index]
 
-    def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
         """Return the ids of some sources, padded on the right: (B, S)."""
-        return self._source.padded(indices)
+        return self._source.padded(rows)
 
-    def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def padded_targets(self, rows: Rows) -> NDArray[np.int64]:
         """Return the ids of some targets, padded on the right: (B, T)."""
-        return self._target.padded(indices)
+        return self._target.padded(rows)
 
 
 class _Column:
-    """One side of the corpus: where each sequence starts among all ids of the mapped file."""
+    """One side of the corpus: the ids of each sequence, and where it starts, in the mapped file."""
 
     def __init__(self, file: Any, batches: list[Any]) -> None:
         self._ids: TokenIds = np.zeros(0, dtype=np.uint16)
-        lengths, starts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
-        for batch in batches:
-            values, offsets = batch.values.to_numpy(zero_copy_only=True), batch.offsets.to_numpy()
-            # Arrow aligns what it writes, so that the whole file can be read as ids.
+        self._offsets = np.frombuffer(file, np.int32, file.size // 4)
+        self._of_batches = [batch.offsets.to_numpy() for batch in batches]
+        """Of each record batch, of equal size, (rows + 1,): where its sequences start in it."""
+        self._rows_per_batch = max(map(len, batches), default=1)
+        # Arrow aligns what it writes, so that the whole file can be read as ids, or as offsets.
+        first_ids, first_offsets = [], []
+        for batch, offsets in zip(batches, self._of_batches, strict=True):
+            values = batch.values.to_numpy(zero_copy_only=True)
             self._ids = np.frombuffer(file, values.dtype, file.size // values.itemsize)
-            first = (values.ctypes.data - file.address) // values.itemsize
-            lengths.append(np.diff(offsets).astype(np.int32, copy=False))
-            starts.append(first + offsets[:-1].astype(np.int64))
-        self.lengths, self._starts = np.concatenate(lengths), np.concatenate(starts)
+            first_ids.append((values.ctypes.data - file.address) // values.itemsize)
+            first_offsets.append((offsets.ctypes.data - file.address) // 4)
+        self._first_ids, self._first_offsets = (
+            np.array(first, dtype=np.int64) for first in (first_ids, first_offsets)
+        )
+        self._rows = sum(map(len, batches))
+
+    def __len__(self) -> int:
+        return self._rows
 
     def __getitem__(self, index: int) -> TokenIds:
-        if not 0 <= index < len(self.lengths):
+        if not 0 <= index < len(self):
             raise IndexError(index)
-        start = self._starts[index]
-        return self._ids[start : start + self.lengths[index]]
+        batch, row = divmod(index, self._rows_per_batch)
+        start, end = self._first_ids[batch] + self._of_batches[batch][row : row + 2]
+        return self._ids[start:end]
 
-    def padded(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        lengths = self.lengths[indices]  # (B,)
+    def lengths(self, rows: Rows | None) -> Lengths:
+        if rows is not None:
+            return self._spans(rows)[1]
+        return np.concatenate([np.zeros(0, np.int32), *map(np.diff, self._of_batches)])
+
+    def longest(self) -> int:
+        return max(int(np.diff(offsets).max(initial=0)) for offsets in self._of_batches)
+
+    def padded(self, rows: Rows) -> NDArray[np.int64]:
+        starts, lengths = self._spans(rows)  # (B,)
         columns = np.arange(lengths.max(initial=0))  # (T,)
         within = columns < lengths[:, None]  # (B, T)
         padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._ids[(self._starts[indices][:, None] + columns)[within]]
+        padded[within] = self._ids[(starts[:, None] + columns)[within]]
         return padded
+
+    def _spans(self, rows: Rows) -> tuple[NDArray[np.int64], Lengths]:
+        """Return where the sequences of some rows start in the file, and their lengths."""
+        batches = rows // self._rows_per_batch
+        # The place of each row's offset in the file; after it comes where the sequence ends.
+        places = self._first_offsets[batches] + (rows - batches * self._rows_per_batch)
+        starts = self._offsets[places]
+        return self._first_ids[batches] + starts, self._offsets[places + 1] - starts
 
 
 class EncodedCorpusWriter:
@@ -150,12 +189,29 @@ class EncodedCorpusWriter:
         return pa.ListArray.from_arrays(offsets, values)
 
 
+class Share(Protocol):
+    """Let one process of a machine write a file, and open it in each of them.
+
+    When all have opened it, it has no name any more. All processes share the same files in turn.
+    """
+
+    def __call__(self, write: Callable[[Path], object], open_: Callable[[Path], T], /) -> T:
+        """Return what `open_` returns in this process."""
+
+
+def share_with_none(write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
+    """Write a file that only this process opens."""
+    with temporary_folder() as folder:
+        write(folder / "shared")
+        return open_(folder / "shared")
+
+
 class SampledCorpus(EncodedCorpus):
     """The pairs of a corpus, encoded again for each epoch as a function of (seed, epoch).
 
     A step may end one epoch and begin the next, while the one after that is being encoded, so the
     ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They are
-    memory-mapped, from files in the folder for temporary files.
+    memory-mapped, from files in the folder for temporary files, which a machine's processes share.
 
     `corpus` has the pairs as they are encoded without sampling, and the file `text` has them as
     JSON lists, one per line. A pair keeps that encoding where a side would become longer than the
@@ -163,53 +219,64 @@ class SampledCorpus(EncodedCorpus):
     """
 
     def __init__(
-        self, corpus: EncodedCorpus, text: Path, tokenizer: Tokenizer, *, rate: float, seed: int
+        self,
+        corpus: EncodedCorpus,
+        text: Path,
+        tokenizer: Tokenizer,
+        *,
+        rate: float,
+        seed: int,
+        share: Share = share_with_none,
     ) -> None:
         self.corpus = corpus
         self.text = text
         self.tokenizer = tokenizer
         self.rate = rate
         self.seed = seed
-        self.longest_source = int(corpus.source_lengths.max())
-        self.longest_target = int(corpus.target_lengths.max())
+        self.share = share
+        self.longest = corpus.longest
         self.encoded = [corpus] * _EPOCHS
         """The newest epochs, by their numbers modulo `_EPOCHS`."""
         self.epochs: list[int | None] = [None] * _EPOCHS
         """Their numbers."""
-        self._join_lengths()
 
     def __len__(self) -> int:
         return len(self.corpus)
 
-    def rows(self, epoch: int) -> NDArray[np.int64]:
-        """Encode an epoch, unless it is one of the newest, and return the rows of its pairs."""
+    def first_row(self, epoch: int) -> int:
+        """Encode an epoch, unless it is one of the newest, and return the row of its first pair."""
         slot = epoch % _EPOCHS
         if self.epochs[slot] != epoch:
-            self.encoded[slot] = self._encode(epoch)
+            self.encoded[slot] = self.share(lambda path: self._encode(path, epoch), EncodedCorpus)
             self.epochs[slot] = epoch
-            self._join_lengths()
-        return self.corpus.rows(epoch) + slot * len(self)
+        return slot * len(self)
 
-    def padded_sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+        """See `EncodedCorpus.lengths`; a step may have rows of two epochs."""
+        if rows is None:
+            return self.corpus.lengths()
+        found = np.empty((2, len(rows)), dtype=np.int32)
+        slots, pairs = np.divmod(rows, len(self))
+        for slot in np.unique(slots):
+            here = slots == slot
+            found[:, here] = self.encoded[slot].lengths(pairs[here])
+        return found[0], found[1]
+
+    def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
-        return self.encoded[int(indices[0]) // len(self)].padded_sources(indices % len(self))
+        return self.encoded[int(rows[0]) // len(self)].padded_sources(rows % len(self))
 
-    def padded_targets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def padded_targets(self, rows: Rows) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_targets`; all rows are of one epoch."""
-        return self.encoded[int(indices[0]) // len(self)].padded_targets(indices % len(self))
+        return self.encoded[int(rows[0]) // len(self)].padded_targets(rows % len(self))
 
-    def _join_lengths(self) -> None:
-        self.source_lengths = np.concatenate([corpus.source_lengths for corpus in self.encoded])
-        self.target_lengths = np.concatenate([corpus.target_lengths for corpus in self.encoded])
-
-    def _encode(self, epoch: int) -> EncodedCorpus:
-        with open(self.text, "rb") as text, temporary_folder() as folder:
-            path = folder / "train.arrow"
-            with EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer:
-                for sources, targets in self._sampled(text, epoch):
-                    writer.write(sources, targets)
-            # The file stays mapped after it is deleted.
-            return EncodedCorpus(path)
+    def _encode(self, path: Path, epoch: int) -> None:
+        with (
+            open(self.text, "rb") as text,
+            EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer,
+        ):
+            for sources, targets in self._sampled(text, epoch):
+                writer.write(sources, targets)
 
     def _sampled(
         self, text: BinaryIO, epoch: int
@@ -228,7 +295,7 @@ class SampledCorpus(EncodedCorpus):
                 sides[0][i] = self._controls(first + i) + sides[0][i]
             # Keep the usual pieces of what became too long.
             for i, (source, target) in enumerate(zip(*sides, strict=True)):
-                if len(source) >= self.longest_source or len(target) >= self.longest_target:
+                if len(source) >= self.longest[0] or len(target) >= self.longest[1]:
                     sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
                     sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
             yield sides[0], sides[1]

@@ -73,10 +73,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
     corpus = SyntheticLengths(_PAIRS, mean_length=_MEAN_LENGTH, max_length=max(1, min(250, budget)))
     batching = training.batching(corpus, seed=1)
     batches = batching.epoch(0)
-    longest = max(
-        len(b) * int(max(corpus.source_lengths[b].max(), corpus.target_lengths[b].max()))
-        for b in batches
-    )
+    longest = max(len(b) * max(int(side.max()) for side in corpus.lengths(b)) for b in batches)
     return batching.statistics(batches), longest
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, Lengths, Rows
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
@@ -32,10 +32,18 @@ class SyntheticLengths(EncodedCorpus):
         random = np.random.default_rng(1)
         common = random.normal(0.0, 0.6, pairs)
         sides = [np.exp(common + random.normal(0.0, 0.12, pairs)) for _ in range(2)]
-        self.source_lengths, self.target_lengths = (
-            np.clip(np.rint(side * mean_length / side.mean()), 2, max_length).astype(np.int32)
-            for side in sides
-        )
+        self.sides = np.array(
+            [np.clip(np.rint(side * mean_length / side.mean()), 2, max_length) for side in sides]
+        ).astype(np.int32)
+        self.longest = tuple(self.sides.max(axis=1).tolist())
+
+    def __len__(self) -> int:
+        return self.sides.shape[1]
+
+    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+        """See `EncodedCorpus.lengths`."""
+        source, target = self.sides if rows is None else self.sides[:, rows]
+        return source, target
 
 
 def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> EncodedCorpus:
@@ -44,7 +52,7 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
     lengths = SyntheticLengths(pairs, mean_length=mean_length, max_length=int(4 * mean_length))
     sides = [
         [random.integers(FIRST_WORD, vocab_size, n - 1).tolist() for n in side.tolist()]
-        for side in (lengths.source_lengths, lengths.target_lengths)
+        for side in lengths.lengths()
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.arrow"

@@ -60,7 +60,7 @@ class DataRecord:
 
 def data_record(data: PreparedData) -> bytes:
     """Return the record of the training data as JSON."""
-    sides = data.train.source_lengths, data.train.target_lengths
+    sides = data.train.lengths()
     percentiles = [np.percentile(n, _PERCENTILES, method="nearest").astype(int) for n in sides]
     histograms = [_histogram(lengths, LENGTHS) for lengths in sides]
     ratios = _histogram(sides[1] / sides[0], _RATIOS)

@@ -65,10 +65,17 @@ def make_trainer(
     train = data.train
     if rate := config.data.tokenizer.sampling:
         text = data.folder / TRAIN_TEXT_FILE
-        train = SampledCorpus(train, text, tokenizer, rate=rate, seed=config.seed)
+        train = SampledCorpus(
+            train, text, tokenizer, rate=rate, seed=config.seed, share=world.share_file
+        )
+    batching = config.training.batching(
+        train, seed=config.seed, devices=world.size, mixture=data.mixture
+    )
+    if world.local_size > 1:
+        batching.share = world.share_file
     trainer = Trainer(
         model,
-        config.training.batching(train, seed=config.seed, devices=world.size, mixture=data.mixture),
+        batching,
         config.training,
         compute=compute,
         seed=config.seed,
@@ -112,7 +119,8 @@ def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
                 "bleu_tokenizer is not set: BLEU by 13a means little, because it can't tell the"
                 f" words of the validation references apart; set bleu_tokenizer={name}"
             )
-    statistics = trainer.batching.statistics(trainer.batching.epoch(0))
+    batches = trainer.batching.epoch(trainer.progress.epoch)
+    statistics = trainer.world.on_main(lambda: trainer.batching.statistics(batches))
     training.check_budget(statistics, devices=processes)
     if excess := training.excessive_epochs(statistics, devices=processes):
         logger.warning(excess)

@@ -37,8 +37,7 @@ class _TimeOverError(Exception):
 @torch.inference_mode()
 def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
     """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
-    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
-    tokens = max(_BATCH_TOKENS, longest)
+    tokens = max(_BATCH_TOKENS, *corpus.longest)
     batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
     total, count = 0.0, 0
     for indices in batching.in_order():

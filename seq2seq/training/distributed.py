@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import torch
@@ -20,12 +21,13 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from seq2seq.data.encoded import share_with_none
 from seq2seq.errors import UserError
 
 T = TypeVar("T")
 
-# The main process may prepare data, or validate, for hours while the others wait.
-_MAIN_TIMEOUT = timedelta(days=1)
+# The main process may prepare data, or encode an epoch, for hours while the others wait.
+_TIMEOUT = timedelta(days=1)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
 # What gloo and NCCL say of a connection that breaks or of a process that does not answer.
@@ -42,10 +44,14 @@ class World:
     """Number of this process among the processes of its machine."""
     restarts: int = 0
     """How often torchrun has started all processes again (--max-restarts)."""
+    local_size: int = 1
+    """The number of processes of this machine, as far as is known."""
     timeout: timedelta = timedelta(minutes=10)
     """How long processes wait for each other in an exchange, before they end."""
     main_group: distributed.ProcessGroup | None = None
     """The group in which the others wait for the main process."""
+    shared_files: int = 0
+    """How often `share_file` was called."""
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -54,8 +60,9 @@ class World:
         if any(name not in os.environ for name in names):
             return cls()
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         rank, size, local_rank = (int(os.environ[name]) for name in names)
-        return cls(rank, size, local_rank, restarts)
+        return cls(rank, size, local_rank, restarts, local_size)
 
     @property
     def is_main(self) -> bool:
@@ -100,7 +107,7 @@ class World:
             world_size=self.size,
             timeout=self.timeout,
         )
-        self.main_group = distributed.new_group(timeout=_MAIN_TIMEOUT, backend="gloo")
+        self.main_group = distributed.new_group(timeout=_TIMEOUT, backend="gloo")
         try:
             yield
         except UserError as error:
@@ -152,6 +159,33 @@ class World:
         done: list[T] = []
         self.on_main(lambda: done.append(act()))
         return done[0] if done else act()
+
+    def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
+        """Let the first process of each machine write a file, and open it in all: see `Share`."""
+        if self.local_size == 1:
+            return share_with_none(write, open_)
+        self.shared_files += 1
+        first = self.rank - self.local_rank
+        store = PrefixStore(f"rank_{first}/file_{self.shared_files}", self._connect())
+
+        def open_in_all(path: Path) -> T:
+            store.set("path", str(path))
+            opened = open_(path)
+            store.wait([f"opened by {number}" for number in range(1, self.local_size)], _TIMEOUT)
+            return opened
+
+        if self.local_rank == 0:
+            try:
+                return share_with_none(write, open_in_all)
+            except BaseException:
+                store.set("path", "")
+                raise
+        store.wait(["path"], _TIMEOUT)
+        if not (path := store.get("path").decode()):
+            raise UserError(f"rank {first} could not write what it shares with rank {self.rank}")
+        opened = open_(Path(path))
+        store.set(f"opened by {self.local_rank}", "")
+        return opened
 
     def gather(self, *values: float) -> list[list[float]]:
         """Return the values of all processes, in the order of their ranks."""

@@ -46,7 +46,7 @@ def find_joined(
 
 
 def _padded_tokens(pairs: Indices, corpus: EncodedCorpus) -> int:
-    source, target = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
+    source, target = corpus.lengths(pairs)
     return len(pairs) * int(source.max() + target.max())
 
 
@@ -65,11 +65,10 @@ def find_slices(
             return slices
         except OutOfMemoryError as error:
             if len(largest) == 1:
-                pair = largest[0]
+                (source,), (target,) = corpus.lengths(largest)
                 raise OutOfMemoryError(
-                    f"out of memory with a single pair of {corpus.source_lengths[pair]} source and"
-                    f" {corpus.target_lengths[pair]} target tokens: lower data.filter.max_tokens"
-                    " or take a smaller model"
+                    f"out of memory with a single pair of {source} source and {target} target"
+                    " tokens: lower data.filter.max_tokens or take a smaller model"
                 ) from error
         slices *= 2
 

@@ -76,8 +76,8 @@ class Updater:
         `read` raises DivergenceError, which says `where` in the data the update is.
         """
         started = self.clock()
-        corpus, pairs = self.batching.corpus, np.concatenate(micro_batches)
-        target_tokens = int(corpus.target_lengths[pairs].sum())
+        lengths = self.batching.corpus.lengths(np.concatenate(micro_batches))
+        source_tokens, target_tokens = (int(side.sum()) for side in lengths)
 
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
         share = dropout_share(step, self.config.dropout_warmup_steps)
@@ -120,7 +120,7 @@ class Updater:
 
         known = StepMetrics(
             steps=1,
-            source_tokens=int(corpus.source_lengths[pairs].sum()),
+            source_tokens=source_tokens,
             target_tokens=target_tokens,
             learning_rate=rate,
             data_wait_seconds=data_wait_seconds,
@@ -185,9 +185,8 @@ class Updater:
 
         # Extend the table of positions, for which a GPU is waited, once for all sentences.
         corpus = self.batching.corpus
-        longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
         d_model = self.model.config.d_model
-        self.model.positions(self.model.embedding.weight.new_empty(1, longest, d_model))
+        self.model.positions(self.model.embedding.weight.new_empty(1, max(corpus.longest), d_model))
 
         most = micro_batches // self.world.size if self.joins else 1
         joined = find_joined(attempt, epoch, corpus, most)

@@ -2,7 +2,6 @@
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,16 +17,25 @@ from seq2seq.errors import UserError
 Lengths = list[tuple[int, int]]
 
 
+class Corpus(EncodedCorpus):
+    """Pairs of given lengths, without tokens."""
+
+    def __init__(self, lengths: Lengths) -> None:
+        self.sides = np.array(lengths, dtype=np.int32).T
+        self.longest = tuple(self.sides.max(axis=1).tolist())
+
+    def __len__(self) -> int:
+        return self.sides.shape[1]
+
+    def lengths(self, rows=slice(None)):
+        return self.sides[0][rows], self.sides[1][rows]
+
+
 def batching(
     lengths: Lengths, source: int, target: int, seed: int = 1, *, count_longer_side: bool = False
 ) -> Batching:
-    corpus = SimpleNamespace(
-        rows=lambda epoch: np.arange(len(lengths)),
-        source_lengths=np.array([s for s, _ in lengths], dtype=np.int32),
-        target_lengths=np.array([t for _, t in lengths], dtype=np.int32),
-    )
     return Batching(
-        corpus,  # type: ignore[arg-type]
+        Corpus(lengths),
         source_tokens=source,
         target_tokens=target,
         seed=seed,

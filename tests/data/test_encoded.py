@@ -37,9 +37,11 @@ def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int
     write(path, rows, chunk=chunk, batch=batch)
     corpus = EncodedCorpus(path)
     assert len(corpus) == len(rows)
-    assert corpus.source_lengths.tolist() == [len(source) + 1 for source, _ in rows]
-    assert corpus.target_lengths.tolist() == [len(target) + 1 for _, target in rows]
-    assert corpus.source_lengths.dtype == corpus.target_lengths.dtype == np.int32
+    sides = [[len(ids) + 1 for ids in side] for side in zip(*rows, strict=True)] or [[], []]
+    assert [side.tolist() for side in corpus.lengths()] == sides
+    assert {side.dtype for side in corpus.lengths()} == {np.dtype(np.int32)}
+    if rows:
+        assert corpus.longest == (max(sides[0]), max(sides[1]))
     for index in reversed(range(len(rows))):
         source, target = rows[index]
         assert corpus.source(index).tolist() == [*source, END_ID]
@@ -47,6 +49,7 @@ def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int
     some = np.arange(len(rows))[::2]
     assert_padded(corpus.padded_sources(some), [[*rows[i][0], END_ID] for i in some])
     assert_padded(corpus.padded_targets(some), [[*rows[i][1], END_ID] for i in some])
+    assert [side.tolist() for side in corpus.lengths(some)] == [side[::2] for side in sides]
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
             corpus.source(outside)

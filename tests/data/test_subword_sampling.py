@@ -47,7 +47,8 @@ def sampled(corpus: EncodedCorpus, text: Path, tokenizer: Tokenizer, seed: int =
 def ids_of(corpus: SampledCorpus, epoch: int) -> list[tuple[list[int], list[int]]]:
     """Both sides of each pair, without padding and end symbol."""
     found = []
-    for row in corpus.rows(epoch):
+    first = corpus.first_row(epoch)
+    for row in range(first, first + len(corpus)):
         source, target = (
             padded(np.array([row]))[0].tolist()
             for padded in (corpus.padded_sources, corpus.padded_targets)
@@ -124,12 +125,12 @@ def test_no_side_is_longer_than_the_longest(
 ) -> None:
     found = sampled(corpus, text_file, tokenizer)
     pairs = ids_of(found, 0)
-    for side, lengths in enumerate((corpus.source_lengths, corpus.target_lengths)):
-        assert max(len(pair[side]) for pair in pairs) < lengths.max()
+    for side, longest in enumerate(corpus.longest):
+        assert max(len(pair[side]) for pair in pairs) < longest
     # The longest pair of all keeps its pieces.
     last = len(corpus) - 1
     assert pairs[-1] == (corpus.source(last)[:-1].tolist(), corpus.target(last)[:-1].tolist())
-    more = sum(len(pair[0]) + 1 for pair in pairs) / corpus.source_lengths.sum()
+    more = sum(len(pair[0]) + 1 for pair in pairs) / corpus.lengths()[0].sum()
     assert more > 1.2
 
 
@@ -140,15 +141,15 @@ def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
     batching = Batching(found, source_tokens=200, target_tokens=200, seed=1)
     before, after = batching.epoch(4), batching.epoch(5)
     expected = {epoch: ids_of(found, epoch) for epoch in (4, 5)}
-    found.rows(6)  # encoded in another thread while the step is collated
+    found.first_row(6)  # encoded in another thread while the step is collated
     seen = []
     for epoch, batches in ((4, before), (5, after)):
         for rows in batches:
             batch = batching.collate(rows)
-            assert batch.source.size(1) == found.source_lengths[rows].max()
-            assert batch.target_output.size(1) == found.target_lengths[rows].max()
-            total = found.source_lengths[rows].sum() + found.target_lengths[rows].sum()
-            assert total <= 400 or len(rows) == 1
+            source, target = found.lengths(rows)
+            assert batch.source.size(1) == source.max()
+            assert batch.target_output.size(1) == target.max()
+            assert source.sum() + target.sum() <= 400 or len(rows) == 1
             for row, source in zip(rows.tolist(), batch.source.tolist(), strict=True):
                 pair = row % len(found)
                 assert source[: source.index(3)] == expected[epoch][pair][0]

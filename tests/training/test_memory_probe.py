@@ -14,7 +14,7 @@ EPOCH = Batching(CORPUS, source_tokens=1000, target_tokens=1000, seed=1).epoch(0
 
 
 def padded_tokens(pairs: Indices) -> int:
-    return len(pairs) * int(CORPUS.source_lengths[pairs].max() + CORPUS.target_lengths[pairs].max())
+    return len(pairs) * sum(int(side.max()) for side in CORPUS.lengths(pairs))
 
 
 def slices_in(memory: int) -> tuple[int, list[int]]:
@@ -40,7 +40,7 @@ def test_slices_are_doubled_until_all_fit(slices: int) -> None:
 
 
 def test_only_a_single_pair_that_does_not_fit_is_refused() -> None:
-    longest = int((CORPUS.source_lengths + CORPUS.target_lengths).max())
+    longest = int(sum(CORPUS.lengths()).max())
     assert slices_in(longest)[0] > 8
     with pytest.raises(OutOfMemoryError, match=r"a single pair of \d+ source and \d+ target"):
         slices_in(longest - 1)
