@@ -33,7 +33,6 @@ _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 class PairCheck:
     """Detect misaligned lines, by the lengths of the two sides, and pairs that teach errors."""
 
-    split: Split
     max_length_ratio: float
     pairs: int = 0
     """Checked, blank ones not counted."""
@@ -51,15 +50,15 @@ class PairCheck:
     def check(
         self,
         before: int,
-        chunk: Sequence[SentencePair],
+        chunk: Sequence[Sequence[str]],
         source_lengths: NDArray[np.int64],
         target_lengths: NDArray[np.int64],
     ) -> None:
-        """Check a chunk of pairs, with their lengths (chunk,), that follows `before` others."""
+        """Check the two sides of some pairs, and their lengths (chunk,), after `before` others."""
         not_blank = (source_lengths > 1) & (target_lengths > 1)
         pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
-        pairs = list(compress(chunk, not_blank))
+        pairs = list(compress(zip(*chunk, strict=True), not_blank))
         self.pairs += len(pairs)
         self.digests += b"".join(map(_digest, pairs))
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
@@ -92,13 +91,24 @@ class PairCheck:
             if self.first_uncorrelated is None:
                 self.first_uncorrelated = (int(pair_numbers[0]), int(pair_numbers[-1]), correlation)
 
-    def warnings(self) -> list[str]:
+    def add(self, later: "PairCheck") -> None:
+        """Add what was found in the pairs that follow."""
+        self.pairs += later.pairs
+        self.digests += later.digests
+        self.suspicious.update(later.suspicious)
+        for sign, numbers in later.first.items():
+            self.first[sign] = [*self.first.get(sign, []), *numbers][:3]
+        self.windows += later.windows
+        self.uncorrelated += later.uncorrelated
+        self.first_uncorrelated = self.first_uncorrelated or later.first_uncorrelated
+
+    def warnings(self, split: Split) -> list[str]:
         """Describe each sign of misalignment or of noise in one line."""
         self.suspicious["are copies of another one"] = self.pairs - len(different(self.digests))
         found = []
         for sign, count in self.suspicious.items():
             if count > _ALARMING_SHARE * self.pairs:
-                lines = ", ".join(map(self.split.locate, self.first.get(sign, [])))
+                lines = ", ".join(map(split.locate, self.first.get(sign, [])))
                 found.append(
                     f"{count:,} of {self.pairs:,} training pairs {sign}"
                     f"{lines and f', first {lines}'}: check whether they should be learned from;"
@@ -109,7 +119,7 @@ class PairCheck:
             found.append(
                 f"source and target lengths hardly correlate in {self.uncorrelated:,} of"
                 f" {self.windows:,} windows of the training pairs, first at"
-                f" {self.split.locate(first)} to {last} (correlation"
+                f" {split.locate(first)} to {last} (correlation"
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
         return found
@@ -131,7 +141,7 @@ def check_references(
     ]
 
 
-def _digest(pair: SentencePair) -> bytes:
+def _digest(pair: tuple[str, ...]) -> bytes:
     return blake2b("\t".join(pair).encode(), digest_size=8).digest()
 
 
@@ -157,7 +167,6 @@ def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.ui
 class UnknownCharacters:
     """Count the characters of a text that the tokenizer of a trained model does not know."""
 
-    tokenizer: Tokenizer
     characters: int = 0
     in_lines: tuple[Counter[str], Counter[str]] = field(
         default_factory=lambda: (Counter(), Counter())
@@ -171,10 +180,16 @@ class UnknownCharacters:
             if UNKNOWN_ID in token_ids:
                 self.in_lines[side].update(text)
 
-    def warnings(self) -> list[str]:
+    def add(self, other: "UnknownCharacters") -> None:
+        """Add what was counted elsewhere."""
+        self.characters += other.characters
+        for characters, more in zip(self.in_lines, other.in_lines, strict=True):
+            characters.update(more)
+
+    def warnings(self, tokenizer: Tokenizer) -> list[str]:
         """Describe the unknown characters in one line, if they matter."""
         unknown: Counter[str] = Counter()
-        sides = self.tokenizer.encode, self.tokenizer.encode_target
+        sides = tokenizer.encode, tokenizer.encode_target
         for encode, characters in zip(sides, self.in_lines, strict=True):
             unknown.update({c: n for c, n in characters.items() if UNKNOWN_ID in encode([c])[0]})
         share = unknown.total() / max(self.characters, 1)

@@ -146,12 +146,11 @@ class EncodedCorpusWriter:
         self, path: str | Path, vocab_size: int, rows_per_batch: int = ROWS_PER_BATCH
     ) -> None:
         self._path = Path(path)
+        self._vocab_size = vocab_size
         self._rows_per_batch = rows_per_batch
-        self._ids = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
-        column = pa.list_(pa.from_numpy_dtype(self._ids))
-        self._schema = pa.schema([("source", column), ("target", column)])
-        self._sources: list[list[int]] = []
-        self._targets: list[list[int]] = []
+        self._schema = encode_ids([], [], vocab_size).schema
+        self._waiting: list[Any] = []
+        self._rows = 0
 
     def __enter__(self) -> "EncodedCorpusWriter":
         with ExitStack() as whole:
@@ -162,31 +161,42 @@ class EncodedCorpusWriter:
 
     def write(self, sources: list[list[int]], targets: list[list[int]]) -> None:
         """Append pairs of ids without the end symbol, which is added here."""
-        self._sources += sources
-        self._targets += targets
-        while len(self._sources) >= self._rows_per_batch:
+        self.append(encode_ids(sources, targets, self._vocab_size))
+
+    def append(self, pairs: Any) -> None:
+        """Append pairs that `encode_ids` has returned."""
+        self._waiting.append(pairs)
+        self._rows += len(pairs)
+        while self._rows >= self._rows_per_batch:
             self._write_batch()
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         with self._whole:
             if error is not None:
                 raise error
-            if self._sources:
+            if self._rows:
                 self._write_batch()
             self._writer.close()
 
     def _write_batch(self) -> None:
-        rows = self._rows_per_batch
-        columns = [self._column(self._sources[:rows]), self._column(self._targets[:rows])]
-        del self._sources[:rows], self._targets[:rows]
-        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        waiting = pa.Table.from_batches(self._waiting)
+        (batch,) = waiting[: self._rows_per_batch].combine_chunks().to_batches()
+        self._writer.write_batch(batch)
+        self._waiting = waiting[len(batch) :].to_batches()
+        self._rows -= len(batch)
 
-    def _column(self, sequences: list[list[int]]) -> Any:
+
+def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> Any:
+    """Return a record batch of pairs of ids without the end symbol, which is added here."""
+    dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+    columns = []
+    for sequences in (sources, targets):
         offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
         np.cumsum([len(ids) + 1 for ids in sequences], out=offsets[1:])
         ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
-        values = np.fromiter(ended, dtype=self._ids, count=int(offsets[-1]))
-        return pa.ListArray.from_arrays(offsets, values)
+        values = np.fromiter(ended, dtype=dtype, count=int(offsets[-1]))
+        columns.append(pa.ListArray.from_arrays(offsets, values))
+    return pa.record_batch(columns, names=["source", "target"])
 
 
 class Share(Protocol):

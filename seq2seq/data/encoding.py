@@ -1,65 +1,121 @@
 """From pairs of sentences to token ids on disk: tokenized, checked, filtered, each drop counted."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import compress, islice
+from itertools import compress, count, islice
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.data.checks import PairCheck, UnknownCharacters
 from seq2seq.data.config import FilterConfig
-from seq2seq.data.encoded import EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpusWriter, encode_ids
 from seq2seq.data.pair_files import SentencePair
+from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import Tokenizer
 
 Log: TypeAlias = Callable[[str], None]
 """Called with a line of progress."""
+Chunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
+"""How many pairs come before, and the two sides of some pairs."""
 
 _CHUNK_PAIRS = 10_000
 _PAIRS_PER_MESSAGE = 1_000_000
 
 
-def encode(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    writer: EncodedCorpusWriter,
-    controls: list[int],
-    limits: FilterConfig,
-    log: Log,
-    check: PairCheck | None = None,
-    unknown: UnknownCharacters | None = None,
-    text: BinaryIO | None = None,
-) -> "FilterCounts":
-    """Tokenize, check, filter and write pairs; `text` gets the text of those that are kept."""
-    counts = FilterCounts()
-    stream = iter(pairs)
-    while chunk := list(islice(stream, _CHUNK_PAIRS)):
+@dataclass(frozen=True)
+class Encoder:
+    """Tokenizes, checks and filters the pairs of a split, some at a time and in any process."""
+
+    tokenizer: Tokenizer
+    controls: list[int]
+    """What stands before each source."""
+    limits: FilterConfig
+    keeps_text: bool = False
+
+    def __call__(self, numbered: "Chunk") -> "Encoded":
+        """Encode some pairs."""
+        before, chunk = numbered
+        found = Findings(PairCheck(self.limits.max_length_ratio))
         # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
-        source_texts, target_texts = (
-            [text if text.strip() else "" for text in side] for side in zip(*chunk, strict=True)
-        )
-        sources, targets = tokenizer.encode(source_texts), tokenizer.encode_target(target_texts)
-        if unknown is not None:
-            unknown.count(0, source_texts, sources)
-            unknown.count(1, target_texts, targets)
+        texts = [[text if text.strip() else "" for text in side] for side in chunk]
+        sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
+        found.unknown.count(0, texts[0], sources)
+        found.unknown.count(1, texts[1], targets)
         # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        if check is not None:
-            check.check(counts.read, chunk, source_lengths, target_lengths)
-        kept = filter_lengths(source_lengths, target_lengths, limits, counts)
-        if controls:
-            sources = [controls + source for source in sources]
-        writer.write(list(compress(sources, kept)), list(compress(targets, kept)))
-        if text is not None:
-            text.writelines(json.dumps(pair).encode() + b"\n" for pair in compress(chunk, kept))
-        if counts.read % _PAIRS_PER_MESSAGE == 0:
-            log(f"data: {counts.read:,} pairs encoded")
-    return counts
+        found.check.check(before, chunk, source_lengths, target_lengths)
+        kept = filter_lengths(source_lengths, target_lengths, self.limits, found.counts)
+        if self.controls:
+            sources = [self.controls + source for source in sources]
+        ids = encode_ids(
+            list(compress(sources, kept)),
+            list(compress(targets, kept)),
+            _vocab_size(self.tokenizer),
+        )
+        text = b""
+        if self.keeps_text:
+            pairs = compress(zip(*chunk, strict=True), kept)
+            text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
+        return Encoded(ids, text, found)
+
+
+@dataclass
+class Findings:
+    """What is known of the pairs of a split when they are encoded."""
+
+    check: PairCheck
+    unknown: UnknownCharacters = field(default_factory=UnknownCharacters)
+    counts: "FilterCounts" = field(default_factory=lambda: FilterCounts())
+
+    def add(self, later: "Findings") -> None:
+        """Add what was found in the pairs that follow."""
+        self.check.add(later.check)
+        self.unknown.add(later.unknown)
+        self.counts.add(later.counts)
+
+
+class Encoded(NamedTuple):
+    """Some pairs, encoded."""
+
+    ids: Any
+    """Of the pairs that are kept: see `encode_ids`."""
+    text: bytes
+    """A JSON list of each of them, if the encoder keeps text."""
+    found: Findings
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    encoder: Encoder,
+    writer: EncodedCorpusWriter,
+    log: Log,
+    text: BinaryIO | None = None,
+) -> Findings:
+    """Encode and write pairs; `text` gets the text of those that are kept."""
+    found = Findings(PairCheck(encoder.limits.max_length_ratio))
+    with closing(map_in_processes(encoder, _chunks(iter(pairs)))) as chunks:
+        for ids, lines, later in chunks:
+            writer.append(ids)
+            if text is not None:
+                text.write(lines)
+            found.add(later)
+            if found.counts.read % _PAIRS_PER_MESSAGE == 0:
+                log(f"data: {found.counts.read:,} pairs encoded")
+    return found
+
+
+def _chunks(pairs: Iterator[SentencePair]) -> Iterator[Chunk]:
+    for before in count(0, _CHUNK_PAIRS):
+        chunk = tuple(zip(*islice(pairs, _CHUNK_PAIRS), strict=True))
+        if not chunk:
+            return
+        yield before, chunk
 
 
 def encode_valid(
@@ -71,14 +127,18 @@ def encode_valid(
     log: Log,
 ) -> "FilterCounts":
     """Write the validation pairs that are not blank or over-long."""
-    limits = replace(limits, max_length_ratio=float("inf"))
+    encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
     with new_writer(path, tokenizer) as writer:
-        return encode(pairs, tokenizer, writer, controls, limits, log)
+        return encode(pairs, encoder, writer, log).counts
 
 
 def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
     """Open a new file for pairs encoded by a tokenizer."""
-    return EncodedCorpusWriter(path, max(tokenizer.source_vocab_size, tokenizer.vocab_size))
+    return EncodedCorpusWriter(path, _vocab_size(tokenizer))
+
+
+def _vocab_size(tokenizer: Tokenizer) -> int:
+    return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
 
 
 @dataclass(kw_only=True)
@@ -88,6 +148,12 @@ class FilterCounts:
     read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """Pairs that were skipped, under the first reason that applies."""
+
+    def add(self, other: "FilterCounts") -> None:
+        """Add the counts of other pairs of the split."""
+        self.read += other.read
+        for reason, number in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + number
 
     @property
     def kept(self) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 
 from seq2seq.data.batching import Mixture
 from seq2seq.data.checks import (
-    PairCheck,
     UnknownCharacters,
     check_overlap,
     check_references,
@@ -28,7 +27,7 @@ from seq2seq.data.checks import (
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
 from seq2seq.data.corpus import Split, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, temporary_folder
-from seq2seq.data.encoding import FilterCounts, Log, encode, encode_valid, new_writer
+from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, new_writer
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
@@ -215,7 +214,7 @@ class _CachedCorpus:
         valid_pairs = _valid_pairs(self.valid)
         lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
         (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-        unknown = None if self.tokenizer is None else UnknownCharacters(self.tokenizer)
+        unknown = UnknownCharacters()
         tokenizer = self.tokenizer or self._train_tokenizer()
         if self.tokenizer is None:
             (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
@@ -228,14 +227,13 @@ class _CachedCorpus:
             if self.config.tokenizer.sampling:
                 text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
             for split in self.train:
-                check = PairCheck(split, limits.max_length_ratio)
                 controls = split.control_ids(tokenizer.controls)
-                pairs = split.pairs()
-                counts[split.name] = encode(
-                    pairs, tokenizer, writer, controls, limits, self.log, check, unknown, text
-                )
-                digests += check.digests
-                warnings += check.warnings()
+                encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
+                found = encode(split.pairs(), encoder, writer, self.log, text)
+                counts[split.name] = found.counts
+                unknown.add(found.unknown)
+                digests += found.check.digests
+                warnings += found.check.warnings(split)
         controls = self.valid.control_ids(tokenizer.controls)
         counts["valid"] = encode_valid(
             valid_pairs, tokenizer, folder / VALID_FILE, controls, limits, self.log
@@ -243,8 +241,8 @@ class _CachedCorpus:
         for name, count in counts.items():
             _check_kept(name, count)
         np.save(folder / DIGESTS_FILE, different(digests))
-        if unknown is not None:
-            warnings += unknown.warnings()
+        if self.tokenizer is not None:
+            warnings += unknown.warnings(self.tokenizer)
         return {
             "counts": {name: asdict(count) for name, count in counts.items()},
             "warnings": warnings,

@@ -19,6 +19,9 @@ MAX_PIECE = 1000
 """Characters of a piece, and bytes that a normalization writes for one character; SentencePiece
 makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
 
+threads = os.cpu_count() or 1
+"""Of SentencePiece; one in each of several processes that encode."""
+
 FEW_TEXTS = 64
 """Handled one by one: for a list, SentencePiece starts threads, even for one text."""
 
@@ -64,7 +67,7 @@ def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: t
     texts = readable(processor, texts)
     if len(texts) <= FEW_TEXTS:
         return [processor.encode(text, out_type=out_type) for text in texts]
-    return processor.encode(texts, out_type=out_type, num_threads=os.cpu_count() or 1)
+    return processor.encode(texts, out_type=out_type, num_threads=threads)
 
 
 def spans_with(processor: SentencePieceProcessor, text: str) -> list[Span]:
