@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from seq2seq.data.config import CorpusConfig, DataConfig, control_ids, prefix_errors
 from seq2seq.data.lines import is_url, open_raw, reason_of
@@ -34,9 +34,12 @@ _FORMATS = {".csv", ".tsv", ".json", ".parquet", ".arrow"}
 class Split:
     """One split of a corpus: its pairs, its files, and what stands before each source."""
 
-    def __init__(self, config: DataConfig, name: str) -> None:
+    def __init__(
+        self, config: DataConfig, name: str, known: Mapping["FileState", str] | None = None
+    ) -> None:
         self.name = name
         """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
+        self._known = known or {}
         self._config = text = config.split_config(name)
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))
@@ -82,8 +85,11 @@ class Split:
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """The sha256 of each file, by its key; computed once."""
-        return {key: sha256_of_file(file) for key, file in self.files().items()}
+        """The sha256 of each file, by its key, known already or computed once."""
+        return {
+            key: self._known.get(file_state(file)) or sha256_of_file(file)
+            for key, file in self.files().items()
+        }
 
     @cached_property
     def fingerprint(self) -> str:
@@ -95,9 +101,9 @@ class Split:
             digest.update("".join(sums.values()).encode())
         return digest.hexdigest()
 
-    def file_states(self) -> list[object]:
-        """Return what changes with each file, size and times, by which a replacement is noticed."""
-        return [_file_state(file) for file in self.files().values()]
+    def file_states(self) -> list["FileState"]:
+        """Return the state of each file, by which a replacement is noticed."""
+        return [file_state(file) for file in self.files().values()]
 
     def control_ids(self, controls: Mapping[str, int]) -> list[int]:
         """Return the ids, of a tokenizer's control symbols, that stand before each source."""
@@ -128,9 +134,27 @@ class Split:
             raise UserError(f"{key}: source and target are the same file {text.source}")
 
 
-def training_splits(config: DataConfig) -> list[Split]:
+def training_splits(
+    config: DataConfig, known: Mapping["FileState", str] | None = None
+) -> list[Split]:
     """Return the training split and the further corpora, in the order in which they are encoded."""
-    return [Split(config, name) for name in config.training_splits()]
+    return [Split(config, name, known) for name in config.training_splits()]
+
+
+FileState: TypeAlias = tuple[str, int | str, int, int]
+"""What tells one content of a file from another: path, size, times of change (in ns); or a URL and
+what its protocol says of the content."""
+
+
+def file_state(path: str) -> FileState:
+    """Return the state of a file or URL."""
+    if is_url(path):
+        import fsspec
+
+        file_system, name = fsspec.url_to_fs(path)
+        return path, str(file_system.ukey(name)), 0, 0
+    state = os.stat(path)
+    return os.path.realpath(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def sha256_of_file(path: str | Path) -> str:
@@ -150,16 +174,6 @@ def _check_rereadable(path: str) -> None:
             f"{path}: not a regular file: a corpus is read several times; write it to a file first"
         )
     open_raw(path).close()
-
-
-def _file_state(path: str) -> object:
-    if is_url(path):
-        import fsspec
-
-        file_system, name = fsspec.url_to_fs(path)
-        return file_system.ukey(name)
-    state = os.stat(path)
-    return state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 class _DatasetSplit:

@@ -8,8 +8,9 @@ that does not match its report is rebuilt.
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -25,7 +26,7 @@ from seq2seq.data.checks import (
     different,
 )
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
-from seq2seq.data.corpus import Split, sha256_of_file, training_splits
+from seq2seq.data.corpus import FileState, Split, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, temporary_folder
 from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, new_writer
 from seq2seq.data.pair_files import SentencePair
@@ -38,6 +39,7 @@ TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
 TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
+_FRESH = 2_000_000_000  # nanoseconds: some file systems count in steps of two seconds
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,18 @@ class PreparedData:
 
 
 def prepare(
-    config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None = None
+    config: DataConfig,
+    cache: Path,
+    log: Log,
+    tokenizer: Tokenizer | None = None,
+    *,
+    checked: bool = False,
 ) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split, the tokenizer's sample and, by 8 bytes a pair, the
-    training split. `tokenizer` is that of a trained model; without it, one is learned.
+    training split. `tokenizer` is that of a trained model; without it, one is learned. `checked`
+    says that another process has just compared what is cached with its report.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
@@ -87,7 +95,7 @@ def prepare(
     held_out = [*valid_sets.values(), *test]
     for split in held_out:
         split.files()  # whose absence is better known before the work
-    data = corpus.open_or_build()
+    data = corpus.open_or_build(checked=checked)
     counts, sets = data.counts, {}
     for name, split in valid_sets.items():
         sets[name], counts[split.name] = _encode_valid_set(
@@ -126,27 +134,48 @@ class _CachedCorpus:
         self.config = config
         self.log = log
         self.tokenizer = tokenizer
-        self.train, self.valid = training_splits(config), Split(config, "valid")
+        self.started = time.time_ns()
+        cache = Path(cache).expanduser()
+        known = _known_sums(cache)
+        self.train = training_splits(config, known)
+        self.valid = Split(config, "valid", known)
         self.states = self._file_states()
-        self.folder = Path(cache).expanduser() / self._digest()
+        self.folder = cache / self._digest()
 
-    def open_or_build(self) -> PreparedData:
-        data = self._open(self.folder)
-        if data is not None:
-            self.log(f"data: reusing {self.folder}")
-            return data
-        if self.folder.exists():
-            self.log(f"data: {self.folder} is corrupt and is rebuilt")
-        try:
-            self._build()
-        except OSError as error:
-            raise UserError(
-                f"{self.folder}: can't be written: {error.strerror or error};"
-                " free some space, or choose another folder with cache=FOLDER"
-            ) from error
-        data = self._open(self.folder)
-        assert data is not None
+    def open_or_build(self, *, checked: bool) -> PreparedData:
+        data = self._open(self.folder, checked=checked)
+        if data is None:
+            try:
+                with self._only_builder():
+                    data = self._open(self.folder)  # another process may have made it meanwhile
+                    if data is None:
+                        self._build()
+                        return self._opened(self.folder)
+            except OSError as error:
+                raise UserError(
+                    f"{self.folder}: can't be written: {error.strerror or error};"
+                    " free some space, or choose another folder with cache=FOLDER"
+                ) from error
+        self.log(f"data: reusing {self.folder}")
         return data
+
+    @contextmanager
+    def _only_builder(self) -> Iterator[None]:
+        """Lock the name of the folder, after other processes that prepare the same corpus."""
+        from filelock import FileLock, Timeout
+
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder.with_suffix(".lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            self.log(f"data: another process prepares {self.folder}: waiting for it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
     def _digest(self) -> str:
         """Digest the text of training and validation and every setting that shapes the result."""
@@ -171,33 +200,37 @@ class _CachedCorpus:
             return split.target_language, split.tag
         return split.control_ids(self.tokenizer.controls)
 
-    def _file_states(self) -> list[object]:
+    def _file_states(self) -> list[list[FileState]]:
         return [split.file_states() for split in [*self.train, self.valid]]
 
-    def _open(self, folder: Path) -> PreparedData | None:
+    def _open(self, folder: Path, *, checked: bool = False) -> PreparedData | None:
         """Open a prepared folder; None if it is missing or does not agree with its report."""
         try:
-            report = json.loads((folder / REPORT_FILE).read_bytes())
-            sums = report["sha256"].items()
-            if any(sha256_of_file(folder / name) != digest for name, digest in sums):
+            sums = {} if checked else json.loads((folder / REPORT_FILE).read_bytes())["sha256"]
+            if any(sha256_of_file(folder / name) != digest for name, digest in sums.items()):
                 return None
-            valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
-            return PreparedData(
-                folder=folder,
-                splits=[*self.train, self.valid],
-                tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
-                train=EncodedCorpus(folder / TRAIN_FILE),
-                valid=EncodedCorpus(folder / VALID_FILE),
-                valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
-                counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
-                warnings=list(report["warnings"]),
-            )
+            return self._opened(folder)
         except Exception:  # whatever is wrong with it, it is made again
             return None
 
+    def _opened(self, folder: Path) -> PreparedData:
+        report = json.loads((folder / REPORT_FILE).read_bytes())
+        valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
+        return PreparedData(
+            folder=folder,
+            splits=[*self.train, self.valid],
+            tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
+            train=EncodedCorpus(folder / TRAIN_FILE),
+            valid=EncodedCorpus(folder / VALID_FILE),
+            valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
+            counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
+            warnings=list(report["warnings"]),
+        )
+
     def _build(self) -> None:
         """Make the folder, unless another process has made a valid one in the meantime."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if self.folder.exists():
+            self.log(f"data: {self.folder} is corrupt and is rebuilt")
         with new_folder(self.folder, replaces=lambda old: self._open(old) is None) as temporary:
             report = self._fill(temporary)
             # The folder is named by the text as it was before.
@@ -205,7 +238,21 @@ class _CachedCorpus:
                 raise UserError("the text of the corpus was changed while it was read; start again")
             files = sorted(temporary.iterdir())
             report["sha256"] = {file.name: sha256_of_file(file) for file in files}
+            report["read"] = self._read_files()
             (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
+
+    def _read_files(self) -> list[tuple[Any, ...]]:
+        """Return the sums and states of the files, so that they need not be read to be known."""
+        splits = [*self.train, self.valid]
+        sums = [digest for split in splits for digest in split.sums.values()]
+        states = chain.from_iterable(self.states)
+        # A file system may not tell the times of changes that are close to each other apart, and
+        # most protocols of URLs don't tell when a file has changed.
+        return [
+            (digest, *state)
+            for digest, state in zip(sums, states, strict=True)
+            if 0 < state[3] < self.started - _FRESH
+        ]
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         """Write everything but the report, and return its counts and warnings."""
@@ -257,6 +304,15 @@ class _CachedCorpus:
             lambda text: self.log(f"data: {text}"),
             [*map(language_piece, sorted(languages)), *sorted(tags)],
         )
+
+
+def _known_sums(cache: Path) -> dict[FileState, str]:
+    """Return the sums of files by their states, from the reports of all that is cached."""
+    known: dict[FileState, str] = {}
+    for report in cache.glob(f"*/{REPORT_FILE}"):
+        with suppress(Exception):  # it is not of this program, or corrupt
+            known |= {tuple(state): s for s, *state in json.loads(report.read_bytes())["read"]}
+    return known
 
 
 def _training_sentences(split: Split) -> Iterator[str]:

@@ -31,10 +31,16 @@ logger = logging.getLogger("seq2seq")
 
 
 def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
-    """Prepare the data in the main process, then open it in the others."""
+    """Prepare the data in the main process, then open it in the others.
+
+    The first process of each machine compares all that is cached with the sums in its report.
+    """
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
-    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
+    checked = world.local_rank > 0
+    data = world.main_first(
+        lambda: prepare(config.data, cache, logger.info, tokenizer, checked=checked)
+    )
     if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
     if config.model.positions is Positions.learned:

@@ -24,7 +24,7 @@ from seq2seq.reporting.record import (
 from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
 from seq2seq.run.folder import lock_run_folder, settings
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
-from seq2seq.run.validation import validate_sets
+from seq2seq.run.validation import SetShare, summarize, validate_share
 from seq2seq.storage.checkpoint import (
     checkpoints,
     newest_good,
@@ -187,7 +187,8 @@ class TrainingRun:
         try:
             self.trainer.train(
                 self.recorder,
-                validate=lambda: self.validate(self.candidate()),
+                validate=lambda: self.validate_share(self.candidate(), self.world),
+                summarize=self.summarize,
                 save=self.save,
                 save_validation=self.save_validation,
             )
@@ -203,10 +204,14 @@ class TrainingRun:
         model, average = self.trainer.model, self.trainer.updater.average
         return model if average is None else average.model
 
-    def validate(self, model: Transformer) -> dict[str, float]:
-        """Compute loss, perplexity and BLEU of a model on the validation sets."""
+    def validate_share(self, model: Transformer, world: World) -> list[SetShare]:
+        """Translate this process's share of the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
-        metrics, self.cut_off = validate_sets(trained, self.config, self.data, self.compute, show)
+        return validate_share(trained, self.config, self.data, self.compute, world, show)
+
+    def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
+        """Compute loss, perplexity and BLEU on the validation sets from all shares."""
+        metrics, self.cut_off = summarize(shares, self.config, self.data)
         return metrics
 
     def save(self) -> None:
@@ -245,7 +250,9 @@ class TrainingRun:
         mean, means = best_mean(
             [] if self.cut_off else checkpoints(self.folder),
             training,
-            lambda model: self.validate(model.to(self.compute.device)),
+            lambda model: self.summarize(
+                [self.validate_share(model.to(self.compute.device), World())]
+            ),
         )
         finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
         finished |= {"means": means}

@@ -1,8 +1,9 @@
 """Training on many devices: one process for each, started by `torchrun`.
 
 torchrun tells each process its rank in environment variables. The micro-batches of a step are
-shared out, their gradients are summed, and the main process (rank 0) alone decides, validates and
-writes. `World()` is one process alone: then nothing here uses torch.distributed.
+shared out, and their gradients are summed; the lines of a validation are shared out, too. The main
+process (rank 0) alone decides and writes. `World()` is one process alone: then nothing here uses
+torch.distributed.
 """
 
 import os
@@ -155,9 +156,13 @@ class World:
         return returned[0][0]
 
     def main_first(self, act: Callable[[], T]) -> T:
-        """Run `act` in the main process, then in the others."""
+        """Run `act` in the main process, then in the first of each machine, then in the others."""
         done: list[T] = []
         self.on_main(lambda: done.append(act()))
+        if not self.is_main and self.local_rank == 0:
+            done.append(act())
+        if self.size > 1:
+            distributed.barrier(group=self.main_group)
         return done[0] if done else act()
 
     def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
@@ -195,6 +200,13 @@ class World:
         rows = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(rows, own)
         return [row.tolist() for row in rows]
+
+    def gather_objects(self, value: T) -> list[T]:
+        """Return the values of all processes, which may have worked on them for hours."""
+        values = [value] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(values, value, group=self.main_group)
+        return values
 
     def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
         """Return the main process's clock and any process's signal, so that all decide the same."""

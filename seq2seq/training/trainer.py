@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from seq2seq.data.batching import Batching, Indices
 from seq2seq.device import Compute
@@ -17,9 +18,10 @@ from seq2seq.training.signals import StopSignals
 from seq2seq.training.state import Progress, StepMetrics
 from seq2seq.training.step import DivergenceError, Updater
 
-Validate = Callable[[], Mapping[str, float]]
+Metrics = Mapping[str, float]
 Save = Callable[[], None]
 SaveValidation = Callable[[bool], None]
+T = TypeVar("T")
 
 
 class Trainer:
@@ -63,15 +65,17 @@ class Trainer:
         self,
         recorder: Recorder,
         *,
-        validate: Validate,
+        validate: Callable[[], T],
+        summarize: Callable[[list[T]], Metrics],
         save: Save,
         save_validation: SaveValidation,
     ) -> None:
         """Train from `progress` until a limit or a signal; all updates are saved then.
 
         A checkpoint is written (`save`) before it is validated: if the validation fails, no update
-        is lost, and the resumed run begins with it. `save_validation` adds the progress afterwards;
-        its argument is whether the model is the best so far. The recorder must not raise.
+        is lost, and the resumed run begins with it. Each process validates its share, and the main
+        one summarizes what all have found. `save_validation` adds the progress afterwards; its
+        argument is whether the model is the best so far. The recorder must not raise.
         """
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits
@@ -88,7 +92,7 @@ class Trainer:
                     if progress.validation_pending or self.signal:
                         self.world.on_main(save)
                 if progress.validation_pending and not self.signal:
-                    self._validate(recorder, validate, save_validation)
+                    self._validate(recorder, validate, summarize, save_validation)
 
     def _record(self, recorder: Recorder) -> None:
         """Show the progress, and record the metrics every `log_steps` and before a checkpoint."""
@@ -103,14 +107,21 @@ class Trainer:
             progress.unrecorded = StepMetrics()
 
     def _validate(
-        self, recorder: Recorder, validate: Validate, save_validation: SaveValidation
+        self,
+        recorder: Recorder,
+        validate: Callable[[], T],
+        summarize: Callable[[list[T]], Metrics],
+        save_validation: SaveValidation,
     ) -> None:
         """Validate, unless a signal comes first, which leaves the validation pending."""
-        metrics = self.world.on_main(lambda: self.signals.interruptible(validate))
+        found = self.world.gather_objects(self.signals.interruptible(validate))
+        shares = [share for share in found if share is not None]
         self.model.train()
-        self._agree()
-        if metrics is None:
+        if len(shares) < len(found):
+            self._agree()
             return
+        metrics = self.world.on_main(lambda: summarize(shares))
+        self._agree()
         progress = self.progress
         progress.validation_pending = False
         progress.validated_seconds = progress.seconds

@@ -7,7 +7,8 @@ from pathlib import Path
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.device import Compute
 from seq2seq.model import Transformer
-from seq2seq.run.validation import cross_entropy
+from seq2seq.run.validation import batch_losses
+from seq2seq.training.distributed import World
 
 V = 30
 
@@ -18,4 +19,7 @@ def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own(
     with EncodedCorpusWriter(tmp_path / "long.arrow", V) as writer:
         writer.write([[5] * 2100, [6]], [[7] * 3, [8]])
     model = make_model(vocab_size=V)
-    assert math.isfinite(cross_entropy(model, EncodedCorpus(tmp_path / "long.arrow"), Compute()))
+    corpus = EncodedCorpus(tmp_path / "long.arrow")
+    losses = batch_losses(model, corpus, Compute(), World())
+    assert [tokens for _, tokens in losses] == [2, 4]
+    assert all(math.isfinite(loss) for loss, _ in losses)

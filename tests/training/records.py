@@ -32,5 +32,11 @@ def train(
     save_validation: Callable[[bool], None] = lambda is_best: None,
 ) -> Records:
     records = Records()
-    trainer.train(records, validate=validate, save=save, save_validation=save_validation)
+    trainer.train(
+        records,
+        validate=validate,
+        summarize=lambda shares: shares[0],
+        save=save,
+        save_validation=save_validation,
+    )
     return records

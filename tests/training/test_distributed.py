@@ -74,9 +74,9 @@ def test_gradients_are_exchanged_once_a_step(job: Job) -> None:
     assert [recorded["all_reduces"] for recorded in job.recorded] == [steps] * job.processes
 
 
-def test_the_main_process_alone_validates_and_saves(job: Job) -> None:
+def test_all_processes_validate_and_the_main_one_saves(job: Job) -> None:
     calls = [(recorded["validate"], recorded["save"]) for recorded in job.recorded]
-    assert calls == [(3, 3)] + [(0, 0)] * (job.processes - 1)
+    assert calls == [(3, 3)] + [(3, 0)] * (job.processes - 1)
     assert (job.alone["validate"], job.alone["save"]) == (3, 3)
 
 
