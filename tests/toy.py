@@ -2,10 +2,12 @@
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import safetensors.torch
 from torch import Tensor
 
@@ -14,8 +16,8 @@ from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.model import TransformerConfig
-from seq2seq.run.training_run import run_training
+from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.run.training_run import TrainingRun, run_training
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 
@@ -57,6 +59,17 @@ def validation(bleu: float, **others: float) -> dict[str, float]:
         for name, value in bleus.items()
         for metric, value in {"loss": 1.0, "perplexity": math.e, "bleu": value}.items()
     }
+
+
+def script_validation(
+    monkeypatch: pytest.MonkeyPatch,
+    validate: Callable[[TrainingRun, Transformer], dict[str, float]],
+) -> None:
+    """Let `validate` make the metrics of each validation."""
+    monkeypatch.setattr(
+        TrainingRun, "validate_share", lambda run, model, world: validate(run, model)
+    )
+    monkeypatch.setattr(TrainingRun, "summarize", lambda run, shares: shares[0])
 
 
 def toy_config(folder: Path, sentences: list[str]) -> Config:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data.batching import Batching
+from seq2seq.data.batching import Batches, Batching, Mixture
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
@@ -89,6 +89,34 @@ def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
     assert as_lists(made.epoch(3)) == first
     assert as_lists(batching(lengths, 300, 300).epoch(3)) == first
     assert as_lists(batching(lengths, 300, 300, seed=2).epoch(3)) != first
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("count_longer_side", [False, True])
+def test_an_epoch_is_ordered_as_by_the_plain_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count_longer_side: bool, mixed: bool
+) -> None:
+    """Whatever the size of the blocks in which lengths are read, and from the file of `save`."""
+    lengths = random_lengths(3000)
+    made = batching(lengths, 300, 280, count_longer_side=count_longer_side)
+    pairs = np.arange(3000)
+    if mixed:
+        made.mixture = Mixture({"a": 1000, "b": 2000}, {"a": 0.5, "b": 1.5})
+        pairs = made.mixture.epoch(1, 4)
+    random = np.random.default_rng([1, 4])
+    source, target = np.array(lengths).T[:, pairs]
+    target_key = np.rint(target * (1 + 0.05 * random.random(len(pairs))))
+    shuffled = random.permutation(len(pairs))
+    keys = (np.where(target_key % 2 == 0, source, -source), target_key)
+    order = shuffled[np.lexsort([key[shuffled] for key in keys])]
+    batches = list(made._split(pairs[order]))
+    expected = [batches[i].tolist() for i in random.permutation(len(batches))]
+    monkeypatch.setattr("seq2seq.data.batching._BLOCK_PAIRS", 400)
+    assert as_lists(made.epoch(4)) == expected
+    made.epoch(4).save(tmp_path / "saved")
+    loaded = Batches.load(tmp_path / "saved")
+    assert as_lists(loaded) == expected
+    assert [loaded[-1].tolist(), as_lists(loaded[1:3])] == [expected[-1], expected[1:3]]
 
 
 def test_long_and_short_batches_are_mixed_in_time() -> None:

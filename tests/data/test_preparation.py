@@ -3,18 +3,23 @@
 import json
 import os
 import random
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice
+from multiprocessing import parent_process
 from pathlib import Path
 
 import pytest
 
 from seq2seq.data.config import DataConfig, FilterConfig, SplitConfig
 from seq2seq.data.corpus import Split
+from seq2seq.data.corpus import sha256_of_file as sha256
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import prepare
+from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
@@ -59,6 +64,12 @@ class Log(list[str]):
 
     def __contains__(self, text: object) -> bool:
         return any(str(text) in line for line in self)
+
+
+@pytest.fixture(autouse=True)
+def no_text_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports don't depend on how long a test takes."""
+    monkeypatch.setattr("seq2seq.data.preparation._FRESH", 10**18)
 
 
 @pytest.fixture
@@ -249,19 +260,85 @@ def test_an_interrupted_preparation_leaves_nothing(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_folder_that_another_process_made_meanwhile_is_kept(tmp_path: Path, log: Log) -> None:
-    config = configure(tmp_path, sentences(300, seed=1))
-    made: list[Path] = []
+@pytest.mark.parametrize("fails", [False, True], ids=["is made", "fails"])
+def test_who_finds_another_one_preparing_waits_for_it(tmp_path: Path, fails: bool) -> None:
+    config, cache = configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache"
+    logs, waits = (Log(), Log()), threading.Event()
+    found: list[Path] = []
 
-    def overtake(line: str) -> None:
+    def first(line: str) -> None:
+        logs[0](line)
         if "preparing" in line:
-            made.append(prepare(config, tmp_path / "cache", log).folder)
-            (made[0] / "mark").touch()
+            thread.start()
+            assert waits.wait(60)
+            if fails:
+                raise KeyboardInterrupt
 
-    prepared = prepare(config, tmp_path / "cache", overtake)
-    assert [prepared.folder] == made
-    assert (prepared.folder / "mark").exists()
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    def second(line: str) -> None:
+        logs[1](line)
+        if "waiting for it" in line:
+            waits.set()
+
+    thread = threading.Thread(target=lambda: found.append(prepare(config, cache, second).folder))
+    with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
+        prepare(config, cache, first)
+    thread.join()
+    assert ("preparing" in logs[1], "reusing" in logs[1]) == (fails, not fails)
+    assert list(cache.iterdir()) == found
+
+
+def test_processes_prepare_what_one_does(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(tmp_path, [*sentences(300, seed=1), SentencePair("a", "b " * 300)] * 2)
+    config.tokenizer.sampling = 0.1  # so that the text is kept
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setattr("seq2seq.data.encoding._CHUNK_PAIRS", 50)
+    made = []
+    for few in (1, 100):
+        monkeypatch.setattr("seq2seq.data.processes._FEW_ITEMS", few)
+        made.append(files(prepare(config, tmp_path / str(few), log).folder))
+    assert made[0] == made[1]
+
+
+def end_at_once_elsewhere(number: int) -> int:
+    if parent_process():
+        os._exit(1)
+    return number
+
+
+def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    assert list(map_in_processes(end_at_once_elsewhere, range(10))) == list(range(10))
+    with pytest.raises(UserError, match="a process that encodes text has ended"):
+        list(map_in_processes(end_at_once_elsewhere, range(30)))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_text_is_read_again_only_if_it_may_have_changed(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    config, cache = configure(tmp_path, sentences(300, seed=1)), tmp_path / "cache"
+    if not fresh:
+        monkeypatch.setattr("seq2seq.data.preparation._FRESH", -(10**18))
+    first = prepare(config, cache, log)
+    hashed: list[str] = []
+    monkeypatch.setattr(
+        "seq2seq.data.corpus.sha256_of_file", lambda path: hashed.append(path) or sha256(path)
+    )
+    assert prepare(config, cache, log).folder == first.folder
+    assert len(hashed) == (4 if fresh else 0)
+    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", None)  # the cache's own files
+    assert prepare(config, cache, log, checked=True).folder == first.folder
+    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", sha256)
+    hashed.clear()
+    source = Path(str(config.train.source))
+    before, text = source.stat(), source.read_text()
+    source.write_text(text.replace("tree", "moss"))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert prepare(config, cache, log).folder != first.folder
+    assert hashed[0] == str(source)
+    assert len(hashed) == (4 if fresh else 1)
 
 
 def test_text_that_can_t_be_used_is_refused(tmp_path: Path, log: Log) -> None:

@@ -28,7 +28,7 @@ from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import draw_learning_curve, read_metrics
-from tests.toy import reversing, train, validation, weights
+from tests.toy import reversing, script_validation, train, validation, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
@@ -48,7 +48,7 @@ def assert_mean_of(averaged: dict[str, Tensor], folders: list[Path]) -> None:
 def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let validations have these BLEUs, one after the other."""
     scores = iter(values)
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(next(scores)))
+    script_validation(monkeypatch, lambda run, model: validation(next(scores)))
 
 
 def log(run: Path) -> str:
@@ -176,7 +176,7 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
         validated.append({name: value.clone() for name, value in model.state_dict().items()})
         return validation(next(scores))
 
-    monkeypatch.setattr(TrainingRun, "validate", validate)
+    script_validation(monkeypatch, validate)
     train(toy, tmp_path, validate_mean=True)
     updates = [weights(folder) for folder in checkpoints(tmp_path)]
     for step, found in enumerate(validated[:4], start=1):
@@ -213,7 +213,7 @@ def test_a_resumed_run_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
         present.append(names & {path.name for path in tmp_path.iterdir()})
         return validation(float(len(present)))
 
-    monkeypatch.setattr(TrainingRun, "validate", validate)
+    script_validation(monkeypatch, validate)
     train(toy, tmp_path, max_steps=2)
     assert names <= {path.name for path in tmp_path.iterdir()}
     train(toy, tmp_path, resume=True)
@@ -234,7 +234,7 @@ def test_files_of_the_user_in_a_model_folder_are_kept(
             (best / "notes.txt").write_text("mine")
         return validation(float(validated))
 
-    monkeypatch.setattr(TrainingRun, "validate", validate)
+    script_validation(monkeypatch, validate)
     train(toy, tmp_path, max_steps=2)
     assert (tmp_path / "best_before" / "notes.txt").read_text() == "mine"
     (averaged / "notes.txt").write_text("mine, too")
@@ -258,7 +258,7 @@ def test_a_corrupt_checkpoint_is_not_averaged(
             path.write_bytes(path.read_bytes()[:-1] + b"!")
         return validation(float(validated))
 
-    monkeypatch.setattr(TrainingRun, "validate", validate)
+    script_validation(monkeypatch, validate)
     train(toy, tmp_path, average_checkpoints=3)
     folders = checkpoints(tmp_path)
     assert_mean_of(weights(tmp_path / "averaged"), [*folders[:2], folders[3]])
@@ -294,7 +294,7 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
 def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(1.0))
+    script_validation(monkeypatch, lambda run, model: validation(1.0))
 
     budget = replace(toy.training, micro_batch_tokens=400, checkpoint_steps=5)
     budget = replace(budget, source_tokens=800, target_tokens=800)

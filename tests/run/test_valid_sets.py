@@ -13,7 +13,7 @@ from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.distributed import World
-from tests.toy import reversing, train, validation
+from tests.toy import reversing, script_validation, train, validation
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *bleus: tuple[float, float]) -> No
         main, news = next(scores)
         return validation(main, news=news)
 
-    monkeypatch.setattr(TrainingRun, "validate", validate)
+    script_validation(monkeypatch, validate)
 
 
 def best_step(folder: Path) -> int:

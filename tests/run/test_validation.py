@@ -2,15 +2,37 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from seq2seq.config import Config
 from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
 from seq2seq.device import Compute
 from seq2seq.model import Transformer
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.run.validation import batch_losses
 from seq2seq.training.distributed import World
 
 V = 30
+
+
+def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> None:
+    data = replace(toy.data, valid_sets={"more": toy.data.train})
+    run = TrainingRun(replace(toy, data=data), tmp_path, World())
+    alone, *shares = (
+        run.validate_share(run.trainer.model, World(rank, size))
+        for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
+    )
+    metrics = run.summarize([alone])
+    assert run.summarize(shares) == metrics
+    assert metrics["valid/loss"] != metrics["valid/more/loss"]
+    assert not run.cut_off
+    shares[1][0] = shares[1][0]._replace(outputs=None)  # its time was over
+    assert run.summarize(shares) == metrics | {
+        "valid/bleu": 0.0,
+        "valid/mean/bleu": metrics["valid/more/bleu"] / 2,
+    }
+    assert run.cut_off
 
 
 def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own(

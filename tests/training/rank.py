@@ -49,6 +49,8 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
         world=world,
     )
     trainer.updater.slices = slices
+    if world.size > 1:
+        trainer.batching.share = world.share_file
     return trainer
 
 
@@ -85,7 +87,10 @@ def train(
     trainer.updater.ddp_loss.register_comm_hook(
         group, lambda group, bucket: reduced.append(1) or allreduce_hook(group, bucket)
     )
+    order, ordered = trainer.batching._order, []
+    trainer.batching._order = lambda *given: ordered.append(1) or order(*given)
     recorded = run(trainer) | {"all_reduces": len(reduced), "threads_before": gloo_threads()}
+    recorded["ordered"] = len(ordered)
     return recorded, trainer.model.state_dict()
 
 

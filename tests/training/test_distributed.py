@@ -69,6 +69,12 @@ def test_all_processes_hold_the_same_weights_to_the_bit(job: Job) -> None:
         assert all(torch.equal(job.weights[0][name], value) for name, value in weights.items())
 
 
+def test_one_process_of_a_machine_orders_the_epochs(job: Job) -> None:
+    first, *others = (recorded["ordered"] for recorded in job.recorded)
+    assert first > 2
+    assert others == [0] * (job.processes - 1)
+
+
 def test_gradients_are_exchanged_once_a_step(job: Job) -> None:
     steps = len(job.alone["losses"])
     assert [recorded["all_reduces"] for recorded in job.recorded] == [steps] * job.processes
