@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import chain, repeat
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
@@ -22,6 +23,7 @@ class BpeDropout:
     """The merges of a byte-pair encoding of SentencePiece, whose pieces don't go over spaces."""
 
     def __init__(self, processor: SentencePieceProcessor) -> None:
+        self._processor = processor
         self._unknown: int = processor.unk_id()
         self._ids: dict[str, int] = {}
         """Of the pieces that text can be merged to; the smaller one is merged first."""
@@ -32,6 +34,9 @@ class BpeDropout:
             elif not processor.is_control(token_id) and not processor.is_unknown(token_id):
                 self._ids[processor.id_to_piece(token_id)] = token_id
         self._encode_whole = lru_cache(_CACHED_WORDS)(lambda word: self._merge(word, repeat(False)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BpeDropout, (self._processor,)  # without the cache
 
     def encode(self, texts: Iterable[str], rate: float, seed: int) -> list[list[int]]:
         """Return the ids of normalized texts, with ``▁`` for spaces."""

@@ -7,17 +7,19 @@ With BPE-dropout, `SampledCorpus` writes one for each epoch.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice, takewhile
+from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, new_file
@@ -39,6 +41,7 @@ class EncodedCorpus:
 
     def __init__(self, path: str | Path) -> None:
         """Open a file that ``EncodedCorpusWriter`` wrote."""
+        self._path = path
         try:
             file = pa.memory_map(str(path)).read_buffer()
             reader = pa.ipc.open_file(file)
@@ -52,6 +55,9 @@ class EncodedCorpus:
 
     def __len__(self) -> int:
         return len(self._source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncodedCorpus, (self._path,)  # which another process maps, too
 
     def first_row(self, epoch: int) -> int:
         """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
@@ -281,35 +287,47 @@ class SampledCorpus(EncodedCorpus):
         return self.encoded[int(rows[0]) // len(self)].padded_targets(rows % len(self))
 
     def _encode(self, path: Path, epoch: int) -> None:
+        sampler = _Sampler(self.corpus, self.tokenizer, self.rate, self.seed, epoch)
         with (
             open(self.text, "rb") as text,
             EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer,
         ):
-            for sources, targets in self._sampled(text, epoch):
-                writer.write(sources, targets)
+            chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
+            with closing(map_in_processes(sampler, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
+                for pairs in encoded:
+                    writer.append(pairs)
 
-    def _sampled(
-        self, text: BinaryIO, epoch: int
-    ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-        """Yield the ids of both sides, without end symbols, in chunks."""
-        first = 0
-        while chunk := [json.loads(line) for line in islice(text, _CHUNK_PAIRS)]:
-            # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
-            seeds = np.random.SeedSequence([self.seed, epoch, first]).generate_state(2)
-            sides = [
-                self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
-                for side, seed in zip(zip(*chunk, strict=True), seeds, strict=True)
-            ]
-            # Put the control symbols before the sources, which sampling doesn't know.
-            for i in range(len(chunk)):
-                sides[0][i] = self._controls(first + i) + sides[0][i]
-            # Keep the usual pieces of what became too long.
-            for i, (source, target) in enumerate(zip(*sides, strict=True)):
-                if len(source) >= self.longest[0] or len(target) >= self.longest[1]:
-                    sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
-                    sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
-            yield sides[0], sides[1]
-            first += len(chunk)
+
+@dataclass(frozen=True)
+class _Sampler:
+    """Encodes the text of some pairs for an epoch, in any process."""
+
+    corpus: EncodedCorpus
+    tokenizer: Tokenizer
+    rate: float
+    seed: int
+    epoch: int
+
+    def __call__(self, chunk: tuple[int, list[bytes]]) -> Any:
+        """Return a record batch of the pairs in some lines, the first of which has this number."""
+        first, lines = chunk
+        # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
+        texts = zip(*map(json.loads, lines), strict=True)
+        seeds = np.random.SeedSequence([self.seed, self.epoch, first]).generate_state(2)
+        sides = [
+            self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
+            for side, seed in zip(texts, seeds, strict=True)
+        ]
+        # Put the control symbols before the sources, which sampling doesn't know.
+        for i in range(len(lines)):
+            sides[0][i] = self._controls(first + i) + sides[0][i]
+        # Keep the usual pieces of what became too long.
+        longest_source, longest_target = self.corpus.longest
+        for i, (source, target) in enumerate(zip(*sides, strict=True)):
+            if len(source) >= longest_source or len(target) >= longest_target:
+                sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
+                sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
+        return encode_ids(sides[0], sides[1], self.tokenizer.vocab_size)
 
     def _controls(self, pair: int) -> list[int]:
         """Return the control symbols before a source."""

@@ -120,6 +120,25 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(
     assert ids_of(sampled(corpus, text_file, tokenizer, seed=2), 0) != in_order[0]
 
 
+def test_processes_encode_what_one_does_and_a_machine_once(
+    corpus: EncodedCorpus,
+    text_file: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What the first process writes is what another one opens."""
+    monkeypatch.setattr("seq2seq.data.encoded._CHUNK_PAIRS", 8)
+    alone = ids_of(sampled(corpus, text_file, tokenizer), 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setattr("seq2seq.data.processes._FEW_ITEMS", 1)
+    first, second = (sampled(corpus, text_file, tokenizer) for _ in range(2))
+    path = tmp_path / "shared"
+    first.share = lambda write, open_: (write(path), open_(path))[1]
+    second.share = lambda write, open_: open_(path)
+    assert ids_of(first, 2) == ids_of(second, 2) == alone
+
+
 def test_no_side_is_longer_than_the_longest(
     corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
 ) -> None:
