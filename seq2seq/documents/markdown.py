@@ -1,0 +1,214 @@
+"""Markdown: paragraphs, headings, items of lists and cells of tables.
+
+markdown-it finds these; code, HTML, front matter and definitions of links stay as they are.
+"""
+
+import html
+import re
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
+from seq2seq.documents.escapes import quoted
+from seq2seq.documents.spans import (
+    LINE_END,
+    Piece,
+    break_lines,
+    in_place,
+    one_line,
+    read_pieces,
+    tag_piece,
+)
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_FRONT_MATTER = re.compile(
+    r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*+(?:\r\n|\r|\n))*?\1[ \t]*(?![^\r\n])"
+)
+_DIRECTIVE = re.compile(r"\s*(?::::|!!!|\?\?\?)")  # of Docusaurus and MkDocs
+_DESTINATION = r"(?:<[^<>\n]*+>|(?:[^()\s\\]|\\.|\((?:[^()\s\\]|\\.)*+\))*+)"
+_TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?"""
+_TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
+_TOKEN = re.compile(
+    r"(?P<escape>\\[!-/:-@\[-`{-~])"
+    r"|(?P<word>(?<!`)(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)"  # code
+    r"|<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"  # links that show their target
+    r"|(?:https?://|www\.)[^\s<>]*[^\s<>.,;:!?\"')\]*_~]"
+    r"|\{\{[^{}]*+\}\}|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\])"
+    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
+    r"|\A:[ \t]|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
+    r"|(?P<tag></?[A-Za-z][^<>]*+>)"
+    r"|(?P<entity>&(?:#\w{1,8}|[A-Za-z]\w{1,31});)"
+    r"|(?P<open>\[)"
+    rf"|(?P<close>\](?:{_TARGET}|\[[^\[\]]*+\])?)"
+    r"|(?P<line>\n)"
+    r"|(?P<run>\*+|_+|~~)"
+)
+# What would begin a block at the start of a line: a backslash goes before its last sign
+_BLOCK = re.compile(
+    r"(?:[#+=-](?=[#+=-]*+(?:\s|\Z))|>|:(?=::)|!(?=!!)|\?(?=\?\?)|\d{1,9}[.)](?=\s|\Z))"
+)
+_SPECIAL = re.compile(
+    r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|<(?=[A-Za-z/!?])|&(?=#?\w+;)|!\Z|(?<= )#(?=#*\Z)"
+)
+
+
+def read_markdown(content: str, languages: Languages) -> Document:
+    """Find the texts of a document: CommonMark, and the tables of GitHub."""
+    from markdown_it import MarkdownIt
+
+    front = _FRONT_MATTER.match(content)
+    start = front.end() if front else 0
+    ends = list(LINE_END.finditer(content, start))
+    starts = [start, *(end.end() for end in ends)]
+    lines = list(zip(starts, [*(end.start() for end in ends), len(content)], strict=True))
+    parser = MarkdownIt("commonmark").enable("table")
+    tokens: list[Token] = []
+    env: dict[str, Any] = {}
+    parser.block.parse("\n".join(content[a:b] for a, b in lines), parser, env, tokens)
+    labels = set(env.get("references", {}))
+
+    slots: list[Slot] = []
+    done = 0  # where the last cell of a row ended
+    for before, token in pairwise(tokens):
+        if token.type == "inline" and token.map:
+            in_table = before.type in ("th_open", "td_open")
+            groups = _locate(
+                content,
+                lines[token.map[0] :][: token.content.count("\n") + 1],
+                token.content,
+                done,
+                in_table,
+            )
+            for group in groups:
+                slots += _slots(content, group, labels, in_table)
+                done = group[-1][1]
+    return Document(content, slots)
+
+
+def _locate(
+    content: str, lines: list[tuple[int, int]], text: str, done: int, in_table: bool
+) -> list[list[tuple[int, int]]]:
+    """Find where the lines of a paragraph are, those together between which there is no break."""
+    groups: list[list[tuple[int, int]]] = [[]]
+    for (start, end), line in zip(lines, text.split("\n"), strict=True):
+        bare = line.strip()
+        if in_table:
+            bare = bare.replace("|", "\\|")
+        at = content.find(bare, max(start, done), end)
+        if at < 0 or _DIRECTIVE.match(bare):
+            groups.append([])
+            continue
+        groups[-1].append((at, at + len(bare)))
+        if line.endswith("  ") or re.search(r"(?<!\\)(?:\\\\)*\\\Z", line):
+            groups.append([])
+    return [group for group in groups if group]
+
+
+def _slots(
+    content: str, lines: list[tuple[int, int]], labels: set[str], in_table: bool
+) -> list[Slot]:
+    text = "\n".join(content[start:end] for start, end in lines)
+    offsets = [at for start, end in lines for at in range(start, end + 1)]
+    pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
+    newline = content[lines[0][1] : lines[1][0]] if len(lines) > 1 else ""
+    render = partial(_render, source=text, newline=newline, in_table=in_table)
+    found = in_place(text, pieces, render=render)
+    return quoted(content, 0, found, offsets)
+
+
+def _read(text: str) -> list[Piece]:
+    def read(token: re.Match[str]) -> Piece:
+        raw, span = token[0], token.span()
+        match token.lastgroup:
+            case "escape":
+                return Piece(*span, raw[1])
+            case "entity":
+                return Piece(*span, html.unescape(raw))
+            case "outside":
+                return Piece(*span, Mark(raw.replace("\n", " ")), "outside")
+            case "open" | "close" as kind:
+                return Piece(*span, Mark(raw.replace("\n", " "), kind), "[")
+            case "tag":
+                return tag_piece(*span, raw.replace("\n", " "))
+            case "run":
+                return Piece(*span, raw, "run")
+            case "line":
+                return Piece(*span, " ")
+        return Piece(*span, Mark(raw.replace("\n", " "), "word"))
+
+    return read_pieces(text, 0, len(text), _TOKEN, read)
+
+
+def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
+    """Pair `*`, `**` and so on; section 6.2 of CommonMark says which of them open and close."""
+    found: list[Piece] = []
+    waiting: dict[str, list[int]] = {"*": [], "_": [], "~": []}
+    for piece in pieces:
+        if piece.tag != "run":
+            found.append(piece)
+            continue
+        sign = text[piece.start]
+        before, after = text[: piece.start][-1:] or " ", text[piece.end : piece.end + 1] or " "
+        left = not after.isspace() and (after.isalnum() or not before.isalnum())
+        right = not before.isspace() and (before.isalnum() or not after.isalnum())
+        opens = left and (sign != "_" or not right or not before.isalnum())
+        closes = right and (sign != "_" or not left or not after.isalnum())
+        start = piece.start
+        while closes and waiting[sign] and start < piece.end:
+            opening = found[waiting[sign][-1]]
+            end = start + opening.end - opening.start
+            if end > piece.end:
+                break
+            at = waiting[sign].pop()
+            found[at] = opening._replace(
+                value=Mark(text[opening.start : opening.end], "open"), tag=f"{sign}{at}"
+            )
+            found.append(Piece(start, end, Mark(text[start:end], "close"), f"{sign}{at}"))
+            for others in waiting.values():
+                while others and others[-1] > at:
+                    others.pop()
+            start = end
+        if start < piece.end:
+            if opens:
+                waiting[sign].append(len(found))
+            found.append(Piece(start, piece.end, text[start : piece.end]))
+    return found
+
+
+def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
+    """Give links that are defined by their text, such as `[guide]`, the text as their label."""
+    from markdown_it.common.utils import normalizeReference
+
+    found, waiting = list(pieces), []
+    for index, piece in enumerate(pieces):
+        raw = text[piece.start : piece.end]
+        if piece.tag == "[" and raw == "[":
+            waiting.append(piece.end)
+        elif piece.tag == "[" and waiting:
+            label = text[waiting.pop() : piece.start]
+            if raw in ("]", "][]") and normalizeReference(label) in labels:
+                found[index] = piece._replace(value=Mark(f"][{label}]".replace("\n", " "), "close"))
+    return found
+
+
+def _render(text: Text, start: int, end: int, source: str, newline: str, in_table: bool) -> str:
+    begins_line = not start or source[start - 1] == "\n"
+    count = 1 + source.count("\n", start, end)
+    clean = tuple(
+        part if isinstance(part, Mark) else re.sub(r"\s+", " ", one_line(part)) for part in text
+    )
+    parts = []
+    for part in break_lines(clean, count, r"[^\W\d_]"):
+        if isinstance(part, Mark):
+            parts.append(part.raw)
+            continue
+        raw = _SPECIAL.sub(r"\\\g<0>", part)
+        if in_table:
+            raw = raw.replace("|", "\\|")
+        if begins_line and not parts and (block := _BLOCK.match(raw := raw.lstrip())):
+            raw = f"{raw[: block.end() - 1]}\\{raw[block.end() - 1 :]}"
+        parts.append(raw.replace("\n", newline))
+    return "".join(parts)

@@ -1,0 +1,114 @@
+"""Messages of programs: the texts in them, and what each way of formatting makes of characters."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from seq2seq.documents.document import Mark, Slot
+from seq2seq.documents.spans import Piece, in_place, read_pieces, tag_piece
+
+# <b>, </0> and &nbsp;
+_MARKUP = r"</?(?:[A-Za-z][^<>]*+|\d+/?)>|&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
+# {0}, {count, number} and {0,choice,0#none|1#one {1}}
+_ARGUMENT = r"\{(?:[^{}]++|\{[^{}]*+\})*+\}"
+# %s, %-5.2f, %1$@ and %(name)s
+_DIRECTIVE = (
+    r"%(?:\d+\$)?(?:\([^()]*+\))?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"
+    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@]|%<\w+>"
+)
+_ICU_TOKEN = re.compile(
+    r"'[{}][^']*'|\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|[{}]"
+)
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """How a program reads a message before it shows it."""
+
+    arguments: str = r"(?!)"
+    """What stands for a word that is put in."""
+    signs: str = r"(?!)"
+    """What stands for a character that would mean something else."""
+    escape: Callable[[str], str] = str
+    """Writes text so that it is read as such."""
+    characters: dict[str, str] = field(default_factory=dict)
+    """Signs that are shown as characters."""
+
+
+PLAIN = Syntax()
+"""Placeholders are found by their looks alone."""
+PRINTF = Syntax(_DIRECTIVE, "%%", lambda text: text.replace("%", "%%"))
+"""`%s` and `%(count)d`; `%%` is a percent sign."""
+APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
+"""The same where nobody has said that it is one: `100% done` has no directive."""
+BRACES = Syntax(_ARGUMENT, r"\{\{|\}\}", lambda text: re.sub(r"([{}])", r"\1\1", text))
+"""Python's and C#'s `{name}`; `{{` is a brace."""
+JAVA = Syntax(
+    rf"{_ARGUMENT}|'[^']+'",
+    "''",
+    lambda text: re.sub(r"[{}]", r"'\g<0>'", text.replace("'", "''")),
+    {"''": "'"},
+)
+"""Java's MessageFormat: `{0}`; `''` is an apostrophe."""
+ICU = Syntax(
+    rf"{_ARGUMENT}|#",
+    escape=lambda text: re.sub(
+        # An apostrophe before a brace would make it text, to some readers and not to others.
+        r"'(?=[{}#|]|\Z)",
+        "\u2019",
+        text,
+    ).translate({ord("{"): "(", ord("}"): ")"}),
+)
+"""`{count, plural, one{# dog} other{# dogs}}`, with or without apostrophes that quote."""
+
+
+def find_texts(message: str, syntax: Syntax) -> list[Slot]:
+    """Find the texts of a message: its lines, and with ICU each branch of its plurals."""
+    token = re.compile(rf"({syntax.signs})|({syntax.arguments})|{_MARKUP}")
+
+    def read(match: re.Match[str]) -> Piece:
+        raw = match[0]
+        if match[1]:
+            return Piece(*match.span(), syntax.characters.get(raw, Mark(raw)))
+        if match[2] or raw[0] == "&":
+            return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
+        return tag_piece(*match.span(), raw)
+
+    slots: list[Slot] = []
+    for start, end in _icu_runs(message) if syntax is ICU else [(0, len(message))]:
+        for line in re.compile(r"[^\n]+").finditer(message, start, end):
+            pieces = read_pieces(message, *line.span(), token, read)
+            slots += in_place(message, pieces, syntax.escape)
+    return slots
+
+
+def is_icu(message: str) -> bool:
+    """Tell whether a message has branches."""
+    return any("," in token[0] for token in _ICU_TOKEN.finditer(message) if token[0][0] == "{")
+
+
+def _icu_runs(message: str) -> Iterator[tuple[int, int]]:
+    """Find what is text outside and inside of branches; nothing if the braces don't match."""
+    runs, start = [], 0
+    within = ["text"]
+    for token in _ICU_TOKEN.finditer(message):
+        raw = token[0]
+        if raw[0] == "'":
+            continue
+        if raw == "}":
+            ended = within.pop()
+            if not within:
+                return iter(())
+            if ended == "text":
+                runs.append((start, token.start()))
+            elif ended == "branches":
+                start = token.end()
+        elif within[-1] == "branches":
+            within.append("text")
+            start = token.end()
+        elif raw != "{" and within[-1] == "text":
+            runs.append((start, token.start()))
+            within.append("branches")
+        else:
+            within.append("argument")
+    return iter([*runs, (start, len(message))] if within == ["text"] else ())

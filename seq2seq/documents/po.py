@@ -1,0 +1,231 @@
+"""Catalogues of gettext (.po, .pot): empty entries are filled."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from seq2seq.documents.document import Document, Languages, Slot, Text
+from seq2seq.documents.messages import BRACES, JAVA, PLAIN, PRINTF, Syntax, find_texts
+from seq2seq.documents.spans import LINE_END
+from seq2seq.errors import UserError
+
+_LINE = re.compile(
+    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr|domain)(?:[ \t]*+\[[ \t]*+(\d+)[ \t]*+\])?)?+"
+    r'[ \t]*+((?:"(?:[^"\\]|\\.)*+"[ \t]*+)*+)'
+)
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
+_CHARACTERS = {
+    "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
+}  # fmt: skip
+_ESCAPES = {ord(c): f"\\{name}" for name, c in _CHARACTERS.items()} | {
+    ord(c): f"\\{c}" for c in '"\\'
+}
+_KEYWORDS = ["msgctxt", "msgid", "msgid_plural", "msgstr"]  # in the order of an entry
+_WIDTH = 79  # as the tools of gettext write
+_SYNTAXES = {
+    "python-brace-format": BRACES,
+    "csharp-format": BRACES,
+    "java-format": JAVA,
+    **dict.fromkeys(["c-format", "objc-format", "python-format", "php-format"], PRINTF),
+    **dict.fromkeys(["perl-format", "lua-format", "awk-format", "javascript-format"], PRINTF),
+}
+
+
+@dataclass
+class _Field:
+    """What one keyword says."""
+
+    head: int
+    """Where its line begins."""
+    start: int
+    end: int
+    """Where its strings are."""
+    value: str
+
+
+@dataclass
+class _Entry:
+    line: int
+    """The number of its first line."""
+    fields: dict[str, _Field] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    flags_at: int = -1
+    """Where the first of its flags is written, or -1."""
+
+
+def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
+    """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
+
+    An entry that is filled becomes fuzzy, which is how the tools of gettext mark what a person has
+    yet to look at: `msgattrib --clear-fuzzy` accepts all, `msgfmt --use-fuzzy` takes them as they
+    are. The header and obsolete entries stay. The first form of a plural is translated from the
+    singular, and the others from the plural.
+    """
+    slots: list[Slot] = []
+    for entry in _read_entries(content):
+        if entry.fields["msgid"].value or "msgctxt" in entry.fields:
+            slots += _find_slots(content, entry, fuzzy)
+    return Document(content, slots)
+
+
+def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
+    slots: list[Slot] = []
+    targets = [key for key in entry.fields if key.startswith("msgstr")]
+    syntax = next((_SYNTAXES[flag] for flag in entry.flags if flag in _SYNTAXES), PLAIN)
+    singular = entry.fields["msgid"].value
+    plural = entry.fields["msgid_plural"].value if "msgid_plural" in entry.fields else singular
+    # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
+    serves_all = len(_arguments(singular, syntax)) == len(_arguments(plural, syntax))
+    for key in targets:
+        if entry.fields[key].value and not (fuzzy and "fuzzy" in entry.flags):
+            continue
+        is_first = key == "msgstr[0]" and (len(targets) == 2 or (len(targets) > 2 and serves_all))
+        message = singular if is_first or key == "msgstr" else plural
+        slots += _fill(content, entry, entry.fields[key], message, syntax, not slots)
+    return slots
+
+
+def _arguments(message: str, syntax: Syntax) -> list[str]:
+    return re.findall(syntax.arguments, message)
+
+
+def _fill(
+    content: str, entry: _Entry, target: _Field, message: str, syntax: Syntax, flag: bool
+) -> list[Slot]:
+    """Make slots of the lines of a message: the first has the place, and others follow it."""
+    found = find_texts(message, syntax)
+    newline = next((end[0] for end in [LINE_END.search(content)] if end), "\n")
+    keyword = content[target.head : target.start]
+    indent = newline + keyword[: len(keyword) - len(keyword.lstrip())]
+    head, before = "", target.start
+    if flag and "fuzzy" not in entry.flags:
+        before = min(one.head for one in entry.fields.values())
+        head = f"{indent.removeprefix(newline)}#, fuzzy{newline}"
+        if entry.flags_at >= 0:
+            before, head = entry.flags_at, " fuzzy,"
+        head += content[before : target.start]
+
+    slots = []
+    for index, slot in enumerate(found):
+        done = found[index - 1].end if index else 0
+        rest = message[slot.end :] if slot is found[-1] else ""
+        write = partial(
+            _write,
+            write=slot.write,
+            head="" if index else head,
+            before=message[done : slot.start],
+            after=rest,
+            newline=indent,
+            width=_WIDTH - len(keyword) if len(found) == 1 else 0,
+            goes_on=index > 0,
+        )
+        start = target.end if index else before
+        slots.append(Slot(slot.text, start, target.end, write))
+    return slots
+
+
+def _write(
+    text: Text,
+    *,
+    write: Callable[[Text], str],
+    head: str,
+    before: str,
+    after: str,
+    newline: str,
+    width: int,
+    goes_on: bool,
+) -> str:
+    message = before + write(text).replace("\n", " ") + after
+    return head + _quote(message, width, newline, goes_on)
+
+
+def _quote(text: str, width: int, newline: str, goes_on: bool) -> str:
+    """Write a string in one line if it has room there, or else in lines of its own."""
+    one = f'"{text.translate(_ESCAPES)}"'
+    if "\n" not in text[:-1] and len(one) <= width:
+        return one
+    lines = [""] if goes_on else ['""']
+    for paragraph in re.findall(r"[^\n]*\n|[^\n]+", text):
+        line = ""
+        for word in re.findall(r"[^ ]* +|[^ ]+", paragraph):
+            escaped = word.translate(_ESCAPES)
+            if line and len(line) + len(escaped) > _WIDTH - 2:
+                lines.append(f'"{line}"')
+                line = ""
+            line += escaped
+        lines.append(f'"{line}"')
+    return newline.join(lines)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] in "01234567":
+        return chr(int(code, 8))
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return _CHARACTERS.get(code, code)
+
+
+def _read_entries(content: str) -> list[_Entry]:
+    entries: list[_Entry] = []
+    entry = _Entry(1)
+    start, key, number = 0, "", 0
+
+    def refuse(reason: str) -> UserError:
+        return UserError(f"line {number}: {reason}")
+
+    ends = [(end.start(), end.end()) for end in LINE_END.finditer(content)]
+    for number, (end, after) in enumerate([*ends, (len(content), len(content))], start=1):
+        line = content[start:end]
+        begin, start = start, after
+        bare = line.lstrip()
+        has_target = any(name.startswith("msgstr") for name in entry.fields)
+        if bare.startswith("#"):
+            if has_target:
+                entries.append(entry)
+                entry = _Entry(number)
+            if bare.startswith(("#,", "#=")):
+                if entry.flags_at < 0 and bare.startswith("#,"):
+                    entry.flags_at = begin + len(line) - len(bare) + 2
+                entry.flags += [flag.strip() for flag in bare[2:].split(",")]
+            continue
+        match = _LINE.fullmatch(line)
+        if not match:
+            raise refuse(f"not a keyword with a string in quotes: {bare:.40}")
+        if match[1]:
+            key = match[1] if match[2] is None else f"{match[1]}[{int(match[2])}]"
+            if match[1] == "domain":
+                continue
+            if match[1] in ("msgctxt", "msgid") and (has_target or not entry.fields):
+                if has_target:
+                    entries.append(entry)
+                    entry = _Entry(number)
+                entry.line = number
+            ranks = [_KEYWORDS.index(name.partition("[")[0]) for name in entry.fields]
+            rank = _KEYWORDS.index(match[1])
+            if key in entry.fields or (rank > 1 and 1 not in ranks) or rank < max(ranks, default=0):
+                raise refuse(f"{key} is not expected here")
+            if match[1] == "msgstr" and (match[2] is None) == ("msgid_plural" in entry.fields):
+                raise refuse("msgstr[0] goes with msgid_plural, and msgstr without it")
+            entry.fields[key] = _Field(begin, begin + match.start(3), begin + match.start(3), "")
+        strings = _STRING.findall(match[3])
+        if strings and key == "domain":
+            continue
+        if strings and key not in entry.fields:
+            raise refuse("a string without a keyword")
+        if strings:
+            target = entry.fields[key]
+            target.value += _ESCAPE.sub(_unescape, "".join(strings))
+            if not match[1] and target.start == target.end:
+                target.start = begin + match.start(3)
+            target.end = begin + match.start(3) + len(match[3].rstrip())
+    number = entry.line
+    if entry.fields:
+        entries.append(entry)
+    for entry in entries:
+        number = entry.line
+        if not {"msgstr", "msgstr[0]"} & set(entry.fields):
+            raise refuse("the entry has no msgstr")
+    return entries

@@ -1,0 +1,183 @@
+"""Spans: from the pieces of a text in a file to a slot, without what only surrounds the words."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from seq2seq.documents.document import Mark, Slot, Text
+
+LINE_END = re.compile(r"\r\n|\r|\n")
+# To many programs, these end a line.
+_ENDS_A_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_VOID = frozenset(["br", "hr", "img", "input", "wbr"])
+_NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
+
+
+class Piece(NamedTuple):
+    """Some characters of a file, and what they mean."""
+
+    start: int
+    end: int
+    value: str | Mark
+    tag: str = ""
+    """What an opening and a closing mark have in common; other tags have a name, too, and those
+    without one stand for something that is read."""
+
+
+def tag_piece(start: int, end: int, raw: str) -> Piece:
+    """Return the piece of a tag as HTML writes them, such as `<b>`, `</b>` or `<br/>`."""
+    name = re.split(r"[\s.<>/]", raw.lstrip("</"), maxsplit=1)[0]
+    kind: Literal["open", "close", "alone"] = "close" if raw.startswith("</") else "open"
+    if raw.endswith("/>") or name.lower() in _VOID:
+        kind = "alone"
+    return Piece(start, end, Mark(raw, kind), f"<{name}>")
+
+
+def read_pieces(
+    content: str,
+    start: int,
+    end: int,
+    token: re.Pattern[str],
+    read: Callable[[re.Match[str]], Piece],
+) -> list[Piece]:
+    """Split a part of a file at the tokens of its format; what is between them is text."""
+    pieces, done = [], start
+    for match in token.finditer(content, start, end):
+        if match.start() > done:
+            pieces.append(Piece(done, match.start(), content[done : match.start()]))
+        pieces.append(read(match))
+        done = match.end()
+    if end > done:
+        pieces.append(Piece(done, end, content[done:end]))
+    return pieces
+
+
+def in_place(
+    content: str,
+    pieces: Sequence[Piece],
+    escape: Callable[[str], str] = str,
+    outside: str | None = None,
+    render: Callable[[Text, int, int], str] | None = None,
+) -> list[Slot]:
+    """Make a slot of pieces that follow one another, or none if nothing in them can be translated.
+
+    White space, the characters `outside` and tags at both ends stay where they are. A text that is
+    its own translation stays as it is written. Others are written by `render`, which is told where
+    the text begins and ends, or else each string in them by `escape`.
+    """
+    pieces = _trim(*_balance(pieces), outside)
+    text: list[str | Mark] = []
+    for piece in pieces:
+        if isinstance(piece.value, str) and text and isinstance(text[-1], str):
+            text[-1] += piece.value
+        else:
+            text.append(piece.value)
+    words = "".join(part for part in text if isinstance(part, str))
+    if not any(map(str.isalpha, words)) or _NO_TEXT.search(words):
+        return []
+    source = tuple(text)
+    start, end = pieces[0].start, pieces[-1].end
+
+    def write(translation: Text) -> str:
+        if translation == source:
+            return content[start:end]
+        if render:
+            return render(translation, start, end)
+        return "".join(part.raw if isinstance(part, Mark) else escape(part) for part in translation)
+
+    return [Slot(source, start, end, write)]
+
+
+def one_line(text: str) -> str:
+    """Replace whatever may end a line by a space."""
+    return _ENDS_A_LINE.sub(" ", text)
+
+
+def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
+    """Break a text at spaces into at most `count` lines of similar length.
+
+    A line begins with what the pattern `first` matches.
+    """
+    visible = "".join(part for part in text if isinstance(part, str))
+    breaks: set[int] = set()
+    current: int | None = None
+    for word in re.finditer(r"[^ ]+", visible):
+        middle = word.start() + (len(word[0]) - 1) / 2
+        line = int(count * middle / len(visible))
+        if current is None:
+            current = line
+        elif line > current and re.match(first, word[0]):
+            breaks.add(word.start() - 1)
+            current = line
+    broken: list[str | Mark] = []
+    offset = 0
+    for part in text:
+        if isinstance(part, str):
+            characters = enumerate(part, start=offset)
+            broken.append("".join("\n" if at in breaks else char for at, char in characters))
+            offset += len(part)
+        else:
+            broken.append(part)
+    return tuple(broken)
+
+
+def _balance(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
+    """Find the pairs of marks, from open to close; what has no partner is alone."""
+    pairs: dict[int, int] = {}
+    waiting: list[int] = []
+    names: Counter[str] = Counter()
+    for index, piece in enumerate(pieces):
+        if not isinstance(piece.value, Mark):
+            continue
+        if piece.value.kind == "open":
+            waiting.append(index)
+            names[piece.tag] += 1
+        elif piece.value.kind == "close" and names[piece.tag]:
+            while True:
+                opening = waiting.pop()
+                names[pieces[opening].tag] -= 1
+                if pieces[opening].tag == piece.tag:
+                    break
+            pairs[opening] = index
+    paired = {*pairs, *pairs.values()}
+    return [
+        piece._replace(value=Mark(piece.value.raw))
+        if isinstance(piece.value, Mark)
+        and piece.value.kind in ("open", "close")
+        and index not in paired
+        else piece
+        for index, piece in enumerate(pieces)
+    ], pairs
+
+
+def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> list[Piece]:
+    """Leave out tags and white space at both ends, and tags around all."""
+    first, last = 0, len(pieces) - 1
+    while first <= last:
+        if _is_outside(pieces[first], outside):
+            first += 1
+        elif _is_outside(pieces[last], outside):
+            last -= 1
+        elif pairs.get(first) == last and pieces[first].tag:
+            first, last = first + 1, last - 1
+        else:
+            break
+    kept = pieces[first : last + 1]
+    if kept and isinstance(value := kept[0].value, str) and len(value) == _width(kept[0]):
+        bare = value.lstrip(outside)
+        kept[0] = kept[0]._replace(start=kept[0].end - len(bare), value=bare)
+    if kept and isinstance(value := kept[-1].value, str) and len(value) == _width(kept[-1]):
+        bare = value.rstrip(outside)
+        kept[-1] = kept[-1]._replace(end=kept[-1].start + len(bare), value=bare)
+    return kept
+
+
+def _width(piece: Piece) -> int:
+    return piece.end - piece.start
+
+
+def _is_outside(piece: Piece, outside: str | None) -> bool:
+    if isinstance(piece.value, str):
+        return not piece.value.strip(outside)
+    return piece.value.kind == "alone" and bool(piece.tag)

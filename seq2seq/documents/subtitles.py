@@ -1,0 +1,184 @@
+"""Subtitles: SubRip (.srt), WebVTT (.vtt) and SubStation Alpha (.ass, .ssa).
+
+A cue is translated as one text for each of its speakers, and broken into as many lines as it had.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+
+from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
+from seq2seq.documents.spans import (
+    LINE_END,
+    Piece,
+    break_lines,
+    in_place,
+    one_line,
+    read_pieces,
+    tag_piece,
+)
+from seq2seq.errors import UserError
+
+# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it
+_SRT_HEAD = re.compile(
+    r"(?<![^\r\n])(?:[ \t]*+\d++[ \t]*+[\r\n]\s*+)?"
+    r"[ \t]*+[0-9:.,]++[ \t]*+-->[ \t]*+[0-9:.,]++[^\r\n]*+"
+)
+_ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
+# <i>, </font>, {\an8} and {y:i}
+_SRT_TAG = r"</?[A-Za-z][^<>]*+>|\{(?:\\|[A-Za-z]:)[^{}]*+\}"
+_SRT_TOKEN = re.compile(rf"{_SRT_TAG}|{_ENTITY}|{LINE_END.pattern}")
+_VTT_HEAD = re.compile(r"(?<![^\r\n])[^\r\n]*?-->[^\r\n]*+")
+_VTT_TOKEN = re.compile(rf"<[^<>]*+>|{_ENTITY}|{LINE_END.pattern}")
+_BLANK_LINE = re.compile(r"(?>\r\n|\r|\n){2}")
+# {\i1}, \N, \n and \h; a brace that isn't closed is text
+_ASS_TOKEN = re.compile(r"\{[^}]*+\}?|\\[Nnh]")
+_LINE_END = re.compile(rf"{LINE_END.pattern}|\\N")
+_ASS_SWITCH = re.compile(r"\{\\([bius])([01])\}")
+_ASS_DRAWING = re.compile(r"\\p(\d+)")
+
+_DASH = re.compile(r"[-–—](?![-–—])")
+_OUTSIDE = " \t\r\n\f\v-–—♪♫"  # stays at both ends of a text: speakers' dashes, and notes of music
+
+
+def read_srt(content: str, languages: Languages) -> Document:
+    """Find the texts of a SubRip file; whatever is not the text of a subtitle stays as it is."""
+    heads = list(_SRT_HEAD.finditer(content))
+    if not heads and content.strip():
+        raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
+    escape = partial(_escape_srt, entities=bool(re.search(_ENTITY, content)))
+    ends = [*(head.start() for head in heads[1:]), len(content)]
+    slots: list[Slot] = []
+    for head, end in zip(heads, ends, strict=False):
+        pieces = read_pieces(content, head.end(), end, _SRT_TOKEN, _read_tag)
+        slots += _slots(content, pieces, escape)
+    return Document(content, slots)
+
+
+def read_vtt(content: str, languages: Languages) -> Document:
+    """Find the texts of the cues of a WebVTT file."""
+    if not re.match(r"WEBVTT(?![^ \t\r\n])", content):
+        raise UserError("not a WebVTT file: it doesn't begin with WEBVTT")
+    heads = list(_VTT_HEAD.finditer(content))
+    ends = [*(head.start() for head in heads[1:]), len(content)]
+    slots: list[Slot] = []
+    for head, end in zip(heads, ends, strict=False):
+        blank = _BLANK_LINE.search(content, head.end(), end)
+        end = blank.start() if blank else end
+        pieces = read_pieces(content, head.end(), end, _VTT_TOKEN, _read_tag)
+        slots += _slots(content, pieces, partial(html.escape, quote=False))
+    return Document(content, slots)
+
+
+def read_ass(content: str, languages: Languages) -> Document:
+    """Find the texts of the dialogue of a SubStation Alpha file."""
+    slots: list[Slot] = []
+    section, columns, start = "", 10, 0
+    ends = [(end.start(), end.end()) for end in LINE_END.finditer(content)]
+    for number, (end, after) in enumerate([*ends, (len(content), len(content))], start=1):
+        line = content[start:end]
+        name, _, values = line.partition(":")
+        if re.fullmatch(r"\[[\w+ ]+\]\s*", line):
+            section = line.strip().lower()
+        elif section == "[events]" and name.strip().lower() == "format":
+            columns = values.count(",") + 1
+            if values.rpartition(",")[2].strip().lower() != "text":
+                raise UserError(f"line {number}: the last column of the events is not Text")
+        elif section == "[events]" and name.strip().lower() == "dialogue":
+            text = values.split(",", columns - 1)[columns - 1 :]
+            if not text:
+                raise UserError(f"line {number}: fewer than {columns} columns")
+            pieces = _read_ass_text(content, end - len(text[0]), end)
+            slots += _slots(content, pieces, _escape_ass)
+        start = after
+    if not section and content.strip():
+        raise UserError("not a SubStation Alpha file: it has no section such as [Events]")
+    return Document(content, slots)
+
+
+def _read_tag(token: re.Match[str]) -> Piece:
+    raw = token[0]
+    if raw[0] in "\r\n":
+        return Piece(*token.span(), "\n")
+    if raw[0] == "&":
+        return Piece(*token.span(), html.unescape(raw))
+    if raw[0] == "{" or not raw.strip("</").strip()[:1].isalpha():
+        return Piece(*token.span(), Mark(raw), "{}")  # a time stamp among others
+    return tag_piece(*token.span(), raw)
+
+
+def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
+    def read(token: re.Match[str]) -> Piece:
+        raw = token[0]
+        if raw[0] == "\\":
+            return Piece(*token.span(), {"N": "\n", "n": " ", "h": "\xa0"}[raw[1]])
+        if raw[-1] != "}":
+            return Piece(*token.span(), raw)
+        if switch := _ASS_SWITCH.fullmatch(raw):
+            return Piece(
+                *token.span(), Mark(raw, "open" if switch[2] == "1" else "close"), switch[1]
+            )
+        return Piece(*token.span(), Mark(raw), "{}")
+
+    pieces, drawing = read_pieces(content, start, end, _ASS_TOKEN, read), False
+    for index, piece in enumerate(pieces):
+        if isinstance(piece.value, Mark):
+            for size in _ASS_DRAWING.findall(piece.value.raw):
+                drawing = int(size) > 0
+        elif drawing:
+            pieces[index] = piece._replace(value=Mark(content[piece.start : piece.end]), tag="{}")
+    return pieces
+
+
+def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> Iterator[Slot]:
+    """Make a slot for each speaker of a cue, and for each part of it between blank lines."""
+    blocks: list[list[Piece]] = [[]]
+    ends = [index for index, piece in enumerate(pieces) if piece.value == "\n"]
+    for before, after in pairwise([-1, *ends, len(pieces)]):
+        line = pieces[before + 1 : after]
+        words = "".join(piece.value for piece in line if isinstance(piece.value, str)).strip()
+        if not words and all(isinstance(piece.value, str) for piece in line):
+            blocks.append([])
+            continue
+        if blocks[-1] and _DASH.match(words):
+            blocks.append([])
+        if blocks[-1]:
+            blocks[-1].append(pieces[before])
+        blocks[-1] += line
+    for block in blocks:
+        joined = [p._replace(value=" ") if p.value == "\n" else p for p in block]
+        render = partial(_render, content=content, escape=escape)
+        yield from in_place(content, joined, outside=_OUTSIDE, render=render)
+
+
+def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:
+    ends = _LINE_END.findall(content, start, end)
+    newline, count = ends[0] if ends else "", len(ends) + 1
+    lines = break_lines(
+        tuple(
+            part if isinstance(part, Mark) else re.sub(" +", " ", one_line(part)) for part in text
+        ),
+        count,
+    )
+    return "".join(
+        part.raw
+        if isinstance(part, Mark)
+        else newline.join(escape(line) for line in part.split("\n"))
+        for part in lines
+    )
+
+
+def _escape_srt(text: str, entities: bool) -> str:
+    """Take the meaning from what looks like a tag or an arrow, for which there is no escape."""
+    text = text.replace("-->", "-- >")
+    if entities:
+        return html.escape(text, quote=False)
+    return re.sub(_SRT_TAG, lambda tag: f"{tag[0][0]} {tag[0][1:]}", text)
+
+
+def _escape_ass(text: str) -> str:
+    # A word joiner, which isn't seen, parts a backslash from what would give it a meaning.
+    text = re.sub(r"\\(?=[Nnh{}]|\Z)", "\\\\\u2060", text)
+    return text.replace("{", "(").replace("}", ")").replace("\xa0", "\\h")
