@@ -16,7 +16,10 @@ _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*+:)?|[{}\[\]]')
 _ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 # i18next's $t(key), the @:key of Vue and slang, $NAME$ of browser extensions
-_JSON = replace(PLAIN, arguments=r"\$t\([^()]*+\)|@(?:\.\w+)?:(?:\w[\w.-]*|\([^()]*+\))|\$\w+\$")
+_JSON = replace(
+    PLAIN,
+    arguments=rf"{PLAIN.arguments}|\$t\([^()]*+\)|@(?:\.\w+)?:(?:\w[\w.-]*|\([^()]*+\))|\$\w+\$",
+)
 _MESSAGE_KEYS = ("message", "defaultMessage")
 
 

@@ -211,4 +211,18 @@ def _render(text: Text, start: int, end: int, source: str, newline: str, in_tabl
         if begins_line and not parts and (block := _BLOCK.match(raw := raw.lstrip())):
             raw = f"{raw[: block.end() - 1]}\\{raw[block.end() - 1 :]}"
         parts.append(raw.replace("\n", newline))
-    return "".join(parts)
+    return "".join(_with_flanks(parts, text))
+
+
+def _with_flanks(parts: list[str], text: Text) -> list[str]:
+    """Add the spaces without which `*` and `_` would neither open nor close."""
+    spaced = list(parts)
+    for index, mark in enumerate(text):
+        if not isinstance(mark, Mark) or set(mark.raw) - {"*", "_"}:
+            continue
+        before, after = "".join(parts[:index][-1:])[-1:], "".join(parts[index + 1 :][:1])[:1]
+        if mark.kind == "close" and after.isalnum() and ("_" in mark.raw or not before.isalnum()):
+            spaced[index] += " "
+        if mark.kind == "open" and before.isalnum() and ("_" in mark.raw or not after.isalnum()):
+            spaced[index] = f" {mark.raw}"
+    return spaced

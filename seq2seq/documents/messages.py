@@ -1,11 +1,11 @@
 """Messages of programs: the texts in them, and what each way of formatting makes of characters."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from seq2seq.documents.document import Mark, Slot
-from seq2seq.documents.spans import Piece, in_place, read_pieces, tag_piece
+from seq2seq.documents.spans import Piece, in_place, one_line, read_pieces, tag_piece
 
 # <b>, </0> and &nbsp;
 _MARKUP = r"</?(?:[A-Za-z][^<>]*+|\d+/?)>|&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
@@ -35,8 +35,9 @@ class Syntax:
     """Signs that are shown as characters."""
 
 
-PLAIN = Syntax()
-"""Placeholders are found by their looks alone."""
+# ${count > 1 ? 'dogs' : 'dog'} of Java's expression language
+PLAIN = Syntax(r"""\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
+"""No way of formatting is known: other placeholders are found later."""
 PRINTF = Syntax(_DIRECTIVE, "%%", lambda text: text.replace("%", "%%"))
 """`%s` and `%(count)d`; `%%` is a percent sign."""
 APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
@@ -51,7 +52,7 @@ JAVA = Syntax(
 )
 """Java's MessageFormat: `{0}`; `''` is an apostrophe."""
 ICU = Syntax(
-    rf"{_ARGUMENT}|#",
+    rf"{_ARGUMENT}|(?<![\w#])#(?![\w#])",
     escape=lambda text: re.sub(
         # An apostrophe before a brace would make it text, to some readers and not to others.
         r"'(?=[{}#|]|\Z)",
@@ -60,6 +61,19 @@ ICU = Syntax(
     ).translate({ord("{"): "(", ord("}"): ")"}),
 )
 """`{count, plural, one{# dog} other{# dogs}}`, with or without apostrophes that quote."""
+
+
+def combine(syntaxes: Sequence[Syntax]) -> Syntax:
+    """Read a message by several rules at once."""
+    if len(syntaxes) < 2:
+        return syntaxes[0] if syntaxes else PLAIN
+    one, other = syntaxes[0], combine(syntaxes[1:])
+    return Syntax(
+        f"{one.arguments}|{other.arguments}",
+        f"{one.signs}|{other.signs}",
+        lambda text: one.escape(other.escape(text)),
+        {**one.characters, **other.characters},
+    )
 
 
 def find_texts(message: str, syntax: Syntax) -> list[Slot]:
@@ -78,7 +92,7 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
     for start, end in _icu_runs(message) if syntax is ICU else [(0, len(message))]:
         for line in re.compile(r"[^\n]+").finditer(message, start, end):
             pieces = read_pieces(message, *line.span(), token, read)
-            slots += in_place(message, pieces, syntax.escape)
+            slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
     return slots
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from seq2seq.documents.document import Document, Languages, Slot, Text
-from seq2seq.documents.messages import BRACES, JAVA, PLAIN, PRINTF, Syntax, find_texts
+from seq2seq.documents.messages import BRACES, JAVA, PRINTF, Syntax, combine, find_texts
 from seq2seq.documents.spans import LINE_END
 from seq2seq.errors import UserError
 
@@ -73,7 +73,7 @@ def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Docum
 def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     slots: list[Slot] = []
     targets = [key for key in entry.fields if key.startswith("msgstr")]
-    syntax = next((_SYNTAXES[flag] for flag in entry.flags if flag in _SYNTAXES), PLAIN)
+    syntax = combine([_SYNTAXES[flag] for flag in entry.flags if flag in _SYNTAXES])
     singular = entry.fields["msgid"].value
     plural = entry.fields["msgid_plural"].value if "msgid_plural" in entry.fields else singular
     # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
@@ -137,7 +137,7 @@ def _write(
     width: int,
     goes_on: bool,
 ) -> str:
-    message = before + write(text).replace("\n", " ") + after
+    message = before + write(text) + after
     return head + _quote(message, width, newline, goes_on)
 
 
@@ -206,7 +206,9 @@ def _read_entries(content: str) -> list[_Entry]:
             ranks = [_KEYWORDS.index(name.partition("[")[0]) for name in entry.fields]
             rank = _KEYWORDS.index(match[1])
             if key in entry.fields or (rank > 1 and 1 not in ranks) or rank < max(ranks, default=0):
-                raise refuse(f"{key} is not expected here")
+                raise refuse(
+                    f"{key} is not expected here: the entry has no msgstr yet, or one too many"
+                )
             if match[1] == "msgstr" and (match[2] is None) == ("msgid_plural" in entry.fields):
                 raise refuse("msgstr[0] goes with msgid_plural, and msgstr without it")
             entry.fields[key] = _Field(begin, begin + match.start(3), begin + match.start(3), "")
