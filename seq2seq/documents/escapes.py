@@ -16,12 +16,6 @@ def decode_utf_16(escapes: str) -> str:
     return units.decode("utf-16-be", "surrogatepass")
 
 
-def escape_utf_16(text: str) -> str:
-    r"""Write characters as `\u` escapes of their UTF-16 units."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
 def unescape(
     raw: str, escape: re.Pattern[str], character: Callable[[re.Match[str]], str]
 ) -> tuple[str, Sequence[int]]:

@@ -8,7 +8,6 @@ from seq2seq.documents.escapes import (
     UTF_16_ESCAPE,
     count_lines,
     decode_utf_16,
-    escape_utf_16,
     quoted,
     unescape,
 )
@@ -47,22 +46,10 @@ def read_properties(content: str, languages: Languages) -> Document:
     values = [unescape(match[3], _JAVA_ESCAPE, _java_character) for match in found]
     quotes = "".join(value for value, _ in values if re.search(r"\{\d", value))
     format_doubles = "''" in quotes or "'" not in quotes
-    highest = max(content, default="")
-
-    def quote(text: str) -> str:
-        """Write a text so that it is read as UTF-8 or ISO-8859-1, whichever the file is in."""
-        text = re.sub(r"\A |\\", r"\\\g<0>", text)
-        for name, character in _JAVA_CHARACTERS.items():
-            text = text.replace(character, f"\\{name}")
-        limit = "\x7f" if highest <= "\x7f" else "\xff"
-        if highest > "\xff":
-            return text
-        return re.sub(rf"[^\0-{limit}]", lambda match: escape_utf_16(match[0]), text)
-
     slots: list[Slot] = []
     for match, (value, offsets) in zip(found, values, strict=True):
         syntax = JAVA if format_doubles and re.search(r"\{\d", value) else PLAIN
-        slots += quoted(content, match.start(3), find_texts(value, syntax), offsets, quote)
+        slots += quoted(content, match.start(3), find_texts(value, syntax), offsets, _quote_java)
     return Document(content, slots)
 
 
@@ -106,6 +93,14 @@ def _java_character(match: re.Match[str]) -> str:
     if raw[1:2] == "u":
         return decode_utf_16(raw)
     return "" if raw[1:2] in ("\r", "\n", "") else _JAVA_CHARACTERS.get(raw[1], raw[1])
+
+
+def _quote_java(text: str) -> str:
+    """Write a text; what the encoding of the file lacks is escaped when it is encoded."""
+    text = re.sub(r"\A |\\", r"\\\g<0>", text)
+    for name, character in _JAVA_CHARACTERS.items():
+        text = text.replace(character, f"\\{name}")
+    return text
 
 
 def _apple_character(match: re.Match[str]) -> str:
