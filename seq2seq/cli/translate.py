@@ -1,7 +1,6 @@
-"""`seq2seq translate`: a filter, N lines in, N lines out."""
+"""`seq2seq translate`: a filter, N lines in, N lines out; or a document, and its translation."""
 
 import argparse
-import re
 import signal
 import sys
 from collections import deque
@@ -11,6 +10,13 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
+from seq2seq.cli.documents import (
+    check_folders,
+    check_options,
+    document_format,
+    translate_document,
+    translate_folder,
+)
 from seq2seq.cli.text import check_output, check_text, open_input, report, report_replaced
 from seq2seq.cli.translation_options import (
     add_models_option,
@@ -29,13 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FORMAT = re.compile(
-    r"(\.(?:ass|docx|epub|html?|odt|pdf|pot?|pptx|rtf|sgm|srt|ssa|tmx|vtt|xliff|xlf|xlsx|xml))"
-    r"(\.gz|\.xz|\.zst|\.bz2)?$",
-    re.IGNORECASE,
-)
 _LOG_SECONDS = 60.0
-_LOG_FORMAT = "{n_fmt} of {total_fmt} lines, {rate_noinv_fmt}, {remaining} left"
+_LOG_FORMAT = "{n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
 
 
 def translate_one_by_one(
@@ -82,6 +83,7 @@ _EXAMPLES = """\
 examples:
   echo "A dog runs in the snow." | seq2seq translate --model runs/captions
   seq2seq translate --model runs/captions -i test.en --sample --top-k 20 --temperature 0.7
+  seq2seq translate --model runs/captions -i film.en.srt -o film.de.srt
   seq2seq translate --model runs/captions --model runs/second -i test.en -o test.out.de
 """
 
@@ -95,7 +97,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         default="-",
         metavar="FILE",
-        help="text to translate, also .gz, .xz, .zst, .bz2 (default: stdin)",
+        help="text to translate, a document (.srt, .html, .po, .docx, ...) or a folder of them;"
+        " also .gz, .xz, .zst, .bz2 (default: stdin)",
+    )
+    parser.add_argument(
+        "--format",
+        help="format of a document whose name doesn't say it, such as srt; txt is lines of text",
+    )
+    parser.add_argument(
+        "--fuzzy", action="store_true", help="translate the fuzzy entries of a .po file, too"
     )
     parser.add_argument(
         "-o",
@@ -151,11 +161,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.nbest is not None and arguments.scores:
         raise UsageError("--nbest writes the scores already: remove --scores")
-    if found := _FORMAT.search(arguments.input):
-        raise UserError(
-            f"{arguments.input}: lines of plain text can be translated, not {found[1]}:"
-            " extract its text first"
-        )
+    is_folder = Path(arguments.input).expanduser().is_dir()
+    chosen = "" if is_folder else document_format(arguments)
+    if chosen or is_folder:
+        check_options(arguments)
+    if is_folder:
+        check_folders(arguments)
     check_output(arguments.output, arguments.input, arguments.prefix)
     if arguments.alignments is not None:
         check_output(arguments.alignments, arguments.input, arguments.prefix)
@@ -165,11 +176,28 @@ def run(arguments: argparse.Namespace) -> int:
         open_binary(arguments.prefix).close()
     # Like Ctrl-C, it lets an incomplete output say where it is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if chosen or is_folder:
+        return _translate_documents(arguments, chosen)
     with open_input(arguments.input) as source:
-        return _translate(arguments, source)
+        return _translate_lines(arguments, source)
 
 
-def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
+def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.fast.process import retain_freed_memory
+
+    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
+    retain_freed_memory()
+    with _progress_bar(arguments, " texts", hidden=False) as bar:
+        if chosen:
+            warnings = translate_document(arguments, translator, chosen, bar)
+        else:
+            warnings = translate_folder(arguments, translator, bar)
+    report(str(warnings))
+    return 0
+
+
+def _translate_lines(arguments: argparse.Namespace, source: BinaryIO) -> int:
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
@@ -193,7 +221,7 @@ def _translate(arguments: argparse.Namespace, source: BinaryIO) -> int:
         nullcontext()
         if arguments.alignments is None
         else create_binary(arguments.alignments) as links,
-        _progress_bar(arguments, hidden=one_by_one) as bar,
+        _progress_bar(arguments, " lines", hidden=one_by_one) as bar,
     ):
         if one_by_one:
             translations = translate_one_by_one(translator, lines, prefixes)
@@ -260,7 +288,7 @@ class _Lines:
             yield line
 
 
-def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoReturn]":
+def _progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> "tqdm[NoReturn]":
     """Make a bar on standard error, unless the output goes there too, or log a line a minute."""
     from tqdm import tqdm
 
@@ -276,12 +304,12 @@ def _progress_bar(arguments: argparse.Namespace, *, hidden: bool) -> "tqdm[NoRet
     on_terminal = sys.stderr.isatty()
     hidden = hidden or (on_terminal and arguments.output == "-" and sys.stdout.isatty())
     # Only the lines of a file can be counted beforehand, for the remaining time.
-    is_file = Path(arguments.input).expanduser().is_file()
+    is_file = unit == " lines" and Path(arguments.input).expanduser().is_file()
     total = None if hidden or not is_file else count_lines(arguments.input)
     if on_terminal or hidden:
-        return tqdm(total=total, unit=" lines", disable=hidden)
+        return tqdm(total=total, unit=unit, disable=hidden)
     times: Any = {"delay": _LOG_SECONDS, "mininterval": _LOG_SECONDS, "miniters": 1}
-    return LineAMinute(total=total, unit=" lines", leave=False, bar_format=_LOG_FORMAT, **times)
+    return LineAMinute(total=total, unit=unit, leave=False, bar_format=_LOG_FORMAT, **times)
 
 
 def _format(

@@ -151,6 +151,7 @@ _OUTPUT_KINDS = {
     "copied": "equal to their source",
     "too_short": "far too short",
     "repeating": "repeating",
+    "other_numbers": "with other numbers",
     "output_truncated": "cut off at the maximum length",
 }
 
@@ -164,6 +165,7 @@ class OutputWarnings:
     copied: int = 0  # lines whose output is the source, if the model wrote it
     too_short: int = 0  # lines with an output of less than a third of the pieces of its source
     repeating: int = 0  # lines in whose output one to eight pieces occur four times in a row
+    other_numbers: int = 0  # lines whose output has other digits than its source
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     source_split: int = 0  # lines translated in more than one segment
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
@@ -183,6 +185,7 @@ class OutputWarnings:
             self.too_short += best.too_short
             self.repeating += repeats(best.pieces)
             self.output_truncated += best.truncated
+            self.other_numbers += bool(best.pieces) and _digits(text) != _digits(best.text)
 
     def __add__(self, other: "OutputWarnings") -> "OutputWarnings":
         """Return the counts of two texts together."""
@@ -206,6 +209,11 @@ class OutputWarnings:
             f" {self.source_split:,} split, {self.source_truncated:,} too long (their ends were"
             f" skipped), {self.unknown:,} unknown pieces"
         )
+
+
+def _digits(text: str) -> list[int]:
+    """Return the digits of a text in any order: numbers may change places and separators."""
+    return sorted(unicodedata.digit(c) for c in text if c.isdecimal())
 
 
 def repeats(pieces: list[str]) -> bool:

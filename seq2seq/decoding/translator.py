@@ -95,8 +95,13 @@ class Translator:
         self._choose(options)
 
     def __repr__(self) -> str:
-        languages = f"{self.source_language} -> {self.options.to or self._target_language}"
+        languages = f"{self.source_language} -> {self.target_language}"
         return f"Translator({languages}, {self.options.engine}, {self.device}, {self.search})"
+
+    @property
+    def target_language(self) -> str:
+        """The code of the language that lines are translated into; "" if it is not known."""
+        return self.options.to or self._target_language
 
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""

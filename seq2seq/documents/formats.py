@@ -2,15 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Protocol
 
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, Languages, Text
 from seq2seq.documents.encodings import Encoding
+from seq2seq.documents.html import read_html
+from seq2seq.documents.json_messages import read_arb, read_json
 from seq2seq.documents.lines import read_lines
+from seq2seq.documents.markdown import read_markdown
 from seq2seq.documents.office import read_docx, read_odt
+from seq2seq.documents.po import read_po
+from seq2seq.documents.properties import read_properties, read_strings
 from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
+from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
 from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
@@ -57,11 +64,11 @@ class Format:
 def _text(read: Callable[[str, Languages], Document], **encoding: Any) -> Format:
     """Make a format of characters; `encoding` is how `encodings.decode` finds theirs."""
 
-    def read_file(content: bytes, languages: Languages) -> File:
+    def read_text(content: bytes, languages: Languages) -> File:
         text, found = encodings.decode(content, **encoding)
         return TextFile(read(text, languages), found)
 
-    return Format(read_file)
+    return Format(read_text)
 
 
 def _xml(read: Callable[[str, Languages], Document]) -> Format:
@@ -69,22 +76,42 @@ def _xml(read: Callable[[str, Languages], Document]) -> Format:
 
 
 FORMATS = {
-    # .properties: usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
-    # .po: declared=encodings.PO
+    "arb": _text(read_arb),
+    "ass": _text(read_ass),
     "docx": Format(read_docx),
+    "html": _text(
+        read_html,
+        declared=encodings.HTML,
+        usual=("utf-8", "cp1252"),
+        escape=encodings.xml_reference,
+    ),
+    "json": _text(read_json),
+    "md": _text(read_markdown),
     "odt": Format(read_odt),
+    "po": _text(read_po, declared=encodings.PO),
+    "properties": _text(
+        read_properties, usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
+    ),
+    "srt": _text(read_srt),
+    "strings": _text(read_strings),
     "stringsdict": _xml(read_stringsdict),
     "tmx": _xml(read_tmx),
     "ts": _xml(read_qt),
     "txt": _text(read_lines),
+    "vtt": _text(read_vtt),
     "xliff": _xml(read_xliff),
     "xml": _xml(read_android),
 }
 """By the suffix of its files, without the dot."""
 
 _SAME = dict.fromkeys(("xlf", "sdlxliff", "mqxliff", "mxliff"), "xliff")
-_SAME |= {"docm": "docx", "dotx": "docx", "ott": "odt"}
+_SAME |= {"htm": "html", "xhtml": "html", "docm": "docx", "dotx": "docx", "ott": "odt"}
+_SAME |= {"markdown": "md", "pot": "po", "ssa": "ass"}
 """Other suffixes of the same formats."""
+
+_FUZZY = _text(partial(read_po, fuzzy=True), declared=encodings.PO)
+
+SUFFIXES = [f".{suffix}" for suffix in sorted([*FORMATS, *_SAME])]
 
 
 def find_format(name: str) -> str:
@@ -95,14 +122,22 @@ def find_format(name: str) -> str:
 
 
 def read_file(
-    name: str, content: bytes, languages: Languages, format_name: str | None = None
+    name: str,
+    content: bytes,
+    languages: Languages,
+    format_name: str | None = None,
+    *,
+    fuzzy: bool = False,
 ) -> File:
-    """Read a file of the format that its name says, or of a given one."""
+    """Read a file of the format that its name says, or of a given one.
+
+    With `fuzzy`, the fuzzy entries of a catalogue of gettext are translated again.
+    """
     chosen = format_name or find_format(name)
     if chosen not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise UserError(f"{name}: format {chosen or 'unknown'}: choose one of {known}")
+        raise UserError(f"{name}: format is not supported: choose {', '.join(SUFFIXES)}")
     try:
-        return FORMATS[chosen].read(content, languages)
+        read = _FUZZY.read if fuzzy and chosen == "po" else FORMATS[chosen].read
+        return read(content, languages)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None

@@ -3,8 +3,9 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from msgspec.json import schema_components
@@ -21,11 +22,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
-from seq2seq.decoding.translation import Translation
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.documents.document import Document, Languages
+from seq2seq.documents.formats import SUFFIXES, File, read_file
+from seq2seq.documents.html import read_html
+from seq2seq.documents.lines import read_lines
+from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import BusyError, TooLargeError
 from seq2seq.serving.guard import Guard
-from seq2seq.serving.html import Document
 from seq2seq.serving.metrics import Metrics
 from seq2seq.serving.requests import (
     AttentionFields,
@@ -40,15 +45,7 @@ from seq2seq.serving.requests import (
     read_fields,
 )
 from seq2seq.serving.service import LANGUAGE_NAMES, Model, Service
-from seq2seq.serving.texts import (
-    SUFFIXES,
-    Downloads,
-    Lines,
-    Source,
-    Subtitles,
-    TranslatedText,
-    decode_file,
-)
+from seq2seq.serving.texts import Downloads, Source, TranslatedText
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[Fields]] = {
@@ -91,8 +88,9 @@ class App:
         fields = await self._fields(request, TranslateFields)
         texts = fields.q if isinstance(fields.q, list) else [fields.q]
         check_texts(texts, self._limits)
-        read = Document.of if fields.format == "html" else Lines.of
-        work = self._translate(fields, texts, read, fields.alternatives)
+        read = read_html if fields.format == "html" else read_lines
+        readers = [partial(read, text) for text in texts]
+        work = self._translate(fields, readers, fields.alternatives)
         done, detected = await self._finish(request, work)
         answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
         if fields.source == "auto":
@@ -109,14 +107,13 @@ class App:
         return JSONResponse(answer)
 
     async def translate_file(self, request: Request) -> Response:
-        """Translate a file of text or subtitles."""
+        """Translate a document."""
         fields = await self._fields(request, FileFields)
-        suffix, content = decode_file(*fields.file)
-        check_texts([content], self._limits)
-        read = Subtitles.of if suffix == ".srt" else Lines.of
-        work = self._translate(fields, [content], read, 0)
+        name, content = fields.file
+        work = self._translate(fields, [partial(self._read_file, name, content)], 0)
         (done,), _ = await self._finish(request, work)
-        name = self._downloads.keep(done.text.encode(), suffix)
+        assert isinstance(done.text, bytes)
+        name = self._downloads.keep(done.text, PurePath(name).suffix.lower())
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
@@ -124,7 +121,7 @@ class App:
         """Fetch a translated file."""
         return Response(
             self._downloads.find(request.path_params["name"]),
-            media_type="text/plain",
+            media_type="application/octet-stream",
             headers={"content-disposition": "attachment"},
         )
 
@@ -171,7 +168,7 @@ class App:
                 "keyRequired": bool(self._keys),
                 "suggestions": False,
                 "filesTranslation": True,
-                "supportedFilesFormat": list(SUFFIXES),
+                "supportedFilesFormat": SUFFIXES,
                 "language": {"source": _language(source), "target": _language(target)},
             }
         )
@@ -227,43 +224,33 @@ class App:
     async def _translate(
         self,
         fields: TranslateFields | FileFields,
-        texts: list[str],
-        read: Callable[[str], Source],
+        readers: Sequence[Callable[[Languages], Document | File]],
         alternatives: int,
     ) -> tuple[list[TranslatedText], list[dict[str, Any]]]:
-        """Translate texts, and detect their languages if asked to.
+        """Translate documents, and detect their languages if asked to.
 
-        Texts are split and joined in other threads: nobody waits for another client's long text.
+        They are read and put together in other threads: nobody waits for another client's text.
         """
-        auto = fields.source == "auto"
-        detected = await asyncio.to_thread(lambda: [*map(self._detected, texts)]) if auto else []
-        codes = [found["language"] for found in detected] or [fields.source] * len(texts)
-        # With `auto`, a text in the target language or without letters stays as it is.
-        models = [
-            None
-            if auto and (code.lower() == fields.target.lower() or not any(map(str.isalpha, text)))
-            else self._service.find(code, fields.target)
-            for code, text in zip(codes, texts, strict=True)
-        ]
-        sources = await asyncio.to_thread(lambda: [read(text) for text in texts])
-        parts = list(zip(texts, sources, models, strict=True))
-        found: dict[Model, Iterator[Translation]] = {}
-        for model in filter(None, dict.fromkeys(models)):
-            lines = [line for _, source, its in parts if its is model for line in source.lines]
-            found[model] = iter(await self._service.translate(model, lines, alternatives))
+        opened = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
+        sources = [source for source, _ in opened]
+        alignments: dict[int, list[list[Alignment]]] = {}
+        for model in filter(None, dict.fromkeys(source.model for source in sources)):
+            its = {i: source.plan for i, source in enumerate(sources) if source.model is model}
+            found = await self._service.translate_plans(model, [*its.values()], alternatives)
+            alignments |= zip(its, found, strict=True)
 
-        def join(text: str, source: Source, model: Model | None) -> TranslatedText:
-            if model is None:
-                return TranslatedText(text, [], [])
-            return TranslatedText.of(source, [next(found[model]) for _ in source.lines])
+        def join(i: int, source: Source) -> TranslatedText:
+            if source.model is None:
+                unchanged = source.document.join([None] * len(source.document.texts))
+                return TranslatedText(unchanged, [], [])
+            return TranslatedText.of(source, alignments[i])
 
-        done = await asyncio.to_thread(lambda: [join(*part) for part in parts])
+        done = await asyncio.to_thread(lambda: [join(*one) for one in enumerate(sources)])
         if isinstance(fields, TranslateFields) and fields.details:
-            for model in found:
-                await self._align(
-                    model, [d for d, m in zip(done, models, strict=True) if m is model]
-                )
-        return done, detected
+            for model in filter(None, dict.fromkeys(source.model for source in sources)):
+                its_texts = [d for d, s in zip(done, sources, strict=True) if s.model is model]
+                await self._align(model, its_texts)
+        return done, [detected for _, detected in opened if detected]
 
     async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
         """Add to the details, and to their alternatives, which words belong together."""
@@ -273,6 +260,36 @@ class App:
         links = await self._service.alignments(model, pairs)
         for (_, output), alignment in zip(outputs, links, strict=True):
             output["alignments"] = alignment.words
+
+    def _open(
+        self,
+        fields: TranslateFields | FileFields,
+        read: Callable[[Languages], Document | File],
+    ) -> tuple[Source, dict[str, Any]]:
+        """Read a document; with the source `auto`, also say what language it is in."""
+        # LibreTranslate's `text` has no placeholders: each line is translated as it is.
+        placeholders = not isinstance(fields, TranslateFields) or fields.format == "html"
+        code, detected = fields.source, {}
+        if code == "auto":
+            document = read(Languages("", fields.target))
+            text = "\n".join(Plan(document.texts, placeholders=placeholders).lines)
+            detected = self._detected(text)
+            code = detected["language"]
+            # What is in the target language, or has no letters, stays as it is.
+            if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
+                return Source(document, Plan([]), None), detected
+        model = self._service.find(code, fields.target)
+        document = read(Languages(code, fields.target))
+        return Source(document, Plan(document.texts, placeholders=placeholders), model), detected
+
+    def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
+        try:
+            file = read_file(name, content, languages)
+        except UserError as error:
+            raise invalid(str(error)) from None
+        parts = [part for text in file.texts for part in text if isinstance(part, str)]
+        check_texts(["".join(parts)], self._limits)
+        return file
 
     def _detected(self, text: str) -> dict[str, Any]:
         language, confidence = self._service.detector.detect(text)

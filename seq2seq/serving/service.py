@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
+from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.serving.batcher import Batcher
 from seq2seq.serving.metrics import Metrics
@@ -199,6 +200,23 @@ class Service:
 
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
+    async def translate_plans(
+        self, model: Model, plans: Sequence[Plan], alternatives: int
+    ) -> list[list[list[Alignment]]]:
+        """Translate what plans ask for; return for each, by rank, the alignments that it needs."""
+        asked = [plan.lines for plan in plans]
+        while any(asked):
+            found = iter(await self.translate(model, list(chain(*asked)), alternatives))
+            asked = [
+                plan.take(list(islice(found, len(lines))))
+                for plan, lines in zip(plans, asked, strict=True)
+            ]
+        pairs = await asyncio.to_thread(
+            lambda: [[plan.pairs(rank) for rank in range(1 + alternatives)] for plan in plans]
+        )
+        aligned = iter(await self.alignments(model, list(chain(*chain(*pairs)))))
+        return [[list(islice(aligned, len(its))) for its in ranks] for ranks in pairs]
+
     async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
         """Compute the attention between a source and its translation, or a given target."""
         if target is None:
@@ -217,7 +235,7 @@ class Service:
         return maps
 
     async def alignments(
-        self, model: Model, pairs: Sequence[tuple[str, str]]
+        self, model: Model, pairs: Sequence[tuple[str, str | Translation]]
     ) -> Sequence[Alignment]:
         """Align texts with their translations."""
         tokenizer = model.translator.tokenizer

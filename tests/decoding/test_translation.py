@@ -127,19 +127,22 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     warnings.count(" three ", translation("three"))
     warnings.count("four", translation("vier vier vier vier", truncated=True))
     warnings.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
+    warnings.count("1,250.5 or ٣", translation("3 oder 1.250,5"))
+    warnings.count("at 7 and 10", translation("um 7 und 11"))
     assert warnings == OutputWarnings(
-        lines=6,
+        lines=8,
         empty=1,
         copied=1,
         repeating=1,
+        other_numbers=1,
         output_truncated=1,
         source_split=1,
         source_truncated=1,
         unknown=3,
     )
     assert str(warnings) == (
-        "lines: 6; outputs: 1 empty, 1 equal to their source, 0 far too short, 1 repeating, 1 cut"
-        " off at the maximum length; sources: 1 split, 1 too long (their ends were skipped), 3"
-        " unknown pieces"
+        "lines: 8; outputs: 1 empty, 1 equal to their source, 0 far too short, 1 repeating, 1 with"
+        " other numbers, 1 cut off at the maximum length; sources: 1 split, 1 too long (their ends"
+        " were skipped), 3 unknown pieces"
     )
     assert "1 empty (first: line 3), 1 equal" in warnings.describe({"empty": 3})

@@ -8,20 +8,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
 
 from seq2seq.cli.main import main
+from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.segments import Segment
-from seq2seq.decoding.translation import Candidate
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.serving.app import make_app
 from seq2seq.serving.metrics import Metrics
@@ -91,6 +93,7 @@ class FakeTranslator:
         self.may_go = threading.Event()
         self.may_go.set()
         self.calls: list[list[str]] = []
+        self.tokenizer = SimpleNamespace(encode=lambda lines: [line.split() for line in lines])
 
     def with_nbest(self, nbest: int) -> "FakeTranslator":
         return self
@@ -105,6 +108,15 @@ class FakeTranslator:
             raise RuntimeError(f"can't do {self.calls[-1]}")
         return [
             [Candidate(text.upper(), -1.0, ["x"], "endless" in text)] for text in self.calls[-1]
+        ]
+
+    def alignments(
+        self, lines: Sequence[str], translations: Sequence[Translation | str]
+    ) -> list[Alignment]:
+        """Link each character with its capital."""
+        return [
+            replace(Alignment.verbatim(line), target=line.upper())
+            for line, _ in zip(lines, translations, strict=True)
         ]
 
 

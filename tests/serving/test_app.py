@@ -18,9 +18,10 @@ from seq2seq import __version__
 from seq2seq.cli.main import main
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.documents.document import Document
+from seq2seq.documents.translate import Plan
 from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
-from seq2seq.serving.texts import Lines
 from tests.serving.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
 FORM = "application/x-www-form-urlencoded"
@@ -382,8 +383,8 @@ def test_texts_are_split_and_joined_while_others_are_answered(
 ) -> None:
     served, translator = fake
     threads = []
-    loop = (served.service, "find")
-    for owner, name in (loop, (Lines, "of"), (translator, "segments"), (Lines, "join")):
+    others = ((translator, "segments"), (Plan, "pairs"), (Plan, "place"), (Document, "join"))
+    for owner, name in ((served.service, "translate_plans"), *others):
         original = getattr(owner, name)
 
         def record(*arguments: Any, original: Any = original) -> Any:
@@ -392,9 +393,9 @@ def test_texts_are_split_and_joined_while_others_are_answered(
 
         monkeypatch.setattr(owner, name, record)
     served.translate("a\nb")
-    first, *others = threads
-    assert len(others) == 3
-    assert first not in others
+    loop, *others = threads
+    assert len(others) >= 4
+    assert loop not in others
 
 
 def test_lines_of_a_client_that_leaves_are_dropped(fake: tuple[Served, Any]) -> None:

@@ -1,23 +1,17 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
-import re
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.documents.document import Languages
+from seq2seq.documents.lines import read_lines
+from seq2seq.documents.translate import Plan
 from seq2seq.serving.requests import Limits
-from seq2seq.serving.texts import (
-    Downloads,
-    Lines,
-    Subtitles,
-    TranslatedText,
-    break_lines,
-)
+from seq2seq.serving.texts import Downloads, Source, TranslatedText
 from tests.serving.live import Answer, Served, serve_fake
 from tests.serving.test_app import multipart
 
@@ -39,55 +33,6 @@ the sea.
 """
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("arrow", [" --> ", "-->"])
-def test_subtitles_keep_everything_but_their_words(newline: str, arrow: str) -> None:
-    content = SRT.replace("\n", newline).replace(" --> ", arrow)
-    found = Subtitles.of(content)
-    assert found.lines == ["A man sees the sea.", "Nobody", "- Two dogs."]
-    assert found.join(["Ein Mann sieht die See.", "Niemand", "- Zwei Hunde."]) == content.replace(
-        f"A man sees{newline}the sea.", f"Ein Mann sieht{newline}die See."
-    ).replace("Nobody", "Niemand").replace("Two dogs", "Zwei Hunde")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("- A dog\nruns.\n- No.\n", ["- A dog runs.", "- No."]),
-        ("Well--\n--yes.\n\n\n", ["Well-- --yes."]),
-        ("A dog\n \nruns.\n\n", ["A dog", "runs."]),
-        ("\n\nA dog.\n\n1971\n\n", ["A dog.", "1971"]),
-        ("A <3 dog > {two} <b>runs</b>{y:i}.\n", ["A <3 dog > {two}", "runs", "."]),
-    ],
-)
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r", "\r\r\n"])
-def test_the_text_of_a_subtitle_ends_where_the_next_begins(
-    text: str, expected: list[str], newline: str
-) -> None:
-    """A blank line doesn't end it and need not follow it; speakers stay apart."""
-    if newline == "\r\r\n":  # each line end is a blank line, too
-        expected = [line.strip() for line in re.split(r"\n|</?b>|{y:i}", text) if line.strip()]
-    content = f"1\n0:01 --> 0:02\n{text}2\n0:03 --> 0:04\nYes.".replace("\n", newline)
-    found = Subtitles.of(content)
-    assert found.lines == [*expected, "Yes."]
-    assert found.join(found.lines) == content
-
-
-@given(st.text(alphabet="ab1 \n\r<>{}:-,\u2028\ufeff", max_size=60))
-def test_any_text_is_put_together_as_it_was(content: str) -> None:
-    """Below times, so that it is the text of a subtitle; its lines may be broken again."""
-    head = "1\n00:00:01,000 --> 00:00:02,500\n"
-    found = Subtitles.of(head + content)
-    assert found.join(found.lines).split() == (head + content).split()
-
-
-@given(st.text(alphabet="ab ", max_size=40), st.integers(1, 5))
-def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
-    lines = break_lines(text, count)
-    assert " ".join(lines) == text
-    assert len(lines) <= count
-
-
 def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
     body, kind = multipart(("source", "en"), ("target", "de"), file=(name, content))
     return served.ask("POST", "/translate_file", body, {"content-type": kind, **headers})
@@ -102,7 +47,7 @@ def test_a_file_is_translated_and_fetched() -> None:
         assert answer.content.decode() == SRT.replace("A man sees", "A MAN SEES").replace(
             "the sea", "THE SEA"
         ).replace("Nobody", "NOBODY").replace("Two dogs", "TWO DOGS")
-        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["content-disposition"] == "attachment"
         prefix = {"x-forwarded-prefix": "/mt/"}
         answer = upload(served, "a.txt", "one\r\n\r\ntwo µ".encode(), **prefix)
@@ -137,9 +82,10 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.docx", b"x", "not supported"),
-        ("a.txt", b"\xff", "not UTF-8"),
-        ("a.srt", b"a" * 5001, "exceeds text limit (5000), the server's --char-limit"),
+        ("a.pdf", b"x", "a.pdf: format is not supported: choose .arb, "),
+        ("a.docx", b"x", "a.docx: not a ZIP archive"),
+        ("a.txt", b"\xff", "a.txt: the file is not utf-8"),
+        ("a.md", b"a" * 5001, "exceeds text limit (5000), the server's --char-limit"),
         ("a.srt", b"1\nA dog --> runs.\n", "no subtitle was recognised"),
     ],
 )
@@ -177,9 +123,17 @@ def translation(*texts: str) -> Translation:
 
 
 def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_out() -> None:
-    source = Lines.of("a\n\nb")
-    found = TranslatedText.of(
-        source, [translation("A", "A", "AA"), Translation([]), translation("B", "B")]
-    )
+    document = read_lines("a\n\nb", Languages("en", "de"))
+    plan = Plan(document.texts, placeholders=False)
+    assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
+    found = TranslatedText.of(Source(document, plan, None), [[]] * 3)
     assert found.text == "A\n\nB"
     assert found.alternatives == ["AA\n\nB"]
+
+
+def test_the_server_translates_html() -> None:
+    with serve_fake() as (served, translator):
+        answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
+        assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
+        calls = sorted(line for call in translator.calls for line in call)
+        assert calls == ["a b", "c d"]

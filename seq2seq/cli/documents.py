@@ -1,0 +1,142 @@
+"""`seq2seq translate` for documents: one, or a folder of them."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
+
+from seq2seq.cli.text import file_name, open_input, report
+from seq2seq.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from seq2seq.decoding.translation import OutputWarnings
+    from seq2seq.decoding.translator import Translator
+
+_UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
+_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "scores")
+_MAX_BYTES = 2**28
+
+
+def document_format(arguments: argparse.Namespace) -> str:
+    """Return the format of the input; "" if it is lines of text."""
+    from seq2seq.data.lines import COMPRESSIONS
+    from seq2seq.documents.formats import FORMATS, find_format
+
+    path = PurePath(arguments.input)
+    bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    chosen: str = arguments.format or find_format(bare.name)
+    if chosen not in ("", *FORMATS):
+        raise UsageError(f"--format {chosen}: choose one of {', '.join(FORMATS)}")
+    if not chosen and bare.suffix[1:].lower() in _UNSUPPORTED:
+        raise UserError(
+            f"{arguments.input}: documents of {bare.suffix} can't be translated: extract the text,"
+            " or save it as one of " + ", ".join(FORMATS)
+        )
+    return "" if chosen == "txt" else chosen
+
+
+def check_options(arguments: argparse.Namespace) -> None:
+    """Refuse options that are for lines; sentences are translated one by one."""
+    for name in _FOR_LINES:
+        if getattr(arguments, name) not in (None, False):
+            raise UsageError(f"--{name} is for lines of text: remove it, or add --format txt")
+    arguments.sentences = True
+
+
+def translate_document(
+    arguments: argparse.Namespace, translator: "Translator", chosen: str, bar: "tqdm[NoReturn]"
+) -> "OutputWarnings":
+    """Translate a document."""
+    from seq2seq.data.lines import create_binary
+
+    name = file_name(arguments.input)
+    with open_input(arguments.input) as source:
+        content, warnings = _translate(arguments, name, source, translator, chosen, bar)
+    if arguments.output == "-":
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        with create_binary(arguments.output) as output:
+            output.write(content)
+    return warnings
+
+
+def translate_folder(
+    arguments: argparse.Namespace, translator: "Translator", bar: "tqdm[NoReturn]"
+) -> "OutputWarnings":
+    """Translate the documents in a folder and its folders, and copy all other files."""
+    from seq2seq.decoding.translation import OutputWarnings
+    from seq2seq.documents.formats import find_format
+    from seq2seq.files.atomic import write_file
+
+    folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
+    warnings, translated, copied, refused = OutputWarnings(), 0, 0, 0
+    for path in sorted(folder.rglob("*")):
+        target = output / path.relative_to(folder)
+        if path.is_dir() and not path.is_symlink():
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        chosen = "" if path.is_symlink() else find_format(path.name)
+        try:
+            if chosen:
+                with path.open("rb") as source:
+                    content, its = _translate(arguments, str(path), source, translator, chosen, bar)
+                write_file(target, content)
+                shutil.copymode(path, target)
+                warnings += its
+                translated += 1
+                continue
+            if path.suffix[1:].lower() in _UNSUPPORTED:
+                raise UserError(f"{path}: documents of {path.suffix} can't be translated")
+        except UserError as error:
+            report(f"{error}; copied as it is")
+            refused += 1
+        shutil.copy2(path, target, follow_symlinks=False)
+        copied += 1
+    report(
+        f"documents: {translated:,} translated; files: {copied:,} copied as they are, of them"
+        f" {refused:,} documents that can't be translated"
+    )
+    return warnings
+
+
+def check_folders(arguments: argparse.Namespace) -> None:
+    """Refuse an output for which a folder can't be translated into."""
+    folder = Path(arguments.input).expanduser().resolve()
+    output = Path(arguments.output).expanduser().resolve()
+    if arguments.output == "-":
+        raise UsageError(f"{arguments.input}: is a folder: give another for its translation: -o")
+    if output == folder or folder in output.parents:
+        raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{arguments.output}: is not an empty folder: choose a new one")
+    output.mkdir(parents=True, exist_ok=True)
+
+
+def _translate(
+    arguments: argparse.Namespace,
+    name: str,
+    source: BinaryIO,
+    translator: "Translator",
+    chosen: str,
+    bar: "tqdm[NoReturn]",
+) -> "tuple[bytes, OutputWarnings]":
+    from seq2seq.documents.document import Languages
+    from seq2seq.documents.formats import read_file
+    from seq2seq.documents.translate import translate_file
+
+    content = source.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise UserError(f"{name}: is larger than {_MAX_BYTES >> 20} MiB: divide it")
+    languages = Languages(translator.source_language, translator.target_language)
+    file = read_file(name, content, languages, chosen, fuzzy=arguments.fuzzy)
+    begun = bar.n
+
+    def show(done: int, segments: int) -> None:
+        bar.total = begun + segments
+        bar.update(begun + done - bar.n)
+
+    return translate_file(file, translator, show)

@@ -1,0 +1,191 @@
+"""HTML: the texts of a document, and the document with these texts translated.
+
+Tags and comments stay as they stand, and so does what is not meant for readers, or marked as not to
+be translated. Texts are translated with their white space as a browser shows it.
+
+A translation can't add a tag: it is escaped, and tags, comments and raw text begin and end here
+where they do in a browser (HTML standard, 13.2.5). Where that depends on what only a whole browser
+knows, and one of its ways to read the document leads to another text, the rest stays as it stands.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from html import escape, unescape
+from itertools import pairwise
+
+from seq2seq.documents.document import Document, Languages, Mark, Slot
+from seq2seq.documents.spans import Piece, _balance, in_place, tag_piece
+
+_TAGS = (
+    "a abbr b bdi bdo big cite del dfn em font i img ins label mark q s small span strike strong"
+    " sub sup time tt u wbr"
+)
+_INLINE = frozenset(_TAGS.split())  # they do not end a sentence
+_CODE = frozenset({"code", "kbd", "samp", "var"})  # words for a reader, not to be translated
+# Whose content is a text up to the end tag, whatever is in it: `noscript` where scripts run.
+_RAW = frozenset("script style textarea title xmp iframe noembed noframes noscript".split())  # noqa: SIM905
+_LEFT_ALONE = _RAW - {"title", "noscript"} | _CODE | {"pre", "plaintext"}
+# svg and math, inside which nothing is raw text, and elements inside which it may be again.
+_FOREIGN = frozenset(
+    "svg math foreignobject desc title mi mo mn ms mtext annotation-xml".split()  # noqa: SIM905
+)
+_OUTER = ("svg", "math", "title")
+_EMPTY = frozenset(
+    "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
+)
+_SPACES = " \t\n\r\f"  # HTML's
+_ATTRIBUTE = (
+    rf"[^{_SPACES}/>][^{_SPACES}/>=]*"
+    rf"(?:[{_SPACES}]*=[{_SPACES}]*(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^{_SPACES}\"'>][^{_SPACES}>]*)?)?"
+)
+_MARKUP = re.compile(
+    r"<!--(?:-?>|.*?(?:--!?>|\Z))"  # a comment
+    r"|<(?:[!?]|/(?![a-zA-Z]))[^>]*(?:>|\Z)"  # read as a comment, too, or a doctype
+    rf"|<(?P<slash>/?)(?P<name>[a-zA-Z][^{_SPACES}/>]*)"
+    rf"(?P<attributes>(?:[{_SPACES}]+|/(?!>)|{_ATTRIBUTE})*)(?:(?P<end>/?>)|\Z)",
+    re.DOTALL,
+)
+
+
+def read_html(content: str, languages: Languages) -> Document:
+    """Find the texts of a document, or of a part of one, however malformed."""
+    return Document(content, _Parser(content).slots)
+
+
+class _Parser:
+    def __init__(self, content: str) -> None:
+        self.slots: list[Slot] = []
+        self._content = content
+        # What is divided by nothing but white space and tags in _INLINE.
+        self._run: list[Piece] = []
+        # The name of the element that is left alone, where it begins, how many of that name are
+        # open in it, and whether it may be a word in a sentence.
+        self._alone, self._start, self._depth, self._is_word = "", 0, 0, False
+        # The open elements inside which raw text may not be raw; "?" is never closed.
+        self._open: list[str] = []
+        # The ends of texts that may be raw: no tag may begin before one and end after it.
+        self._unsure: set[int] = set()
+        self._found: dict[str, int] = {}
+        self._parse()
+
+    def _parse(self) -> None:
+        content, done = self._content, 0
+        while found := _MARKUP.search(content, done):
+            self._add_text(done, found.start())
+            end = self._end(found)
+            self._unsure = {other for other in self._unsure if other > found.start()}
+            if end is None or any(other < end for other in self._unsure):
+                done = len(content)
+                break
+            self._add_markup(found)
+            # After a name, what is raw text for a browser; otherwise, the rest of a CDATA section.
+            if found["name"]:
+                self._add_text(found.end(), end)
+            done = end
+        self._add_text(done, len(content))
+        self._finish_run()
+
+    def _end(self, found: re.Match[str]) -> int | None:
+        """Return where markup ends, with the raw text after it; None if that is not known.
+
+        Which text is raw depends on whether scripts run, and on whether an element is of HTML or of
+        svg or math. If it may be both, it is read as tags, and noted where raw text would end.
+        """
+        content, end = self._content, found.end()
+        name = found["name"].lower() if found["end"] and not found["slash"] else ""
+        if content.startswith("<![CDATA[", found.start()):
+            close = self._find(r"(?<=\]\]>)", found.start() + len("<![CDATA["))
+            if content.find("<", end, close) < 0:
+                return max(end, close)
+            return None if self._open else end
+        if name == "plaintext" and not self._open:
+            return len(content)
+        if name not in _RAW:
+            return end
+        close = self._find(f"</{name}(?=[{_SPACES}/>])", end)
+        commented = name == "script" and content.find("<!--", end, close) >= 0
+        if commented and self._find("<script", end) < close:
+            return None  # a script in a comment in a script
+        if not self._open and name != "noscript":
+            return close
+        if close < len(content):
+            self._unsure.add(close)
+        return end
+
+    def _find(self, pattern: str, start: int) -> int:
+        """Return the index of the next match, or the length of the document."""
+        if self._found.get(pattern, -1) < start:
+            found = re.compile(pattern, re.IGNORECASE | re.ASCII).search(self._content, start)
+            self._found[pattern] = found.start() if found else len(self._content)
+        return self._found[pattern]
+
+    def _add_markup(self, found: re.Match[str]) -> None:
+        """Add a tag or a comment to the run or to the rest."""
+        name = found["name"].lower() if found["end"] else ""
+        is_end = bool(name and found["slash"])
+        top = self._open[-1] if self._open else ""
+        closes_itself = found["end"] == "/>" and bool(top or name in ("svg", "math"))
+        begins = bool(name) and not is_end and not closes_itself and name not in _EMPTY
+        if begins and not self._alone and _is_left_alone(name, found["attributes"]):
+            self._alone, self._start = name, found.start()
+            self._is_word = name in _INLINE | _CODE
+        if name in _INLINE and not self._alone:
+            piece = tag_piece(*found.span(), found[0])
+            self._run.append(piece._replace(tag=f"<{name}>"))
+        elif not self._is_word or name not in _INLINE | _CODE:
+            self._finish_run()
+        if name == self._alone and (begins or is_end):
+            self._depth += 1 if begins else -1
+            if not self._depth:
+                if self._is_word:
+                    raw = self._content[self._start : found.end()]
+                    self._run.append(Piece(self._start, found.end(), Mark(raw, "word")))
+                self._alone, self._is_word = "", False
+        # What a browser may read in another way stays open.
+        if is_end:
+            if name == top:
+                self._open.pop()
+            elif name in _FOREIGN:
+                self._open.append("?")
+        elif name == "frameset" or (top == "select" and name not in ("option", "optgroup", "")):
+            self._open.append("?")
+        elif name == "select" or (begins and name in (_FOREIGN if top else _OUTER)):
+            self._open.append(name)
+
+    def _finish_run(self) -> None:
+        """End the run: what follows belongs to another one."""
+        for pieces in _divide(self._run):
+            self.slots += in_place(self._content, pieces, partial(escape, quote=False))
+        self._run, self._is_word = [], False
+
+    def _add_text(self, start: int, end: int) -> None:
+        """Add a text to the run, as it is shown, with the white space around it by itself."""
+        raw = self._content[start:end]
+        if not raw or self._alone:
+            return
+        first = start + len(raw) - len(raw.lstrip(_SPACES))
+        last = max(first, start + len(raw.rstrip(_SPACES)))
+        shown = re.sub(f"[{_SPACES}]+", " ", unescape(self._content[first:last]))
+        for span, text in (((start, first), " "), ((first, last), shown), ((last, end), " ")):
+            if span[0] < span[1]:
+                self._run.append(Piece(*span, text))
+
+
+def _divide(pieces: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
+    """Divide a run at tags whose other half is not in it: they stay where they are."""
+    balanced, pairs = _balance(pieces)
+    paired = {*pairs, *pairs.values()}
+    alone = [i for i, piece in enumerate(pieces) if balanced[i] != piece and i not in paired]
+    if not alone:
+        yield pieces
+        return
+    for start, end in pairwise([-1, *alone, len(pieces)]):
+        yield from _divide(pieces[start + 1 : end])
+
+
+def _is_left_alone(name: str, attributes: str) -> bool:
+    pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, attributes))
+    values = {key.strip(_SPACES).lower(): value.strip(_SPACES + "\"'") for key, _, value in pairs}
+    classes = values.get("class", "").split()
+    return name in _LEFT_ALONE or values.get("translate") == "no" or "notranslate" in classes

@@ -1,0 +1,97 @@
+"""What stands in strings for something else, found by its looks: `{name}`, `%s`, `<b>`, addresses.
+
+Readers find what their format says; this finds the rest, in the strings of any text.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from seq2seq.documents.document import Mark, Text
+
+_FOUND = re.compile(
+    r"""
+    (?P<word>
+      (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
+    | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+
+    | \{\{ [^{}\n]* \}\}                # {{ x }}
+    | [$%\#]?\{ [\w.:$-]* \}            # {name}, ${x}, %{x}, #{x}
+    | \{ \w+ (?:,\s*\w+)+ \}            # {n, number}
+    | (?<!\d) %
+      (?: \w+%                          # %count%
+      | L?\d{1,2} (?!\w|\$)             # %1 of Qt
+      | (?:\(\w+\)|\d+\$)? [-+0\#']* \d* (?:\.\d+)? (?:hh?|ll?|[qjzt])? [a-zA-Z@] (?![^\W_])
+      )
+    )
+  | </? (?P<name>[a-zA-Z][\w.:-]*) [^<>]* >
+    """,
+    re.VERBOSE,
+)
+_EMPTY = frozenset({"br", "hr", "img", "input", "wbr"})
+
+
+class Found(Mark):
+    """A mark that its reader takes for a string."""
+
+    __slots__ = ()
+
+
+def find_placeholders(text: Text) -> Text:
+    """Make marks of what stands in the strings of a text for something else."""
+    parts: list[str | Mark] = []
+    opened: list[tuple[int, str, str]] = []  # open marks: where they are, names, and themselves
+    for part in text:
+        if isinstance(part, Mark):
+            parts.append(part)
+            if part.kind == "open":
+                opened.append((len(parts), "", ""))
+            while part.kind == "close" and opened and opened.pop()[1]:
+                pass
+            continue
+        done = 0
+        for found in _FOUND.finditer(part):
+            parts.append(part[done : found.start()])
+            done = found.end()
+            name = found["name"]
+            kind: Literal["word", "close", "alone"] = "alone" if name else "word"
+            if name and found[0].startswith("</") and opened and opened[-1][1] == name:
+                start, _, raw = opened.pop()
+                parts[start] = Found(raw, "open")
+                kind = "close"
+            elif name and not (found[0].endswith("/>") or name.lower() in _EMPTY):
+                opened.append((len(parts), name, found[0]))
+            parts.append(Found(found[0], kind))
+        parts.append(part[done:])
+    return tuple(filter(None, parts))
+
+
+def as_strings(parts: Iterable[str | Mark]) -> Text:
+    """Make strings again of what was found, as the reader knows them."""
+    strings: list[str | Mark] = []
+    for part in parts:
+        if isinstance(part, Found):
+            part = part.raw
+        if isinstance(part, str) and strings and isinstance(strings[-1], str):
+            strings[-1] += part
+        elif part:
+            strings.append(part)
+    return tuple(strings)
+
+
+def divide(text: Text) -> Iterator[Text | str]:
+    """Divide a text at line ends and at `|`, which stay, except inside pairs of marks."""
+    parts: list[str | Mark] = []
+    depth = 0
+    for part in text:
+        if isinstance(part, Mark):
+            depth += {"open": 1, "close": -1}.get(part.kind, 0)
+            parts.append(part)
+            continue
+        for piece in [part] if depth else re.split(r"([\r\n|]+)", part):
+            if not depth and re.match(r"[\r\n|]", piece):
+                yield tuple(parts)
+                yield piece
+                parts = []
+            elif piece:
+                parts.append(piece)
+    yield tuple(parts)

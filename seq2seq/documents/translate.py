@@ -1,0 +1,131 @@
+"""From the texts of a document to lines for a model, and back."""
+
+from collections.abc import Callable, Sequence
+
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import OutputWarnings, Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.formats import File
+from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
+from seq2seq.documents.placement import Link, place
+from seq2seq.documents.shown import Shown, show
+
+STAND_INS: Sequence[str] = ()
+"""What the model sees for placeholders, if its translation then has each of them once."""
+
+
+class Plan:
+    """What is to be translated for some texts, and then the texts in the other language.
+
+    Whoever has the model translates `lines`, and what `take` asks for, until it asks for nothing;
+    then aligns the `pairs`.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[Text],
+        *,
+        placeholders: bool = True,
+        stand_ins: Sequence[str] = STAND_INS,
+    ) -> None:
+        self._pieces: list[Text] = []
+        # Of each text, the indexes of its pieces, and what stands between them.
+        self._layouts: list[list[int | str]] = []
+        for text in texts:
+            layout: list[int | str] = []
+            for part in divide(find_placeholders(text)) if placeholders else [text]:
+                layout.append(part if isinstance(part, str) else len(self._pieces))
+                self._pieces += [] if isinstance(part, str) else [part]
+            self._layouts.append(layout)
+        self._shown = [_show(piece, stand_ins) for piece in self._pieces]
+        self._asked = list(range(len(self._pieces)))
+        self.translations = [Translation([])] * len(self._pieces)
+        """Those of `lines`."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What the model sees."""
+        return [shown.line for shown in self._shown]
+
+    def take(self, translations: Sequence[Translation]) -> list[str]:
+        """Take the translations of the lines asked for; return lines to be translated again.
+
+        A line whose translation doesn't have its stand-ins is asked for without them.
+        """
+        for i, translation in zip(self._asked, translations, strict=True):
+            self.translations[i] = translation
+        self._asked = [i for i in self._asked if not self._has_stand_ins(i)]
+        for i in self._asked:
+            self._shown[i] = show(self._pieces[i])
+        return [self._shown[i].line for i in self._asked]
+
+    def _has_stand_ins(self, i: int) -> bool:
+        return all(
+            candidate.text.count(atom.stand_in) == 1
+            for atom in self._shown[i].stand_ins
+            for candidate in self.translations[i].candidates
+        )
+
+    def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
+        """Return the lines and their candidates of a rank whose words are to be aligned."""
+        return [
+            (self._shown[i].line, self._target(i, rank) if rank else translation)
+            for i, translation in enumerate(self.translations)
+            if self._needs_links(i)
+        ]
+
+    def _needs_links(self, i: int) -> bool:
+        return self._shown[i].needs_links and bool(self.translations[i].text.strip())
+
+    def _target(self, i: int, rank: int) -> str:
+        """Return a candidate, or the last if there are fewer; the line itself if it is blank."""
+        text = ""
+        if candidates := self.translations[i].candidates:
+            text = candidates[min(rank, len(candidates) - 1)].text
+        return text if text.strip() else self._shown[i].line
+
+    def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
+        """Return the translations of the texts, with their marks."""
+        waiting = iter(alignments)
+        placed = [
+            place(
+                shown, self._target(i, rank), _links(next(waiting)) if self._needs_links(i) else ()
+            )
+            for i, shown in enumerate(self._shown)
+        ]
+        return [
+            as_strings(
+                part
+                for index in layout
+                for part in ([index] if isinstance(index, str) else placed[index])
+            )
+            for layout in self._layouts
+        ]
+
+
+def _show(piece: Text, stand_ins: Sequence[str]) -> Shown:
+    words = "".join(part.raw if isinstance(part, Mark) else part for part in piece)
+    return show(piece, [stand_in for stand_in in stand_ins if stand_in not in words])
+
+
+def _links(alignment: Alignment) -> list[Link]:
+    return [Link(alignment.source_spans[i], alignment.target_spans[j]) for i, j in alignment.pieces]
+
+
+def translate_file(
+    file: File,
+    translator: Translator,
+    on_batch: Callable[[int, int], None] = lambda done, segments: None,
+) -> tuple[bytes, OutputWarnings]:
+    """Translate a document; also count what is suspicious in the translations of its lines."""
+    plan = Plan(file.texts)
+    lines = plan.lines
+    while lines:
+        lines = plan.take(translator.translate(lines, on_batch=on_batch))
+    pairs = plan.pairs()
+    alignments = translator.alignments([line for line, _ in pairs], [text for _, text in pairs])
+    warnings = OutputWarnings()
+    for line, translation in zip(plan.lines, plan.translations, strict=True):
+        warnings.count(line, translation)
+    return file.join(plan.place(alignments)), warnings
