@@ -15,7 +15,7 @@ from html import escape, unescape
 from itertools import pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot
-from seq2seq.documents.spans import Piece, _balance, in_place, tag_piece
+from seq2seq.documents.spans import Piece, find_pairs, in_place, tag_piece
 
 _TAGS = (
     "a abbr b bdi bdo big cite del dfn em font i img ins label mark q s small span strike strong"
@@ -174,9 +174,7 @@ class _Parser:
 
 def _divide(pieces: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
     """Divide a run at tags whose other half is not in it: they stay where they are."""
-    balanced, pairs = _balance(pieces)
-    paired = {*pairs, *pairs.values()}
-    alone = [i for i, piece in enumerate(pieces) if balanced[i] != piece and i not in paired]
+    _, alone = find_pairs(pieces)
     if not alone:
         yield pieces
         return

@@ -66,7 +66,13 @@ def in_place(
     its own translation stays as it is written. Others are written by `render`, which is told where
     the text begins and ends, or else each string in them by `escape`.
     """
-    pieces = _trim(*_balance(pieces), outside)
+    pairs, unpaired = find_pairs(pieces)
+    pieces = list(pieces)
+    for index in unpaired:
+        piece = pieces[index]
+        assert isinstance(piece.value, Mark)
+        pieces[index] = piece._replace(value=Mark(piece.value.raw))
+    pieces = _trim(pieces, pairs, outside)
     text: list[str | Mark] = []
     for piece in pieces:
         if isinstance(piece.value, str) and text and isinstance(text[-1], str):
@@ -122,8 +128,8 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
     return tuple(broken)
 
 
-def _balance(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
-    """Find the pairs of marks, from open to close; what has no partner is alone."""
+def find_pairs(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
+    """Return the pairs of marks, from open to close, and the marks that have no partner."""
     pairs: dict[int, int] = {}
     waiting: list[int] = []
     names: Counter[str] = Counter()
@@ -141,14 +147,13 @@ def _balance(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
                     break
             pairs[opening] = index
     paired = {*pairs, *pairs.values()}
-    return [
-        piece._replace(value=Mark(piece.value.raw))
+    return pairs, [
+        index
+        for index, piece in enumerate(pieces)
         if isinstance(piece.value, Mark)
         and piece.value.kind in ("open", "close")
         and index not in paired
-        else piece
-        for index, piece in enumerate(pieces)
-    ], pairs
+    ]
 
 
 def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> list[Piece]:
