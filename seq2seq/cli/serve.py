@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
+    add_glossary_option,
     translation_options,
 )
 
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 takes a free one")
     add_beam_options(parser)
+    add_glossary_option(parser)
     parser.add_argument(
         "--no-sentences",
         dest="sentences",
@@ -193,6 +195,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
+    if arguments.glossary is not None and len(arguments.model) > 1:
+        raise UsageError("--glossary has the terms of one pair of languages: give one --model")
     models = []
     choose = arguments.engine == "auto"
     if choose:

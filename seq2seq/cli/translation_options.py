@@ -58,6 +58,15 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_glossary_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option for a file of terms."""
+    parser.add_argument(
+        "--glossary",
+        metavar="FILE",
+        help="terms to be translated as told: on each line a term, a tab, and its translation",
+    )
+
+
 def add_search_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of commands that translate files."""
     add_beam_options(parser)
@@ -73,6 +82,7 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
         metavar="CODE",
         help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
     )
+    add_glossary_option(parser)
     parser.add_argument(
         "--engine",
         help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"

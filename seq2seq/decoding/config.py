@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from seq2seq.errors import UsageError
 from seq2seq.storage.trained_model import MAX_ALPHA
@@ -118,6 +120,9 @@ class TranslationOptions:
     search: SearchConfig | SamplingConfig | None = None
     """Beam search, or sampling; by default the beam search that was tuned for the model, and the
     paper's for a model that is not tuned, and for an ensemble."""
+    glossary: Mapping[str, str] | str | Path | None = None
+    """Terms of the source and their translations, which the outputs contain; or a file of them, a
+    term, a tab and its translation on each line."""
     engine: str = "native"
     """`native`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
     differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
@@ -138,6 +143,11 @@ class TranslationOptions:
                 "engine ctranslate2 can't draw samples that depend on the seed and the line alone,"
                 " nor try several alphas at once: choose the engine native, or beam search"
             )
+        if self.glossary is not None:
+            if self.engine == "ctranslate2":
+                raise UsageError("engine ctranslate2 knows no glossary: choose the engine native")
+            if isinstance(self.search, SamplingConfig | SweepConfig):
+                raise UsageError("a glossary needs beam search: remove it, or don't sample")
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):
             raise UsageError(

@@ -13,7 +13,9 @@ from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig
+from seq2seq.decoding.constrained_search import Requirements, constrained_search
 from seq2seq.decoding.ensemble import Decoder, Ensemble
+from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.search import Hypothesis, Rules, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
@@ -43,15 +45,16 @@ class NativeEngine:
         search: SearchConfig | SamplingConfig,
         *,
         workers: int,
+        glossary: Glossary | None = None,
     ) -> None:
-        self.device = compute.device
+        self.device, self.glossary = compute.device, glossary
         self.beam_search: Callable[..., list[list[Hypothesis]]] = beam_search
         self.rounded: Callable[[int], int] = int
         """Rounds the number of sentences of a full batch."""
         self._turn: AbstractContextManager[object] = nullcontext()
         buffers = None
         static = compute.on_gpu if kernels.static is None else kernels.static
-        static = static and not models[0].config.modern_choices
+        static = static and not models[0].config.modern_choices and glossary is None
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
@@ -64,6 +67,20 @@ class NativeEngine:
         self, segments: list[Segment], search: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Find the hypotheses of each segment, the best first."""
+        if self.glossary is not None and isinstance(search, SearchConfig):
+            with_terms = [segment for segment in segments if segment.terms]
+            others = [segment for segment in segments if not segment.terms]
+            found = iter(self._search(with_terms, search, self.glossary) if with_terms else ())
+            found_others = iter(self._search(others, search) if others else ())
+            return [next(found if segment.terms else found_others) for segment in segments]
+        return self._search(segments, search)
+
+    def _search(
+        self,
+        segments: list[Segment],
+        search: SearchConfig | SamplingConfig,
+        glossary: Glossary | None = None,
+    ) -> list[list[Hypothesis]]:
         sources = [segment.source_ids for segment in segments]
         rules = Rules(
             start_id=START_ID,
@@ -78,6 +95,9 @@ class NativeEngine:
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
+            if glossary is not None:
+                needs = [Requirements(s.terms, glossary.continuing, START_ID) for s in segments]
+                return constrained_search(step, state, max_lengths, search, needs, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 
 

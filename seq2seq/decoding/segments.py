@@ -9,6 +9,7 @@ from itertools import chain, repeat, zip_longest
 
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.decoding.config import DecodingConfig, TranslationOptions
+from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.sentences import split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.names import MAX_POSITIONS
@@ -46,6 +47,7 @@ class Segment:
     prefix_ids: Sequence[int] = ()  # token ids of the prefix
     source: str = ""  # its text, without what is copied
     start: int = 0  # where its text begins in the line
+    terms: Sequence[Term] = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
@@ -60,6 +62,7 @@ def make_segments(
     language: str = "",
     first_line: int = 1,
     controls: Sequence[int] = (),
+    glossary: Glossary | None = None,
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
@@ -102,6 +105,7 @@ def make_segments(
                 prefix_ids=prefix_ids if is_first else (),
                 source=text.strip(),
                 start=end - len(text.lstrip()),
+                terms=glossary.find(text.strip()) if glossary else (),
                 copied=_END_OF_LINE.sub(" ", copied),
             )
             if len(segment.prefix_ids) > segment.max_length:

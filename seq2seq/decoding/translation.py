@@ -56,6 +56,8 @@ class Translation:
     """Whether a part of the line was too long for the model, and its end was skipped."""
     unknown: int = 0
     """Number of pieces of the line that are unknown to the tokenizer."""
+    missing_terms: tuple[str, ...] = ()
+    """Terms of the glossary that stand in the line, whose translations `text` lacks."""
     parts: tuple[tuple[str, "Translation"], ...] = ()
     """The source and the translation of each segment that is not blank, if there are several."""
     spans: tuple[tuple[Span, Span], ...] = ()
@@ -89,6 +91,12 @@ class Translation:
             source_segments=len(segments),
             source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),
+            missing_terms=tuple(
+                term.source
+                for segment, found in zip(segments, candidates, strict=True)
+                for term in segment.terms
+                if found and not term.stands_in(found[0].text)
+            ),
             parts=tuple(parts),
             spans=tuple(_spans(segments, [found[0].text if found else "" for found in candidates])),
         )
@@ -169,6 +177,7 @@ class OutputWarnings:
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     source_split: int = 0  # lines translated in more than one segment
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
+    missing_terms: int = 0  # terms of the glossary that were not translated as told
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
 
     def count(self, source: str, translation: Translation) -> None:
@@ -176,6 +185,7 @@ class OutputWarnings:
         text = source.strip()
         self.lines += 1
         self.unknown += translation.unknown
+        self.missing_terms += len(translation.missing_terms)
         self.source_split += translation.source_segments > 1
         self.source_truncated += translation.source_truncated
         self.empty += bool(text) and not translation.text.strip()
@@ -203,11 +213,14 @@ class OutputWarnings:
             first = f" (first: line {first_lines[name]:,})" if name in first_lines else ""
             return f"{getattr(self, name):,} {meaning}{first}"
 
+        terms = ""
+        if self.missing_terms:
+            terms = "; " + counted("missing_terms", "terms not translated as the glossary tells")
         outputs = ", ".join(counted(*kind) for kind in _OUTPUT_KINDS.items())
         return (
             f"lines: {self.lines:,}; outputs: {outputs}; sources:"
             f" {self.source_split:,} split, {self.source_truncated:,} too long (their ends were"
-            f" skipped), {self.unknown:,} unknown pieces"
+            f" skipped), {self.unknown:,} unknown pieces{terms}"
         )
 
 

@@ -19,6 +19,7 @@ from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
+from seq2seq.decoding.glossary import Glossary, read_glossary
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.segments import (
@@ -85,12 +86,17 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, compute.dtype).requires_grad_(False).eval()
             for one in together
         ]
+        terms = options.glossary
+        if isinstance(terms, str | Path):
+            terms = read_glossary(terms)
+        self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
         self.native_engine = NativeEngine(
             self.models,
             compute,
             kernels or TranslationKernels(),
             options.search or self._default_search,
             workers=self.workers,
+            glossary=self.glossary,
         )
         self._choose(options)
 
@@ -193,6 +199,7 @@ class Translator:
             language=self.source_language,
             first_line=first_line,
             controls=self.controls,
+            glossary=self.glossary,
         )
 
     @torch.inference_mode()

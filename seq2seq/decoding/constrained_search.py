@@ -1,0 +1,288 @@
+"""Beam search for outputs that contain given terms (Post and Vilar 2018).
+
+The hypotheses of a sentence are divided into banks by how many tokens of the terms they have, so
+that those with more are not displaced by more probable ones with fewer, and each is also extended
+by the next tokens of its terms. A term counts as written when a token follows that doesn't continue
+its last word.
+
+Unlike `beam_search`, this one keeps its hypotheses on the host.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, Unpack
+
+import torch
+from torch import Tensor
+
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.glossary import Term
+from seq2seq.decoding.search import (
+    Hypothesis,
+    Rules,
+    SearchBatch,
+    State,
+    force_tokens,
+    impossible_error,
+    length_penalty,
+    output_log_probabilities,
+)
+from seq2seq.device import copy_to_device
+from seq2seq.fast.topk import topk_by_blocks
+
+Written: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
+"""For each term, how often it must still be written, and how many tokens of each of its sequences
+a hypothesis ends with."""
+
+
+class Requirements:
+    """The terms that an output must contain, as an automaton that reads its tokens."""
+
+    def __init__(self, terms: Sequence[Term], continuing: Collection[int], start_id: int) -> None:
+        counts = Counter(term.sequences for term in terms)
+        self.sequences, self.continuing = list(counts), continuing
+        none = tuple((n, (0,) * len(sequences)) for sequences, n in counts.items())
+        self.start = self.read(none, start_id)
+
+    def read(self, written: Written, token: int) -> Written:
+        """Return what is written when a token follows."""
+        return tuple(
+            self._read(sequences, *state, token)
+            for sequences, state in zip(self.sequences, written, strict=True)
+        )
+
+    def _read(
+        self, sequences: Sequence[Sequence[int]], left: int, matched: Sequence[int], token: int
+    ) -> tuple[int, tuple[int, ...]]:
+        if left and token not in self.continuing and _is_whole(sequences, matched):
+            left, matched = left - 1, (0,) * len(matched)
+        if not left:
+            return 0, (0,) * len(matched)
+        pairs = zip(sequences, matched, strict=True)
+        return left, tuple(_extend_match(tuple(one), count, token) for one, count in pairs)
+
+    def next_tokens(self, written: Written) -> set[int]:
+        """Return the tokens that continue a term."""
+        return {
+            sequence[count]
+            for sequences, (left, matched) in zip(self.sequences, written, strict=True)
+            for sequence, count in zip(sequences, matched, strict=True)
+            if left and count < len(sequence)
+        }
+
+    def missing(self, written: Written) -> int:
+        """Return how many terms are still to be written."""
+        return sum(left for left, _ in written)
+
+    def progress(self, written: Written) -> int:
+        """Return a number that grows with each token of the terms."""
+        return sum(
+            max(matched) - left * max(map(len, sequences))
+            for sequences, (left, matched) in zip(self.sequences, written, strict=True)
+        )
+
+
+def _is_whole(sequences: Sequence[Sequence[int]], matched: Sequence[int]) -> bool:
+    return any(n == len(one) for one, n in zip(sequences, matched, strict=True))
+
+
+def _extend_match(sequence: tuple[int, ...], count: int, token: int) -> int:
+    """Return how many first tokens of a sequence a text ends with, after one more token (KMP)."""
+    while count == len(sequence) or sequence[count] != token:
+        if count == 0:
+            return 0
+        count = _border(sequence[:count])
+    return count + 1
+
+
+@lru_cache(maxsize=10_000)
+def _border(sequence: tuple[int, ...]) -> int:
+    """Return the length of the longest end of a sequence, but not all of it, that begins it too."""
+    sizes = range(len(sequence) - 1, 0, -1)
+    return next((size for size in sizes if sequence[:size] == sequence[-size:]), 0)
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A hypothesis that grows."""
+
+    score: float  # its log-probability
+    tokens: tuple[int, ...]  # the start symbol first
+    written: Written
+    parent: int = 0  # the index, among those of its sentence, of what it was before the last token
+
+
+@torch.inference_mode()
+def constrained_search(
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    max_lengths: Tensor,
+    config: SearchConfig,
+    requirements: Sequence[Requirements],
+    **rules: Unpack[Rules],
+) -> list[list[Hypothesis]]:
+    """Find at most config.nbest outputs of each sentence that fulfill its requirements.
+
+    The arguments are those of `beam_search`. A sentence that has no such output, because it is too
+    short for its terms, has outputs with as many of them as possible. Each sentence has twice
+    config.beam_size hypotheses.
+    """
+    beams = _Banks(max_lengths, config, requirements, rules)
+    sentences = torch.arange(len(max_lengths), device=max_lengths.device)
+    state.reorder(sentences.repeat_interleave(beams.width))  # (B, ...) -> (N, ...)
+    while True:
+        logits = step(beams.newest_tokens(), state)  # (N,) -> (N, V)
+        state.reorder(beams.extend(logits))
+        remaining = [i for i in range(len(beams.live)) if not beams.is_done(i)]
+        if not remaining:
+            return beams.results()
+        if len(remaining) < len(beams.live):
+            state.keep(*beams.keep(remaining, beams.width))
+
+
+class _Banks(SearchBatch):
+    """The hypotheses of B sentences, `width` of each."""
+
+    def __init__(
+        self,
+        max_lengths: Tensor,
+        config: SearchConfig,
+        requirements: Sequence[Requirements],
+        rules: Rules,
+    ) -> None:
+        super().__init__(max_lengths, rules)
+        self.config, self.requirements = config, list(requirements)
+        self.width = 2 * config.beam_size
+        self.all_limits = list(self.limits)
+        self.live = [[_Live(0.0, (rules["start_id"],), one.start)] for one in requirements]
+        # Of each sentence by its id, the best first: missing terms, minus score, tokens.
+        self.finished: list[list[tuple[int, float, tuple[int, ...]]]] = [[] for _ in self.live]
+        within_words = torch.tensor([*requirements[0].continuing, self.end_id])
+        self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
+
+    def newest_tokens(self) -> Tensor:
+        """Return the last token of each hypothesis (N,)."""
+        return self._rows([[one.tokens[-1] for one in live] for live in self.live], self.end_id)
+
+    def _rows(self, values: Sequence[Sequence[Any]], missing: Any) -> Tensor:
+        """Copy a value of each hypothesis to the device (N,), `width` of each sentence."""
+        filled = [[*some, *[missing] * (self.width - len(some))] for some in values]
+        dtype = torch.float64 if isinstance(missing, float) else torch.long
+        return copy_to_device(torch.tensor(filled, dtype=dtype).flatten(), self.max_lengths.device)
+
+    def extend(self, logits: Tensor) -> Tensor:
+        """Extend the hypotheses by a token, given logits (N, V); return their parents (N,)."""
+        sentences, width, vocab_size = len(self.live), self.width, logits.size(1)
+        logits = logits.view(sentences, width, vocab_size)
+        scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, width, V)
+        force_tokens(scores, self.forced_tokens())
+        live_scores = self._rows([[one.score for one in live] for live in self.live], -math.inf)
+        scores += live_scores.view(sentences, width, 1)
+        self.length += 1
+        candidates = self._candidates(scores)
+        parents = []
+        for i, found in enumerate(candidates):
+            self._finish(i, found)
+            self.live[i] = _choose_from_banks(self._grown(i, found), self.width)
+            if not self.live[i] and not self.finished[self.sentence_ids[i]]:
+                raise impossible_error(float(scores[i].max()))  # NaN is the largest
+            own = [i * width + one.parent for one in self.live[i]]
+            parents.append([*own, *[i * width] * (width - len(own))])
+        return self._rows(parents, 0)
+
+    def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
+        """Return, for each sentence, the scores of some hypotheses with a next token.
+
+        They are the best of all; of each hypothesis, the best, and the best that ends no output but
+        the word before it; and those that continue a term.
+        """
+        _, width, vocab_size = scores.shape
+        best, indices = topk_by_blocks(scores.flatten(1), min(2, vocab_size) * width)  # (B, C)
+        of_each, tokens = scores.max(dim=2)  # (B, width)
+        after_words, others = scores.index_fill(2, self.within_words[0], -math.inf).max(dim=2)
+        wanted = [
+            (i, parent, token)
+            for i, (live, needs) in enumerate(zip(self.live, self.requirements, strict=True))
+            for parent, one in enumerate(live)
+            for token in needs.next_tokens(one.written)
+        ]
+        places = torch.tensor(wanted, dtype=torch.long).view(-1, 3).unbind(1)
+        of_terms = scores[*(copy_to_device(place, scores.device) for place in places)].tolist()
+        found: list[dict[tuple[int, int], float]] = []
+        first = torch.arange(0, width * vocab_size, vocab_size, device=scores.device)
+        indices = torch.cat((indices, first + tokens, first + others), dim=1)
+        values = torch.cat((best, of_each, after_words), dim=1)
+        for row, row_scores in zip(indices.tolist(), values.tolist(), strict=True):
+            pairs = zip((divmod(index, vocab_size) for index in row), row_scores, strict=True)
+            found.append({place: score for place, score in pairs if score > -math.inf})
+        for (i, *place), score in zip(wanted, of_terms, strict=True):
+            if score > -math.inf:
+                found[i][place[0], place[1]] = score
+        return found
+
+    def _grown(self, i: int, candidates: dict[tuple[int, int], float]) -> dict[int, list[_Live]]:
+        """Divide the candidates of a sentence that don't end into banks."""
+        banks: dict[int, list[_Live]] = {}
+        needs = self.requirements[i]
+        for (parent, token), score in candidates.items():
+            if token != self.end_id:
+                one = self.live[i][parent]
+                written = needs.read(one.written, token)
+                bank = banks.setdefault(needs.progress(written), [])
+                bank.append(_Live(score, (*one.tokens, token), written, parent))
+        return banks
+
+    def _finish(self, i: int, candidates: dict[tuple[int, int], float]) -> None:
+        """Keep the best of the candidates of a sentence that end, if no term is missing."""
+        finished = self.finished[self.sentence_ids[i]]
+        for (parent, token), score in candidates.items():
+            if token == self.end_id:
+                one, needs = self.live[i][parent], self.requirements[i]
+                missing = needs.missing(needs.read(one.written, token))
+                if not missing or self.length > self.limits[i]:
+                    penalized = score / length_penalty(self.length, self.config.alpha)
+                    finished.append((missing, -penalized, one.tokens[1:]))
+        finished.sort()
+        del finished[self.config.nbest :]
+
+    def is_done(self, i: int) -> bool:
+        """Return whether no live hypothesis of a sentence can enter its best outputs."""
+        finished = self.finished[self.sentence_ids[i]]
+        if not self.live[i] or self.length > self.limits[i]:
+            return True
+        if len(finished) < self.config.nbest:
+            return False
+        # As in `Beams.cannot_improve`.
+        best = max(one.score for one in self.live[i])
+        return -finished[-1][1] >= best / length_penalty(self.limits[i] + 1, self.config.alpha)
+
+    def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
+        """See `SearchBatch.keep`."""
+        self.live = [self.live[i] for i in sentences]
+        self.requirements = [self.requirements[i] for i in sentences]
+        return super().keep(sentences, beam)
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Return the outputs of all sentences."""
+        return [
+            [
+                Hypothesis(list(tokens), -minus, truncated=len(tokens) >= limit)
+                for _, minus, tokens in finished
+            ]
+            for finished, limit in zip(self.finished, self.all_limits, strict=True)
+        ]
+
+
+def _choose_from_banks(banks: dict[int, list[_Live]], width: int) -> list[_Live]:
+    """Choose as many of each bank, and then the best of the others, those with more terms first."""
+    for bank in banks.values():
+        bank.sort(key=lambda one: -one.score)
+    share = max(1, width // max(1, len(banks)))
+    chosen = [one for _, bank in sorted(banks.items(), reverse=True) for one in bank[:share]]
+    others = sorted(
+        (one for bank in banks.values() for one in bank[share:]), key=lambda one: -one.score
+    )
+    return [*chosen, *others][:width]

@@ -1,0 +1,128 @@
+"""Glossaries: terms of the source, and how they are to be translated.
+
+`constrained_search.py` writes the terms; here they are read, found, and looked for in the output.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from seq2seq.data.lines import read_text_lines
+from seq2seq.data.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.errors import UserError
+
+# A letter or digit of a script with spaces between words: not Thai, Burmese, Khmer, Chinese, ...
+_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff]"
+_WITHIN_WORD = re.compile(
+    rf"(?<={_LETTER})(?={_LETTER}) | (?<={_LETTER}-)(?={_LETTER}) | (?<={_LETTER})(?=-{_LETTER})",
+    re.VERBOSE,
+)
+_LETTER_AT_START = re.compile(_LETTER)
+_CONTINUES = re.compile(rf"{_LETTER}|-")
+
+Sequences: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a source, and its translation."""
+
+    source: str
+    target: str
+    sequences: Sequences
+    """The token ids of each way to write the translation; the start symbol only begins a text."""
+
+    def stands_in(self, text: str) -> bool:
+        """Return whether a translation has the term, as words of their own."""
+        capitalized = self.target[:1].upper() + self.target[1:]
+        return _stands_in(text, self.target) or (
+            text.startswith(capitalized) and _stands_in(text, capitalized)
+        )
+
+
+def _stands_in(text: str, term: str) -> bool:
+    starts = (found.start() for found in re.finditer(rf"(?={re.escape(term)})", text))
+    return any(_is_free(text, start, start + len(term)) for start in starts)
+
+
+def _is_free(text: str, start: int, end: int) -> bool:
+    """Return whether a part of a text neither begins nor ends within a word."""
+    return not (_WITHIN_WORD.match(text, start) or _WITHIN_WORD.match(text, end))
+
+
+def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
+    """Return a translation as the tokenizer spells it, and each way to write it, as token ids."""
+    after_space, after_mark = map(tuple, tokenizer.encode_target([target, "。" + target]))
+    if not after_space or UNKNOWN_ID in after_space:
+        raise UserError(f"glossary: the model can't write {target!r:.80}; choose other words")
+    (written,) = tokenizer.decode([list(after_space)])
+    if not _LETTER_AT_START.match(written):
+        # Perhaps of a script without spaces: within a text, it has none before it.
+        mark = tokenizer.encode_target(["。"])[0]
+        within = after_mark[len(mark) :] if list(after_mark[: len(mark)]) == mark else after_space
+        return written, (within, (START_ID, *after_space))
+    # The first word of a translation may begin with a capital letter.
+    (capitalized,) = tokenizer.encode_target([written[0].upper() + written[1:]])
+    if not written[0].islower() or UNKNOWN_ID in capitalized:
+        return written, (after_space,)
+    return written, (after_space, (START_ID, *capitalized))
+
+
+class Glossary:
+    """Terms, found in a source: the longest first, none within another word.
+
+    A term in small letters is found in other cases too, unless another term is spelled like that.
+    """
+
+    def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer) -> None:
+        self._terms = {
+            source: Term(source, *_ways_to_write(target, tokenizer))
+            for source, target in terms.items()
+        }
+        self._lengths = sorted({len(source) for source in terms}, reverse=True)
+        pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+        self.continuing = frozenset(i for i, p in enumerate(pieces) if _CONTINUES.match(p))
+        """The tokens that continue a word when they follow it."""
+
+    def find(self, source: str) -> list[Term]:
+        """Return the terms of a source, each as often as it occurs."""
+        found = []
+        start = 0
+        while start < len(source):
+            end = start + 1
+            for length in () if _WITHIN_WORD.match(source, start) else self._lengths:
+                words = source[start : start + length]
+                term = self._terms.get(words) or self._terms.get(words.lower())
+                if term and _is_free(source, start, start + length):
+                    found.append(term)
+                    end = start + length
+                    break
+            start = end
+        return found
+
+
+def read_glossary(path: str | Path) -> dict[str, str]:
+    """Read a glossary: on each line a term, a tab, and its translation.
+
+    Blank lines, and comments, which begin with `#`, are skipped.
+    """
+    terms: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_text_lines(path), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        source, *targets = (" ".join(column.split()) for column in line.split("\t"))
+        if len(targets) != 1 or not source or not targets[0]:
+            raise UserError(
+                f"{path}: line {number}: {line!r:.80} is not a term, a tab and its translation"
+            )
+        if source in terms:
+            raise UserError(
+                f"{path}: line {number}: {source!r:.80} is in line {lines[source]} too; remove one"
+            )
+        terms[source], lines[source] = targets[0], number
+    if not terms:
+        raise UserError(f"{path}: no term in it: write a term, a tab and its translation per line")
+    return terms

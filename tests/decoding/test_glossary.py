@@ -1,0 +1,128 @@
+"""Terms: read from a file, found in a source, looked for in an output."""
+
+from pathlib import Path
+
+import pytest
+
+from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.glossary import Glossary, Term, read_glossary
+from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from tests.conftest import MakeTrained
+
+
+def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_bytes(b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\n")
+    assert read_glossary(path) == {"sea": "la mer", "red house": "maison"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no term in it"),
+        ("# none\n\n", "no term in it"),
+        ("a\tb\nsea mer\n", "line 2: 'sea mer' is not a term, a tab and its translation"),
+        ("sea\t\n", "line 1: 'sea\\t' is not a term"),
+        ("\tmer\n", "line 1: '\\tmer' is not a term"),
+        ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' is not a term"),
+        ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' is in line 1 too; remove one"),
+        (b"\xff\tb\n", ":1: byte 0xff at position 1 of the line is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_glossary_is_refused(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as error:
+        read_glossary(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("the sea", ["sea"]),
+        ("Sea, SEA; sea's", ["sea", "sea", "sea"]),
+        ("seaside oversea sea-lion re-sea sea_1", []),
+        ("the red house by the red sea", ["red house", "red", "sea"]),
+        ("an Apple", ["Apple"]),
+        ("an apple or APPLE", ["apple", "apple"]),
+        ("三匹の犬が", ["犬"]),
+        ("C++ and C", ["C++", "C"]),
+        ("", []),
+    ],
+)
+def test_the_longest_term_is_found_and_none_within_a_word(
+    tokenizer: Tokenizer, source: str, found: list[str]
+) -> None:
+    terms = ("sea", "red", "house", "red house", "Apple", "apple", "犬", "C++", "C")
+    glossary = Glossary(dict.fromkeys(terms, "old friends"), tokenizer)
+    assert [term.source for term in glossary.find(source)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("das Meer.", True),
+        ("Meerblick, das Mittelmeer, Binnen-Meer", False),
+        ("Meerblick am Meer", True),
+        ("das meer", False),
+        ("„Meer“", True),
+    ],
+)
+def test_an_output_has_a_term_as_words_of_their_own(text: str, has: bool) -> None:
+    assert Term("sea", "Meer", ()).stands_in(text) is has
+    assert Term("sea", "la mer", ()).stands_in("La mer")
+    assert not Term("sea", "la mer", ()).stands_in("voilà La mer")
+    assert Term("dog", "犬", ()).stands_in("三匹の犬が")
+
+
+def test_outputs_have_the_terms_of_their_sources(
+    make_trained: MakeTrained, sentences: list[str], tmp_path: Path
+) -> None:
+    terms = {"sea": "old friends", "red house": "an apple", "the woman": "two small dogs"}
+    path = tmp_path / "terms.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in terms.items()))
+    search, trained = SearchConfig(beam_size=2), make_trained()
+
+    def translator(glossary: object, **options: object) -> Translator:
+        chosen = {"device": "cpu", "search": search, "glossary": glossary} | options
+        return Translator(trained, TranslationOptions(**chosen))  # type: ignore[arg-type]
+
+    lines = [*sentences[:30], "the sea, the sea", ""]
+    found = translator(path).translate(lines)
+    warnings = OutputWarnings()
+    for line, translation in zip(lines, found, strict=True):
+        warnings.count(line, translation)
+        assert translation.missing_terms == (), translation
+        for source, target in terms.items():
+            assert line.count(source) <= translation.text.lower().count(target)
+    assert "glossary" not in str(warnings)
+    # Lines without terms are translated as ever, and together with others.
+    plain = translator(None).translate(lines)
+    with_terms = [any(term in line for term in terms) for line in lines]
+    assert 5 < sum(with_terms) < 25
+    for one, other, has in zip(found, plain, with_terms, strict=True):
+        assert has or one == other
+    assert translator(terms, batch_tokens=1).translate(lines) == found
+    # Too short for two terms.
+    short = SearchConfig(beam_size=2, max_extra_tokens=1)
+    (translation,) = translator(terms | {"a": "paints"}, search=short).translate(["a sea"])
+    assert translation.missing_terms == ("sea",)
+    warnings.count("a sea", translation)
+    assert "; 1 terms not translated as the glossary tells" in str(warnings)
+
+
+def test_what_no_glossary_can_do_is_refused(make_trained: MakeTrained) -> None:
+    with pytest.raises(UserError, match="engine ctranslate2 knows no glossary"):
+        TranslationOptions(glossary={"a": "b"}, engine="ctranslate2")
+    with pytest.raises(UserError, match="a glossary needs beam search"):
+        TranslationOptions(glossary={"a": "b"}, search=SamplingConfig())
+    for target in ("犬", "", " "):
+        with pytest.raises(UserError, match="the model can't write"):
+            Translator(make_trained(), TranslationOptions(device="cpu", glossary={"a": target}))
