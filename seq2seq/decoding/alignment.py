@@ -1,22 +1,28 @@
 """Word alignments: which pieces, and which words, of a translation belong to those of its source.
 
-The decoder reads the finished translation once. Each piece that it reads is linked to the piece of
-the source that contributes most to the output of one layer's cross-attention, by the norm of its
-weighted and transformed value (Kobayashi et al. 2020). So no search takes longer, and any engine
-may have made the translation.
+The decoder reads the finished translation once. Each piece is linked to the piece of the source
+that contributes most to the output of a layer's cross-attention, by the norm of its weighted and
+transformed value (Kobayashi et al. 2020). So no search takes longer, and any engine may have made
+the translation.
+
+Models that were trained for long align a piece best in an early layer, in the step that reads it;
+others in a late layer, in the step that writes it. What a model does shows where the right links
+are known: in texts that are given to it as their own translations.
 """
 
 import math
+import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seq2seq.data.batching import pad
 from seq2seq.data.processor import Span
-from seq2seq.data.tokenizer import START_ID
+from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
@@ -99,50 +105,106 @@ def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
     return [(_bare(source, (0, len(source)), 0), _bare(target, (0, len(target)), 0))]
 
 
+def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -> bool:
+    """Return whether both sides end with a piece that is a mark, after others."""
+    if min(len(source), len(target)) < 2:
+        return False
+    last = *tokenizer.source_pieces(source[-1:]), *tokenizer.pieces(target[-1:])
+    return not any(character.isalnum() for piece in last for character in piece)
+
+
+class Step(NamedTuple):
+    """Where a model aligns a piece."""
+
+    layer: int  # counted from 1
+    reads: bool  # whether in the step that reads the piece, else in the one that writes it
+
+
+def choose_step(
+    model: Transformer, tokenizer: Tokenizer, controls: Sequence[int], longest: int
+) -> Step:
+    """Choose the step with the most right links in texts that are their own translations.
+
+    They consist of words of the vocabulary, and have at most `longest` pieces.
+    """
+    pieces = tokenizer.pieces(list(range(END_ID + 1, tokenizer.vocab_size)))
+    words = [piece[1:] for piece in pieces if piece[0] == "▁" and piece[1:].isalpha()]
+    chance = random.Random(1)
+    lines = [" ".join(chance.choices(words or ["0"], k=8)) + "." for _ in range(64)]
+    sources = [[*controls, *ids[:longest], END_ID] for ids in tokenizer.encode(lines)]
+    targets = [ids[:longest] for ids in tokenizer.encode_target(lines)]
+    spans = [(tokenizer.source_spans(line), tokenizer.target_spans(line)) for line in lines]
+
+    def right_links(step: Step) -> int:
+        stops = [False] * len(lines)
+        of_lines = align_pieces(
+            [model], sources, targets, stops, controls=len(controls), steps=[step]
+        )
+        return sum(
+            source[i][0] < target[j][1] and target[j][0] < source[i][1]
+            for (source, target), links in zip(spans, of_lines, strict=True)
+            for i, j in links
+        )
+
+    layers = range(1, model.config.decoder_depth + 1)
+    steps = [Step(layer, reads) for layer in layers for reads in (True, False)]
+    return max(steps, key=right_links)
+
+
 @torch.inference_mode()
 def align_pieces(
     models: Sequence[Transformer],
     sources: Sequence[list[int]],
     targets: Sequence[list[int]],
+    stops: Sequence[bool],
     *,
     controls: int,
+    steps: Sequence[Step],
 ) -> list[list[tuple[int, int]]]:
     """Link each piece of each target to a piece of its source, in one pass over a batch.
 
     Sources begin with so many control symbols, which are not counted, and end with `</s>`; targets
-    have neither start symbol nor `</s>`. Of several models, the mean of the shares decides.
+    have neither start symbol nor `</s>`. Where `stops` says that both end with a mark, the marks
+    are linked to each other alone (Chen et al. 2020). Of several models, the mean share decides.
     """
     device = next(models[0].parameters()).device
     source = copy_to_device(pad(sources), device)  # (B, S)
     target_input = copy_to_device(pad([[START_ID, *ids] for ids in targets]), device)  # (B, T)
-    shares = torch.stack([contributions(model, source, target_input) for model in models]).mean(0)
-    # A piece is linked in the step that reads it, to anything but control symbols and `</s>`.
-    ends = copy_to_device(torch.tensor([len(ids) - 1 for ids in sources]), device)  # (B,)
+    shares = torch.zeros((), device=device)
+    for model, step in zip(models, steps, strict=True):
+        of_steps = contributions(model, source, target_input, step.layer)  # (B, T, S)
+        shares = shares + (of_steps[:, 1:] if step.reads else of_steps[:, :-1])  # (B, T - 1, S)
+    # Nothing is linked to control symbols and `</s>`.
+    lengths = [len(ids) - 1 - stop for ids, stop in zip(sources, stops, strict=True)]
+    ends = copy_to_device(torch.tensor(lengths), device)  # (B,)
     columns = torch.arange(source.size(1), device=device)  # (S,)
     allowed = (columns >= controls) & (columns < ends.unsqueeze(1))  # (B, S)
-    shares = shares[:, 1:].masked_fill(~allowed.unsqueeze(1), -1.0)  # (B, T - 1, S)
+    shares = shares.masked_fill(~allowed.unsqueeze(1), -1.0)
     best = (shares.argmax(dim=2) - controls).tolist()  # NaN counts as the largest
     if shares.isnan().any():
         raise nan_error()
+    for row, ids, length, stop in zip(best, targets, lengths, stops, strict=True):
+        if stop:
+            row[len(ids) - 1] = length - controls
     return [
         [(i, j) for j, i in enumerate(row[: len(ids)])]
         for row, ids in zip(best, targets, strict=True)
     ]
 
 
-def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> Tensor:
+def contributions(model: Transformer, source: Tensor, target_input: Tensor, layer: int) -> Tensor:
     """Compute the share (B, T, S) of each source position in what a target position attends to.
 
-    It is the norm of sum_h weight_h(t, s) W_h^O value_h(s), in the second half of section 4 of
-    Kobayashi et al., divided by the sum over s.
+    It is the norm of sum_h weight_h(t, s) W_h^O value_h(s) in a layer, which is counted from 1,
+    divided by the sum of these norms over s.
     """
     source_mask = model.source_mask(source)  # (B, 1, 1, S)
     memory = model.encode(source, source_mask)  # (B, S, D)
     x = model.embed(target_input, is_target=True)  # (B, T, D)
     target_mask = causal_mask(target_input.size(1), x.device)  # (T, T)
-    *below, last = model.decoder.layers[: alignment_layer(model.config.decoder_depth)]
-    for layer in below:
-        x = layer(x, memory, target_mask, source_mask)
+    *below, last = model.decoder.layers[:layer]
+    for one in below:
+        x = one(x, memory, target_mask, source_mask)
     assert isinstance(last, DecoderLayer)
     x = _after_self_attention(last, x, target_mask)
     module, heads, groups = last.cross_attention, model.config.num_heads, model.config.kv_heads
@@ -161,11 +223,6 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> T
     squares = (weights @ products * weights).sum(dim=3).clamp(min=0)  # (B, S, T)
     norms = squares.sqrt().transpose(1, 2)  # (B, T, S)
     return norms / norms.sum(dim=2, keepdim=True)
-
-
-def alignment_layer(depth: int) -> int:
-    """Return the layer of the decoder whose cross-attention links pieces, counted from 1."""
-    return math.ceil(depth / 2)
 
 
 def _after_self_attention(layer: DecoderLayer, x: Tensor, target_mask: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice, repeat
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +15,14 @@ import torch
 
 from seq2seq.data.config import control_ids
 from seq2seq.data.tokenizer import END_ID
-from seq2seq.decoding.alignment import Alignment, align_pieces, parts_of
+from seq2seq.decoding.alignment import (
+    Alignment,
+    Step,
+    align_pieces,
+    choose_step,
+    end_with_stops,
+    parts_of,
+)
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
@@ -305,16 +313,22 @@ class Translator:
         sources = self.tokenizer.encode([source for source, _ in pairs])
         targets = self.tokenizer.encode_target([target for _, target in pairs])
         items = [
-            ([*self.controls, *ids[: self._longest_source], END_ID], others[: self._longest_target])
+            (
+                [*self.controls, *ids[: self._longest_source], END_ID],
+                others[: self._longest_target],
+                end_with_stops(self.tokenizer, ids, others),
+            )
             for ids, others in zip(sources, targets, strict=True)
         ]
         sizes = [
             max(len(ids), 1 + len(others)) if ids[:-1] and others and pair[0] != pair[1] else 1
-            for pair, (ids, others) in zip(pairs, items, strict=True)
+            for pair, (ids, others, _) in zip(pairs, items, strict=True)
         ]
-        controls, nothing = len(self.controls), list[tuple[int, int]]()
+        steps, nothing = self._alignment_steps, list[tuple[int, int]]()
         links = self._map_batches(
-            lambda batch: align_pieces(self.models, *zip(*batch, strict=True), controls=controls),
+            lambda batch: align_pieces(
+                self.models, *zip(*batch, strict=True), controls=len(self.controls), steps=steps
+            ),
             items,
             sizes,
             nothing,
@@ -331,6 +345,15 @@ class Translator:
             )
             for (source, target), found in zip(pairs, links, strict=True)
         ]
+
+    @cached_property
+    def _alignment_steps(self) -> list[Step]:
+        """The layer and the step in which each model aligns."""
+        with self._exclusive():
+            return [
+                choose_step(model, self.tokenizer, self.controls, self._longest_source)
+                for model in self.models
+            ]
 
     def attention(self, source: str, target: str | None = None) -> AttentionMaps:
         """Compute the attention weights for a source and a target, by default its translation.

@@ -7,13 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.alignment import Alignment, align_pieces, alignment_layer, contributions
+from seq2seq.decoding.alignment import (
+    Alignment,
+    Step,
+    align_pieces,
+    choose_step,
+    contributions,
+)
 from seq2seq.decoding.attention import record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
+from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.storage.trained_model import new_transformer
 from tests.conftest import MakeModel, MakeTrained
 from tests.models import ALL_MODERN
 
@@ -52,25 +59,51 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     choices: dict[str, Any], make_model: MakeModel, tokenizer: Tokenizer
 ) -> None:
     model = make_model(vocab_size=tokenizer.vocab_size, **choices)
-    layer = alignment_layer(model.config.decoder_depth)
+    layer = model.config.decoder_depth
     expected = norms_written_out(model, tokenizer, layer)
     source, target = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
     found = contributions(
-        model, torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]])
+        model, torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]]), layer
     )
     torch.testing.assert_close(
         found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
     )
-    # The step that reads the piece, without `</s>`, whatever shares the batch.
-    best = expected[1:, :-1].argmax(1).tolist()
-    batch = [[*source, END_ID], [*source, *source, END_ID]], [target, target[:2]]
-    (links, _) = align_pieces([model], *batch, controls=0)
-    assert links == [(i, j) for j, i in enumerate(best)]
-    # A control symbol is neither linked nor counted.
-    (with_control,) = align_pieces([model], [[source[0], *source, END_ID]], [target], controls=1)
-    assert all(0 <= i < len(source) for i, _ in with_control)
+    batch = [[*source, END_ID], [*source, *source, END_ID]], [target, target[:2]], [False] * 2
+
+    def links(*steps: Step) -> list[tuple[int, int]]:
+        # Whatever shares the batch.
+        return align_pieces([model] * len(steps), *batch, controls=0, steps=steps)[0]
+
+    # The step that reads a piece, or the one that writes it; without `</s>`.
+    reads, writes = Step(layer, True), Step(layer, False)
+    assert links(reads) == [(i, j) for j, i in enumerate(expected[1:, :-1].argmax(1).tolist())]
+    assert links(writes) == [(i, j) for j, i in enumerate(expected[:-1, :-1].argmax(1).tolist())]
     # Two equal models agree with each of them.
-    assert align_pieces([model, model], *batch, controls=0)[0] == links
+    assert links(reads, reads) == links(reads)
+    # A control symbol is neither linked nor counted; final stops are linked to each other alone.
+    (found,) = align_pieces(
+        [model], [[source[0], *source, END_ID]], [target], [True], controls=1, steps=[reads]
+    )
+    last = len(source) - 1
+    assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
+    assert min(i for i, _ in found) >= 0
+
+
+@pytest.mark.parametrize("chosen", [1, 2, 3])
+def test_the_layer_is_chosen_in_which_a_text_is_linked_to_itself(
+    tokenizer: Tokenizer, chosen: int
+) -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig(num_layers=3, d_model=32, d_ff=8, num_heads=2, dropout=0.0)
+    model = new_transformer(config, tokenizer.vocab_size).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("w_o.weight", "outer.weight")):
+                parameter.mul_(1e-3)  # each layer returns about what it reads
+        module: Any = model.decoder.layers[chosen - 1].cross_attention
+        module.w_q.weight.copy_(2 * torch.eye(32))
+        module.w_k.weight.copy_(2 * torch.eye(32))
+    assert choose_step(model, tokenizer, [], 100) == Step(chosen, reads=True)
 
 
 @pytest.fixture(scope="module")
