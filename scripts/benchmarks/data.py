@@ -1,27 +1,29 @@
 """Measure time and memory from text files to batches.
 
-Each stage runs in a process of its own, to measure its peak memory:
+Each stage runs in processes of its own, to measure their peak memory:
 
     python scripts/benchmarks/data.py --source train.ja.gz --target train.en.gz --pairs 4500000
 """
 
 import argparse
 import multiprocessing
+import os
 import random
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.corpus import Split
+from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.preparation import prepare
 from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.training.distributed import World
 
 VALIDATION_PAIRS = 1000
 COLLATED_BATCHES = 400
@@ -33,14 +35,17 @@ class Stage:
 
     name: str
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """With the processes that it has started."""
     pairs: int = 0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Add the time of a block."""
-        started = time.perf_counter()
+        started, used = time.perf_counter(), os.times()
         yield
         self.seconds += time.perf_counter() - started
+        self.cpu_seconds += sum(os.times()[:4]) - sum(used[:4])
 
 
 def main() -> None:
@@ -50,37 +55,109 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 8], help="that share orders")
+    parser.add_argument("--folder", type=Path, help="keep the corpus and what is made of it here")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        config, _ = in_new_process(make_corpus, arguments, Path(folder))
-        print(f"{'stage':<26}  {'seconds':>8}  {'pairs/s':>12}  {'peak MiB':>8}")
-        for work in (start, start, shuffle_and_collate):
-            stages, peak = in_new_process(work, config, Path(folder) / "cache")
-            for stage in stages:
-                speed = f"{stage.pairs / stage.seconds:,.0f}"
-                print(
-                    f"{stage.name:<26}  {stage.seconds:8.2f}  {speed:>12}  {peak:8,.0f}", flush=True
-                )
+    with ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        config = make_corpus(arguments, folder)
+        print(
+            f"{'stage':<26}  {'seconds':>8}  {'CPU s':>8}  {'pairs/s':>12}  {'peak MiB':>8}"
+            f"  {'of all':>8}  {'B/pair':>6}"
+        )
+        measure(start, 1, config, folder / "cache")
+        measure(start, 1, config, folder / "cache")
+        measure(collate, 1, folder / "cache")
+        for ranks in arguments.ranks:
+            measure(order, ranks, folder / "cache")
 
 
-def in_new_process(work: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
-    """Call `work` in a new process; return its result and the peak memory of the process in MiB."""
+def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
+    """Run `work` in new processes, and print its stages, with their peak memory.
+
+    It is that of the process with the most, and that of all, memory that is shared counted once.
+    The bytes a pair are what all processes need beyond what they had when they were ready.
+    """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
-        result = process.submit(work, *arguments).result()
-        usage = process.submit(resource.getrusage, resource.RUSAGE_SELF).result()
-    return result, usage.ru_maxrss / 1024
+    ready, begin, results = context.Queue(), context.Event(), context.Queue()
+    processes = [
+        context.Process(target=run, args=(work, rank, ranks, ready, begin, results, *arguments))
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.get()
+    before = sum(shared for _, shared in memory(processes))
+    begin.set()
+    largest = of_all = 0.0
+    found: list[list[Stage]] = []
+    while len(found) < ranks:
+        used = memory(processes)
+        largest = max([largest, *(own for own, _ in used)])
+        of_all = max(of_all, sum(shared for _, shared in used))
+        try:
+            found.append(results.get(timeout=0.3))
+        except Empty:
+            if not any(process.is_alive() for process in processes):
+                raise SystemExit("a process has failed") from None
+    for process in processes:
+        process.join()
+    for stage in max(found, key=lambda stages: sum(stage.seconds for stage in stages)):
+        print(
+            f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
+            f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
+            f"  {(of_all - before) * 2**20 / stage.pairs:6.1f}",
+            flush=True,
+        )
+
+
+def run(
+    work: Callable[..., Any],
+    rank: int,
+    ranks: int,
+    ready: Any,
+    begin: Any,
+    results: Any,
+    *given: Any,
+) -> None:
+    """Run `work` as one of several processes of a machine, when all are ready."""
+    ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29_617}
+    os.environ |= {name: str(value) for name, value in (ranking | address).items()}
+    world = World.from_environment()
+    with world.process_group():
+
+        def wait() -> None:
+            ready.put(rank)
+            begin.wait()
+
+        stages = work(world, wait, *given)
+        world.gather(0)
+        results.put(stages)
+
+
+def memory(processes: list[Any]) -> list[tuple[float, float]]:
+    """Return the memory of processes and their children in MiB: its size, and its share of all."""
+    numbers, found = [process.pid for process in processes], []
+    for number in numbers:
+        with suppress(OSError):  # it has ended
+            folder = Path(f"/proc/{number}")
+            for children in folder.glob("task/*/children"):
+                numbers += map(int, children.read_text().split())
+            lines = map(str.split, (folder / "smaps_rollup").read_text().splitlines()[1:])
+            sizes = {name: int(size) / 1024 for name, size, *_ in lines}
+            found.append((sizes["Rss:"], sizes["Pss:"]))
+    return found
 
 
 def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
     """Configure the corpus, after writing a synthetic one if --pairs asks for it."""
-    config = DataConfig(
-        train=SplitConfig(source=str(arguments.source), target=str(arguments.target))
-    )
+    train = SplitConfig(source=str(arguments.source), target=str(arguments.target))
+    config = DataConfig(train=train)
     pairs = list(Split(config, "train").pairs())
     random.seed(1)
     valid = write(random.sample(pairs, min(VALIDATION_PAIRS, len(pairs))), folder / "valid")
-    train = config.train
     if arguments.pairs:
         synthetic = (
             [first + second for first, second in zip(halves(a)[0], halves(b)[1], strict=True)]
@@ -108,33 +185,48 @@ def write(pairs: Any, path: Path) -> SplitConfig:
     return SplitConfig(source=str(source), target=str(target))
 
 
-def start(config: DataConfig, cache: Path) -> list[Stage]:
+def start(world: World, wait: Callable[[], None], config: DataConfig, cache: Path) -> list[Stage]:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
     stage = Stage("second start" if cache.exists() else "first start")
+    wait()
     with stage.timed():
         stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
     return [stage]
 
 
-def shuffle_and_collate(config: DataConfig, cache: Path) -> list[Stage]:
-    """Order an epoch, and read and pad batches, with two token budgets."""
+def order(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
+    """Order an epoch in batches of 25,000 tokens."""
+    (batching,) = batchings(cache, 25_000)
+    batching.share = world.share_file if world.size > 1 else None
+    stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
+    wait()
+    with stage.timed():
+        batching.epoch(0)
+    return [stage]
+
+
+def collate(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
+    """Read and pad batches of two sizes."""
+    ordered = [(batching, batching.epoch(0)) for batching in batchings(cache, 4096, 25_000)]
+    wait()
+    stages = []
+    for batching, batches in ordered:
+        some = batches[:COLLATED_BATCHES]
+        stages.append(Stage(f"pad {len(some)} of {batching.source_tokens:,}"))
+        stages[-1].pairs = sum(map(len, some))
+        with stages[-1].timed():
+            for indices in some:
+                batching.collate(indices)
+    return stages
+
+
+def batchings(cache: Path, *tokens: int) -> list[Any]:
+    """Make batches of the cached corpus, of so many tokens on each side."""
     from seq2seq.data.batching import Batching
 
-    corpus = prepare(config, cache, lambda message: None).train
-    stages = []
-    for tokens in (4096, 25_000):
-        batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
-        epoch = Stage(f"epoch, {tokens:,} tokens", pairs=len(corpus))
-        with epoch.timed():
-            batches = batching.epoch(0)
-        batches = batches[:COLLATED_BATCHES]
-        collate = Stage(f"collate {len(batches)} of them")
-        with collate.timed():
-            for indices in batches:
-                batching.collate(indices)
-        collate.pairs = sum(map(len, batches))
-        stages += [epoch, collate]
-    return stages
+    (path,) = cache.glob("*/train.arrow")
+    corpus = EncodedCorpus(path)
+    return [Batching(corpus, source_tokens=n, target_tokens=n, seed=1) for n in tokens]
 
 
 if __name__ == "__main__":

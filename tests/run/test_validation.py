@@ -23,6 +23,11 @@ def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> 
         run.validate_share(run.trainer.model, World(rank, size))
         for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
     )
+    outputs = [""] * len(run.data.valid_pairs)
+    for rank, share in enumerate(shares):
+        outputs[rank::3] = share[0].outputs
+    assert outputs == alone[0].outputs
+    assert len(set(outputs)) > 1
     metrics = run.summarize([alone])
     assert run.summarize(shares) == metrics
     assert metrics["valid/loss"] != metrics["valid/more/loss"]
