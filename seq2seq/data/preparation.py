@@ -81,21 +81,22 @@ def prepare(
     log: Log,
     tokenizer: Tokenizer | None = None,
     *,
-    checked: bool = False,
+    checked: str | None = None,
 ) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split, the tokenizer's sample and, by 8 bytes a pair, the
-    training split. `tokenizer` is that of a trained model; without it, one is learned. `checked`
-    says that another process has just compared what is cached with its report.
+    training split. `tokenizer` is that of a trained model; without it, one is learned. `checked` is
+    the name of the cached folder, if another process of this machine has just compared the text and
+    what is in the folder with their sums.
     """
-    corpus = _CachedCorpus(config, cache, log, tokenizer)
+    corpus = _CachedCorpus(config, cache, log, tokenizer, checked)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
     test = [Split(config, "test")] if config.test.is_configured else []
     held_out = [*valid_sets.values(), *test]
     for split in held_out:
         split.files()  # whose absence is better known before the work
-    data = corpus.open_or_build(checked=checked)
+    data = corpus.open_or_build(checked=checked is not None)
     counts, sets = data.counts, {}
     for name, split in valid_sets.items():
         sets[name], counts[split.name] = _encode_valid_set(
@@ -129,7 +130,12 @@ class _CachedCorpus:
     """Training and validation text, and the folder in which its encoding is cached."""
 
     def __init__(
-        self, config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None
+        self,
+        config: DataConfig,
+        cache: Path,
+        log: Log,
+        tokenizer: Tokenizer | None,
+        checked: str | None,
     ) -> None:
         self.config = config
         self.log = log
@@ -140,7 +146,7 @@ class _CachedCorpus:
         self.train = training_splits(config, known)
         self.valid = Split(config, "valid", known)
         self.states = self._file_states()
-        self.folder = cache / self._digest()
+        self.folder = cache / (checked or self._digest())
 
     def open_or_build(self, *, checked: bool) -> PreparedData:
         data = self._open(self.folder, checked=checked)

@@ -31,18 +31,26 @@ logger = logging.getLogger("seq2seq")
 
 
 def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
-    """Prepare the data in the main process, then open it in the others.
+    """Prepare the data in the main process, then in the first of each machine, then in the others.
 
-    The first process of each machine compares all that is cached with the sums in its report.
+    The others only open what the first of their machine has made, or compared with its sums.
     """
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
-    checked = world.local_rank > 0
-    data = world.main_first(
-        lambda: prepare(config.data, cache, logger.info, tokenizer, checked=checked)
-    )
-    if data.folder.name != world.on_main(lambda: data.folder.name):
+    prepared: list[PreparedData] = []
+
+    def prepare_here(checked: str | None = None) -> str:
+        data = prepare(config.data, cache, logger.info, tokenizer, checked=checked)
+        prepared.append(data)
+        return data.folder.name
+
+    folder = world.on_main(prepare_here)
+    if world.local_rank == 0 and not world.is_main and prepare_here() != folder:
         raise UserError("the text is not the same on all machines")
+    world.gather_objects(None)  # all machines are ready
+    if not prepared:
+        prepare_here(checked=folder)
+    (data,) = prepared
     if config.model.positions is Positions.learned:
         limit = config.model.max_learned_positions
         check_lengths("train", data.train, limit)

@@ -155,16 +155,6 @@ class World:
             _exit_after_main()
         return returned[0][0]
 
-    def main_first(self, act: Callable[[], T]) -> T:
-        """Run `act` in the main process, then in the first of each machine, then in the others."""
-        done: list[T] = []
-        self.on_main(lambda: done.append(act()))
-        if not self.is_main and self.local_rank == 0:
-            done.append(act())
-        if self.size > 1:
-            distributed.barrier(group=self.main_group)
-        return done[0] if done else act()
-
     def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
         """Let the first process of each machine write a file, and open it in all: see `Share`."""
         if self.local_size == 1:
