@@ -1,0 +1,99 @@
+"""`seq2seq translate` for documents and folders of them."""
+
+import gzip
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seq2seq.storage.model_folder import save_model
+
+SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
+HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
+
+
+@pytest.fixture(scope="module")
+def model(make_trained: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was never trained, whose outputs depend on the source."""
+    folder: Path = tmp_path_factory.mktemp("documents") / "model"
+    save_model(folder, make_trained())
+    return folder
+
+
+def test_a_document_keeps_all_but_its_words(
+    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in {"film.srt": SRT, "page.html": HTML}.items():
+        path, output = tmp_path / name, tmp_path / f"{name}.gz"
+        path.write_text(content)
+        result = seq2seq("translate", "--model", model, "-i", path, "-o", output)
+        assert (result.code, result.out, result.err.count("\n")) == (0, "", 1), result.err
+        assert result.err.startswith("seq2seq: lines: ")
+        found = gzip.decompress(output.read_bytes()).decode()
+        assert found != content
+        for mark in re.findall(r"<[^>]*>|\{\w+\}|\d.*-->.*", content):
+            assert found.count(mark) == content.count(mark)
+        again = seq2seq("translate", "--model", model, "-i", output, "--format", path.suffix[1:])
+        assert re.findall(r"<[^>]*>", again.out) == re.findall(r"<[^>]*>", found)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        piped = seq2seq("translate", "--model", model, "--format", path.suffix[1:])
+        assert (piped.code, piped.out) == (0, found)
+    as_lines = seq2seq("translate", "--model", model, "-i", path, "--format", "txt")
+    assert as_lines.out.count("\n") == HTML.count("\n")
+
+
+def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "site.de"
+    (folder / "sub").mkdir(parents=True)
+    files = {
+        "a.html": HTML.encode(), "sub/b.txt": b"A man.\r\n\r\nTwo", "c.css": b"\xff",
+        "d.pdf": b"%PDF", "sub/bad.srt": b"no times", "latin.md": "caf\xe9".encode("latin-1"),
+    }  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "link.html").symlink_to("a.html")
+    result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
+    assert result.code == 0
+    found = {str(p.relative_to(output)): p.read_bytes() for p in output.rglob("*") if p.is_file()}
+    assert found.keys() == {*files, "link.html"}
+    assert {name for name, content in found.items() if content == files.get(name)} == {
+        "c.css", "d.pdf", "sub/bad.srt", "latin.md"
+    }  # fmt: skip
+    assert found["sub/b.txt"].count(b"\r\n") == 2
+    assert (output / "link.html").is_symlink()
+    for reason in ("d.pdf: documents of .pdf", "bad.srt: no subtitle", "latin.md: the file is not"):
+        assert reason in result.err
+    assert "documents: 2 translated; files: 5 copied as they are, of them 3 documents" in result.err
+    # and nothing is written over
+    before = sorted(tmp_path.rglob("*"))
+    for target, reason in ((output, "not an empty folder"), (folder / "x", "is in the folder")):
+        result = seq2seq("translate", "--model", model, "-i", folder, "-o", target)
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert reason in result.err
+    assert seq2seq("translate", "--model", model, "-i", folder).code == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nbest", "2"], "--nbest is for lines of text: remove it, or add --format txt"),
+        (["--scores"], "--scores is for lines"),
+        (["--interactive"], "--interactive is for lines"),
+        (["--prefix", "x"], "--prefix is for lines"),
+        (["--alignments", "x"], "--alignments is for lines"),
+        (["--format", "pdf"], "--format pdf: choose one of arb, ass, docx"),
+    ],
+)
+def test_options_for_lines_are_refused_in_one_line(
+    model: Path, seq2seq: Callable, tmp_path: Path, words: list[str], message: str
+) -> None:
+    path = tmp_path / "film.srt"
+    path.write_text(SRT)
+    result = seq2seq("translate", "--model", model, "-i", path, *words)
+    assert (result.code, result.out) == (2, "")
+    assert f"seq2seq: {message}" in result.err

@@ -1,0 +1,94 @@
+"""All formats: what is not translated stays byte for byte."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.documents.document import Languages, Mark
+from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
+from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
+
+LANGUAGES = Languages("en", "de")
+XML = "<?xml version='1.0' encoding='iso-8859-1'?>\n"
+SMALL = {
+    "arb": '{"a": "A {n} dog", "@a": {"description": "x"}}',
+    "ass": "[Events]\nFormat: Layer, Text\nDialogue: 0,A {\\i1}dog{\\i0}\\Nruns\n",
+    "html": "<p>A <b>dog</b>&nbsp;runs",
+    "json": '{"a": {"b": "A <b>dog</b> \\u00e9"}}',
+    "md": "# A *dog*\n\n```\ncode\n```\n",
+    "po": 'msgid ""\nmsgstr "Content-Type: text/plain\\n"\n\nmsgid "A %s"\nmsgstr ""\n',
+    "properties": "# no\na = A {0} dog\n",
+    "srt": "1\n00:00:01,000 --> 00:00:02,500\nA <i>dog</i>\n",
+    "strings": '/* no */\n"a" = "A %@ dog";\n',
+    "tmx": XML + "<tmx version='1.4'><header/><body><tu><tuv xml:lang='en'><seg>A <ph/> dog</seg>"
+    "</tuv></tu></body></tmx>",
+    "ts": XML + "<TS><context><message><source>A %1 dog</source><translation type='unfinished'/>"
+    "</message></context></TS>",
+    "txt": "A dog\r\n\r\nruns",
+    "vtt": "WEBVTT\n\n00:01.000 --> 00:02.500\nA <b>dog</b>\n",
+    "xliff": XML + "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
+    "<trans-unit id='1'><source>A <g id='1'>dog</g></source></trans-unit></body></file></xliff>",
+    "xml": XML + "<resources><string name='a'>A <b>dog</b> %s</string></resources>",
+}  # fmt: skip
+
+
+def translated(content: bytes, name: str) -> bytes:
+    """A document whose texts are in capitals, with all of their marks."""
+    file = read_file(name, content, LANGUAGES)
+    plan = Plan(file.texts)
+    assert not plan.take(
+        [Translation([Candidate(line.upper(), 0.0, [], False)]) for line in plan.lines]
+    )
+    links = [replace(Alignment.verbatim(line), target=line.upper()) for line, _ in plan.pairs()]
+    texts = plan.place(links)
+    for before, after in zip(file.texts, texts, strict=True):
+        marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (before, after)]
+        assert marks[0] == marks[1]
+    return file.join(texts)
+
+
+def check(content: bytes, name: str) -> None:
+    file = read_file(name, content, LANGUAGES)
+    assert file.join([None] * len(file.texts)) == content
+    again = read_file(name, translated(content, name), LANGUAGES)
+    # What was filled is not asked for again.
+    assert len(again.texts) in (0, len(file.texts))
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_the_rest_of_a_document_stays(name: str, codec: str) -> None:
+    check(SMALL[name].encode(codec), f"file.{name.upper()}")
+    assert translated(SMALL[name].encode(codec), f"a.{name}") != SMALL[name].encode(codec)
+
+
+def test_characters_that_the_encoding_lacks_are_written_as_references() -> None:
+    file = read_file("a.xml", SMALL["xml"].encode("latin-1"), LANGUAGES)
+    assert "ж".encode() not in file.join([("ж",)])
+    assert b"<string name='a'>&#1078;</string>" in file.join([("ж",)])
+    file = read_file("a.properties", SMALL["properties"].encode(), LANGUAGES)
+    assert file.join([("ж",)]) == b"# no\na = \\u0436\n"
+
+
+def test_the_format_is_found_by_the_name() -> None:
+    assert {find_format(f"a.b{suffix}") for suffix in SUFFIXES} == set(FORMATS)
+    assert find_format("A.XLF") == "xliff"
+    assert find_format("html") == find_format("a.html.bak") == ""
+
+
+@pytest.mark.skipif("DOCUMENTS" not in os.environ, reason="DOCUMENTS names no folder of documents")
+def test_the_rest_of_documents_found_in_the_wild_stays() -> None:
+    """Or they are refused in one line."""
+    refused = []
+    for path in sorted(Path(os.environ["DOCUMENTS"]).rglob("*.*")):
+        try:
+            check(path.read_bytes(), path.name)
+        except UserError as error:
+            refused.append(str(error))
+    assert all("\n" not in reason for reason in refused)
