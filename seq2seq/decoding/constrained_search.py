@@ -127,8 +127,7 @@ def constrained_search(
     """Find at most config.nbest outputs of each sentence that fulfill its requirements.
 
     The arguments are those of `beam_search`. A sentence that has no such output, because it is too
-    short for its terms, has outputs with as many of them as possible. Each sentence has twice
-    config.beam_size hypotheses.
+    short for its terms, has outputs with as many of them as possible.
     """
     beams = _Banks(max_lengths, config, requirements, rules)
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
@@ -155,7 +154,7 @@ class _Banks(SearchBatch):
     ) -> None:
         super().__init__(max_lengths, rules)
         self.config, self.requirements = config, list(requirements)
-        self.width = 2 * config.beam_size
+        self.width = config.beam_size
         self.all_limits = list(self.limits)
         self.live = [[_Live(0.0, (rules["start_id"],), one.start)] for one in requirements]
         # Of each sentence by its id, the best first: missing terms, minus score, tokens.
@@ -180,7 +179,7 @@ class _Banks(SearchBatch):
         scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, width, V)
         force_tokens(scores, self.forced_tokens())
         live_scores = self._rows([[one.score for one in live] for live in self.live], -math.inf)
-        scores += live_scores.view(sentences, width, 1)
+        scores += live_scores.view(sentences, width, 1).to(scores.dtype)
         self.length += 1
         candidates = self._candidates(scores)
         parents = []
