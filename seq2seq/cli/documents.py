@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seq2seq.decoding.translator import Translator
 
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
-_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "scores")
+_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "resume", "scores")
 _MAX_BYTES = 2**28
 
 

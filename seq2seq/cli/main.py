@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -103,8 +104,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # a panic of a library in Rust is not an Exception
         if "--debug" in words:
             raise
+        if isinstance(error, UsageError) and rank_and_size()[0] > 0:
+            time.sleep(3)  # torchrun ends all when one has ended: let the main process report it
+            return 2
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return which of torchrun's processes this is, and of how many; without it, 0 of 1."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if any(name not in os.environ for name in names):
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def log_to_stderr() -> None:

@@ -1,15 +1,19 @@
 """`seq2seq translate`: a filter, N lines in, N lines out; or a document, and its translation."""
 
 import argparse
+import hashlib
+import io
+import logging
 import signal
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from itertools import islice, repeat
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
+from seq2seq import __version__
 from seq2seq.cli.documents import (
     check_folders,
     check_options,
@@ -17,6 +21,7 @@ from seq2seq.cli.documents import (
     translate_document,
     translate_folder,
 )
+from seq2seq.cli.main import rank_and_size
 from seq2seq.cli.text import check_output, check_text, open_input, report, report_replaced
 from seq2seq.cli.translation_options import (
     add_models_option,
@@ -29,37 +34,31 @@ from seq2seq.errors import UsageError, UserError
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from seq2seq.decoding.chunks import Chunk, ChunkOutput
     from seq2seq.decoding.translation import Translation
     from seq2seq.decoding.translator import Translator
 
 
 T = TypeVar("T")
 
+# Options that change no output. Prefixes are checked with the lines of the input.
+_NO_EFFECT = {"command", "debug", "run", "model", "input", "output", "prefix", "resume", "workers"}
 _LOG_SECONDS = 60.0
 _LOG_FORMAT = "{n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
 
 
-def translate_one_by_one(
-    translator: "Translator", lines: Iterable[str], prefixes: Iterable[str] | None
-) -> "Iterator[Translation]":
-    """Translate each line before the next is read.
-
-    A line that can't be translated has a blank translation; the reason is printed.
-    """
-    from seq2seq.decoding.segments import pair_prefixes
+def _answer(translator: "Translator", chunk: "Chunk") -> "list[Translation]":
+    """Translate a chunk of one line; if that fails, it is blank, and the reason is printed."""
     from seq2seq.decoding.translation import Translation
     from seq2seq.device import oom_as_user_error
 
-    pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
-    for number, (line, prefix) in enumerate(pairs, start=1):
-        try:
-            with oom_as_user_error():
-                (translation,) = translator.translate([line], [prefix], first_line=number)
-        except UserError as error:
-            reason = str(error).removeprefix(f"line {number}: ")
-            report(f"line {number}: {reason}")
-            translation = Translation([])
-        yield translation
+    try:
+        with oom_as_user_error():
+            return translator.translate(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
+    except UserError as error:
+        prefix = f"line {chunk.first_line}: "
+        report(prefix + str(error).removeprefix(prefix))
+        return [Translation([])]
 
 
 def with_prompt(lines: Iterable[T]) -> Iterator[T]:
@@ -115,6 +114,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="translations, also compressed; FILE.*.part until complete (default: stdout)",
     )
     parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue what this command, also with --resume, has left in FILE.resume.part",
+    )
+    parser.add_argument(
         "--interactive",
         action="store_true",
         help="answer each line before the next is read, as on a terminal",
@@ -161,10 +165,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.nbest is not None and arguments.scores:
         raise UsageError("--nbest writes the scores already: remove --scores")
+    if arguments.resume and (arguments.output == "-" or arguments.interactive):
+        raise UsageError("--resume continues a file: add -o FILE, and remove --interactive")
+    if arguments.resume and arguments.alignments is not None:
+        raise UsageError("--resume continues one file: remove --alignments")
+    rank, size = rank_and_size()
+    if arguments.interactive and size > 1:
+        raise UsageError("torchrun's processes don't answer line by line: remove --interactive")
     is_folder = Path(arguments.input).expanduser().is_dir()
     chosen = "" if is_folder else document_format(arguments)
     if chosen or is_folder:
         check_options(arguments)
+        if size > 1:
+            raise UsageError("torchrun's processes translate lines: give documents to one process")
+    if rank > 0:  # the main process alone reads, writes and reports
+        logging.getLogger("seq2seq").setLevel(logging.ERROR)
+        return _translate_lines(arguments, io.BytesIO())
     if is_folder:
         check_folders(arguments)
     check_output(arguments.output, arguments.input, arguments.prefix)
@@ -198,72 +214,112 @@ def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
 
 
 def _translate_lines(arguments: argparse.Namespace, source: BinaryIO) -> int:
-    from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
-    from seq2seq.decoding.translation import OutputWarnings
+    from seq2seq.decoding.chunks import in_order
+    from seq2seq.decoding.ranks import DAY, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
     from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.training.distributed import World
 
-    from_terminal = arguments.input == "-" and sys.stdin.isatty()
-    one_by_one = arguments.interactive or from_terminal
-    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
-    retain_freed_memory()
-    warnings, first_lines = OutputWarnings(), dict[str, int]()
+    world = World.from_environment()
+    one_by_one = arguments.interactive or (world.is_main and _from_terminal(arguments))
+    if one_by_one and world.size > 1:
+        raise UsageError("torchrun's processes don't answer a terminal: give -i FILE")
+    with world.process_group(DAY):
+        options = options_of_rank(world, translation_options(arguments, arguments.model))
+        translator = Translator.load(arguments.model, options)
+        retain_freed_memory()
+        output = partial(_chunk_output, arguments, translator)
+        if one_by_one:
+            answer = partial(output, partial(_answer, translator))
+            _write(arguments, source, translator, partial(map, answer), one_by_one=True)
+            return 0
+        with (
+            translator.chunk_workers() as workers,
+            workers_of_all(world, [partial(output, worker) for worker in workers]) as all_,
+        ):
+            if world.is_main:
+                _write(arguments, source, translator, partial(in_order, all_))
+    return 0
+
+
+def _from_terminal(arguments: argparse.Namespace) -> bool:
+    return arguments.input == "-" and sys.stdin.isatty()
+
+
+def _write(
+    arguments: argparse.Namespace,
+    source: BinaryIO,
+    translator: "Translator",
+    translate: "Callable[[Iterable[Chunk]], Iterator[ChunkOutput]]",
+    *,
+    one_by_one: bool = False,
+) -> None:
+    """Read the input in chunks, write their translations, and report what to check in them."""
+    from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
+    from seq2seq.decoding.chunks import Counts, make_chunks
+    from seq2seq.decoding.resume import resumable_output
+
     raw_lines = iterate_lines(source, keep_returns=True)
-    if from_terminal and sys.stderr.isatty():
-        raw_lines = with_prompt(raw_lines)
-    elif not one_by_one:
+    if not one_by_one:
         raw_lines = check_text(arguments.input, raw_lines)
+    elif _from_terminal(arguments) and sys.stderr.isatty():
+        raw_lines = with_prompt(raw_lines)
     lines = _Lines(raw_lines)
     prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
-    to_stdout = arguments.output == "-"
-    with (
-        nullcontext(sys.stdout.buffer) if to_stdout else create_binary(arguments.output) as output,
-        nullcontext()
-        if arguments.alignments is None
-        else create_binary(arguments.alignments) as links,
-        _progress_bar(arguments, " lines", hidden=one_by_one) as bar,
-    ):
-        if one_by_one:
-            translations = translate_one_by_one(translator, lines, prefixes)
-        else:
-            translations = translator.translate_stream(lines, prefixes)
-        if links is not None:
-            some = 1 if one_by_one else 1024
-            translations = _align(translator, lines.waiting, translations, links, some)
-        for number, translation in enumerate(translations):
-            line = lines.waiting.popleft()
-            end = "\r\n" if line.endswith("\r") else "\n"
-            output.write(_format(number, translation, arguments, end).encode())
-            if one_by_one:
-                output.flush()
-            warnings.count(line, translation)
-            for kind, count in vars(warnings).items():
-                if count:
-                    first_lines.setdefault(kind, number + 1)
-            bar.update()
-        output.flush()
+    chunks = make_chunks(lines, prefixes, 1 if one_by_one else translator.chunk_lines)
+    bar = _progress_bar(arguments, " lines", hidden=one_by_one)
+    total = Counts()
+    if arguments.resume:
+        made_by = _made_by(arguments, translator)
+        with resumable_output(arguments.output, made_by) as resumable, bar:
+            bar.n = bar.initial = resumable.progress.lines
+            for done in translate(resumable.remaining(chunks)):
+                resumable.write(done.text, done.counts)
+                bar.update(done.counts.warnings.lines)
+            total = resumable.progress.counts
+    else:
+        to_stdout = arguments.output == "-"
+        links = arguments.alignments
+        with (
+            nullcontext(sys.stdout.buffer)
+            if to_stdout
+            else create_binary(arguments.output) as output,
+            create_binary(links) if links else nullcontext(io.BytesIO()) as alignments,
+            bar,
+        ):
+            for done in translate(chunks):
+                for stream, content in ((output, done.text), (alignments, done.links)):
+                    stream.write(content)
+                    if one_by_one:
+                        stream.flush()
+                total += done.counts
+                bar.update(done.counts.warnings.lines)
+            output.flush()
     report_replaced(arguments.input, lines.replaced, lines.first_replaced)
-    report(warnings.describe(first_lines))
-    return 0
+    report(str(total))
+
+
+def _made_by(arguments: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
+    """Return all that an output is made by; with an equal one, --resume continues it."""
+    from seq2seq.data.lines import open_binary
+    from seq2seq.decoding.resume import models_sha256
+
+    options = {name: value for name, value in vars(arguments).items() if name not in _NO_EFFECT}
+    if arguments.glossary is not None:
+        with open_binary(arguments.glossary) as file:
+            options["glossary"] = hashlib.sha256(file.read()).hexdigest()
+    return {
+        "model": models_sha256(arguments.model),
+        "seq2seq": __version__,
+        **options,
+        "search": asdict(translator.search),
+        "device": translator.device.type,
+        "dtype": str(next(translator.models[0].parameters()).dtype),
+    }
 
 
 def _same_file(path: str, other: str) -> bool:
     return Path(path).expanduser().resolve() == Path(other).expanduser().resolve()
-
-
-def _align(
-    translator: "Translator",
-    lines: deque[str],
-    translations: "Iterator[Translation]",
-    output: BinaryIO,
-    count: int,
-) -> "Iterator[Translation]":
-    """Write the alignments of translations and the lines that wait for them, `count` at a time."""
-    while some := list(islice(translations, count)):
-        for alignment in translator.alignments(list(islice(lines, len(some))), some):
-            output.write(f"{alignment}\n".encode())
-        output.flush()
-        yield from some
 
 
 class _Lines:
@@ -274,8 +330,6 @@ class _Lines:
         self.replaced = 0
         """Lines that were not valid UTF-8, or had NUL."""
         self.first_replaced = 0
-        self.waiting: deque[str] = deque()
-        """Lines not translated yet."""
 
     def __iter__(self) -> Iterator[str]:
         from seq2seq.data.lines import decode_leniently
@@ -284,7 +338,6 @@ class _Lines:
             line, replaced = decode_leniently(raw)
             self.replaced += replaced
             self.first_replaced = self.first_replaced or number * replaced
-            self.waiting.append(line)
             yield line
 
 
@@ -310,6 +363,27 @@ def _progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> 
         return tqdm(total=total, unit=unit, disable=hidden)
     times: Any = {"delay": _LOG_SECONDS, "mininterval": _LOG_SECONDS, "miniters": 1}
     return LineAMinute(total=total, unit=unit, leave=False, bar_format=_LOG_FORMAT, **times)
+
+
+def _chunk_output(
+    arguments: argparse.Namespace,
+    translator: "Translator",
+    translate: "Callable[[Chunk], list[Translation]]",
+    chunk: "Chunk",
+) -> "ChunkOutput":
+    """Translate a chunk; return what is written, and counted."""
+    from seq2seq.decoding.chunks import ChunkOutput, Counts
+
+    written, links, counts = [], list[str](), Counts()
+    translations = translate(chunk)
+    pairs = zip(chunk.lines, translations, strict=True)
+    for number, (line, translation) in enumerate(pairs, chunk.first_line):
+        end = "\r\n" if line.endswith("\r") else "\n"
+        written.append(_format(number - 1, translation, arguments, end))
+        counts.count(number, line, translation)
+    if arguments.alignments is not None:
+        links = [f"{found}\n" for found in translator.alignments(chunk.lines, translations)]
+    return ChunkOutput("".join(written).encode(), "".join(links).encode(), counts)
 
 
 def _format(

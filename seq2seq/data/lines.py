@@ -227,6 +227,8 @@ def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
     if suffix not in COMPRESSIONS:
         return nullcontext(file)
+    if suffix == ".gz":  # without a name and the time, so that equal content makes equal files
+        return cast(AbstractContextManager[BinaryIO], gzip.GzipFile("", "wb", 9, file, mtime=0))
     return cast(AbstractContextManager[BinaryIO], COMPRESSIONS[suffix].open(file, "wb"))
 
 

@@ -1,8 +1,9 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 from seq2seq.data.processor import Span
 from seq2seq.data.tokenizer import Tokenizer
@@ -100,6 +101,17 @@ class Translation:
             parts=tuple(parts),
             spans=tuple(_spans(segments, [found[0].text if found else "" for found in candidates])),
         )
+
+    @classmethod
+    def from_lines(
+        cls, segments_of_lines: list[list[Segment]], candidates: Iterable[list[Candidate]]
+    ) -> "list[Translation]":
+        """Join the candidates of the segments of several lines."""
+        found = iter(candidates)
+        return [
+            cls.from_segments(segments, list(islice(found, len(segments))))
+            for segments in segments_of_lines
+        ]
 
 
 def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:

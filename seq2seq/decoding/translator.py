@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
-from itertools import islice, repeat
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from seq2seq.decoding.alignment import (
     parts_of,
 )
 from seq2seq.decoding.attention import AttentionMaps, record_attention
+from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
@@ -35,13 +35,12 @@ from seq2seq.decoding.segments import (
     check_length,
     longest_texts,
     make_segments,
-    pair_prefixes,
     with_end_symbol,
 )
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.fast.process import parallel_map, process_lock
+from seq2seq.fast.process import parallel_map, process_lock, worker_threads
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.storage.trained_model import TrainedModel
 
@@ -178,11 +177,7 @@ class Translator:
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
         found = self._map_batches(self.translate_batch, segments, sizes, blank, on_batch)
-        candidates = iter(found)
-        return [
-            Translation.from_segments(of_line, list(islice(candidates, len(of_line))))
-            for of_line in segments_of_lines
-        ]
+        return Translation.from_lines(segments_of_lines, found)
 
     def segments(
         self,
@@ -235,17 +230,39 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
-        By default 1,024 lines, and 8,192 on a GPU.
+        By default 1,024 lines, and 8,192 on a GPU. Chunks are read ahead, so that all workers are
+        busy until the end; their number changes no output in any precision.
         """
         _check_lists(lines=lines, prefixes=prefixes)
-        if chunk_lines is None:
-            chunk_lines = 1024 if self.device.type == "cpu" else 8192
-        pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
-        first_line = 1
-        while chunk := list(islice(pairs, chunk_lines)):
-            some_lines, some_prefixes = zip(*chunk, strict=True)
-            yield from self.translate(some_lines, some_prefixes, first_line=first_line)
-            first_line += len(chunk)
+        chunks = make_chunks(lines, prefixes, chunk_lines or self.chunk_lines)
+        with self.chunk_workers() as workers:
+            for translations in in_order(workers, chunks):
+                yield from translations
+
+    @property
+    def chunk_lines(self) -> int:
+        """Number of lines of a chunk, which are sorted by length together."""
+        return 1024 if self.device.type == "cpu" else 8192
+
+    @contextmanager
+    def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
+        """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
+        with worker_threads(self.workers) as pool:
+            # A chunk is some 16 batches; while one waits for its last, others have more.
+            yield [partial(self._translate_chunk, pool.map)] * (2 + self.workers // 8)
+
+    def _translate_chunk(
+        self, run: Callable[..., Iterator[list[list[Candidate]]]], chunk: Chunk
+    ) -> list[Translation]:
+        segments_of_lines = self.segments(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
+        segments = [segment for of_line in segments_of_lines for segment in of_line]
+        sizes = [len(segment.source_ids) for segment in segments]
+        # A GPU has one worker, and its batches are large.
+        parts = min(16, len(sizes) // 16) if self.device.type == "cpu" else 1
+        batches = make_batches(sizes, self.batch_tokens, parts, self.native_engine.rounded)
+        blank: list[Candidate] = []
+        found = run_batches(run, self.translate_batch, segments, batches, blank)
+        return Translation.from_lines(segments_of_lines, found)
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -391,15 +408,8 @@ class Translator:
         That of an item of size 1, which is `</s>` alone, is `blank`.
         """
         batches = make_batches(sizes, self.batch_tokens, self.workers, self.native_engine.rounded)
-        results, done = [blank] * len(items), 0
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
-            results_of_batches = run(function, [[items[i] for i in batch] for batch in batches])
-            for batch, results_of_batch in zip(batches, results_of_batches, strict=True):
-                for i, result in zip(batch, results_of_batch, strict=True):
-                    results[i] = result
-                done += len(batch)
-                on_batch(done, sum(map(len, batches)))
-        return results
+            return run_batches(run, function, items, batches, blank, on_batch)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -450,6 +460,28 @@ def make_batches(
         divisible = (i for i, batch in enumerate(batches) if parts[i] < len(batch))
         parts[max(divisible, key=lambda i: tokens[i] / parts[i])] += 1
     return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
+
+
+def run_batches(
+    run: Callable[..., Iterator[list[R]]],
+    function: Callable[[list[T]], list[R]],
+    items: Sequence[T],
+    batches: Sequence[list[int]],
+    blank: R,
+    on_batch: Callable[[int, int], None] = lambda done, items: None,
+) -> list[R]:
+    """Map a function over batches by `run`; return the results in the order of the items.
+
+    That of an item that is in no batch is `blank`.
+    """
+    results, done = [blank] * len(items), 0
+    results_of_batches = run(function, [[items[i] for i in batch] for batch in batches])
+    for batch, results_of_batch in zip(batches, results_of_batches, strict=True):
+        for i, result in zip(batch, results_of_batch, strict=True):
+            results[i] = result
+        done += len(batch)
+        on_batch(done, sum(map(len, batches)))
+    return results
 
 
 def fastest_translator(

@@ -76,3 +76,15 @@ def parallel_map(
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def worker_threads(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Provide threads whose operations use one thread each, unlike the caller's."""
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        # Threads that begin later take the number that was set last.
+        torch.set_num_threads(torch.get_num_threads())

@@ -105,6 +105,12 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
+def give_name(path: Path, file: BinaryIO, part: Path) -> None:
+    """Give an open file `part` the name and the mode of the file that it replaces."""
+    _keep_mode(file, path)
+    _replace(path, file, part)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write one file whole or not at all; what was there before stays if it can't be written."""
     with errors_as_user_errors(path):

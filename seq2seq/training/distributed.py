@@ -1,9 +1,9 @@
-"""Training on many devices: one process for each, started by `torchrun`.
+"""Many devices: one process for each, started by `torchrun`.
 
-torchrun tells each process its rank in environment variables. The micro-batches of a step are
-shared out, and their gradients are summed; the lines of a validation are shared out, too. The main
-process (rank 0) alone decides and writes. `World()` is one process alone: then nothing here uses
-torch.distributed.
+torchrun tells each process its rank in environment variables. In training, the micro-batches of a
+step are shared out, and their gradients are summed; the lines of a validation are shared out, too.
+The main process (rank 0) alone decides and writes. `World()` is one process alone: then nothing
+here uses torch.distributed.
 """
 
 import os
@@ -136,7 +136,7 @@ class World:
             store.wait([_MAIN_FAILED], _MAIN_REPORTS_WITHIN)
         except RuntimeError:
             raise type(error)(f"rank {self.rank}: {error}") from error
-        _exit_after_main()
+        exit_after_main()
 
     def on_main(self, act: Callable[[], T]) -> T:
         """Return what `act` returns in the main process; if it fails there, the others exit."""
@@ -152,7 +152,7 @@ class World:
                 returned, group=self.main_group, device=torch.device("cpu")
             )
         if not returned[0]:
-            _exit_after_main()
+            exit_after_main()
         return returned[0][0]
 
     def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
@@ -239,7 +239,7 @@ class World:
         return PrefixStore(f"seq2seq/start_{self.restarts}", _rendezvous())
 
 
-def _exit_after_main() -> NoReturn:
+def exit_after_main() -> NoReturn:
     """Exit later than the main process, so that torchrun lets it report the error."""
     time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)

@@ -154,7 +154,7 @@ def test_a_log_gets_lines_with_what_is_done_and_left(
     monkeypatch.setattr("seq2seq.cli.translate._LOG_SECONDS", 0.0)
     (tmp_path / "in").write_text("a man\n" * 3)
     result = seq2seq("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
-    assert re.search(r"^seq2seq: 2 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", result.err, re.M)
+    assert re.search(r"^seq2seq: 3 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", result.err, re.M)
 
 
 def test_a_missing_file_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None:

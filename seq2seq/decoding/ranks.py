@@ -1,0 +1,122 @@
+"""One translation by the processes that torchrun starts, on one machine or several.
+
+The main process reads the chunks, hands them out, and writes their translations in order: each
+worker of each process takes a chunk, returns what it made of it, and takes the next. So the output
+is that of one process, and only chunks that are being translated are in memory.
+"""
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.device import choose_device, choose_precision
+from seq2seq.errors import UserError
+from seq2seq.training.distributed import World, exit_after_main
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_REPORT = "torchrun's report says which process ended first"
+DAY = 86400.0  # the longest time that a process waits for a chunk, or for its translation
+
+
+def options_of_rank(world: World, options: TranslationOptions) -> TranslationOptions:
+    """Give each process a GPU of its own, and all the precision that the main process chooses."""
+    if world.size == 1:
+        return options
+    device = world.own_device(choose_device(options.device, processes=world.size))
+    if options.precision == "auto" and options.engine == "native":
+        chosen = world.on_main(lambda: choose_precision("auto", device) is torch.bfloat16)
+        options = replace(options, precision="bf16" if chosen else "fp32")
+    return replace(options, device=str(device))
+
+
+@contextmanager
+def workers_of_all(
+    world: World, workers: Sequence[Callable[[T], R]]
+) -> Iterator[Sequence[Callable[[T], R]]]:
+    """Provide the main process with the workers of all processes; in the others, run theirs.
+
+    The others have none of their own when the block begins: all the work is done.
+    """
+    counts = [int(count) for (count,) in world.gather(len(workers))]
+    if not world.is_main:
+        _serve(workers)
+        yield []
+        return
+    lost: list[UserError] = []
+
+    def end(*_: object) -> None:
+        """End the main process, whatever it waits for; torchrun does so, too, if one is lost."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise lost[0] if lost else UserError(f"terminated; {_REPORT}")
+
+    if world.size > 1:
+        signal.signal(signal.SIGTERM, end)
+    others = [
+        [partial(_ask, rank, slot, lost) for slot in range(count)]
+        for rank, count in enumerate(counts[1:], start=1)
+    ]
+    # The first of each process, then the second of each, so that all get some of a short text.
+    yield [one for row in zip_longest(workers, *others) for one in row if one is not None]
+    for rank, count in enumerate(counts[1:], start=1):
+        for slot in range(count):
+            _send(None, rank, slot)
+
+
+def _ask(rank: int, slot: int, lost: list[UserError], chunk: object) -> Any:
+    """Let another process translate a chunk."""
+    try:
+        _send(chunk, rank, slot)
+        result = _receive(rank, slot)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0][:200]
+        lost.append(UserError(f"rank {rank} is lost ({reason}); {_REPORT}"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _serve(workers: Sequence[Callable[[T], R]]) -> None:
+    """Translate what the main process sends, until it sends None."""
+
+    def serve(slot: int, worker: Callable[[T], R]) -> None:
+        while (chunk := _receive(0, slot)) is not None:
+            try:
+                result: R | Exception = worker(chunk)
+            except Exception as error:
+                result = error
+            _send(result, 0, slot)
+
+    try:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(serve, range(len(workers)), workers))
+    except RuntimeError:  # the main process is lost
+        exit_after_main()
+
+
+def _send(message: object, rank: int, slot: int) -> None:
+    content = torch.frombuffer(bytearray(pickle.dumps(message)), dtype=torch.uint8)
+    distributed.send(torch.tensor([len(content)]), rank, tag=slot)
+    distributed.send(content, rank, tag=slot)
+
+
+def _receive(rank: int, slot: int) -> Any:
+    size = torch.empty(1, dtype=torch.int64)
+    distributed.recv(size, rank, tag=slot)
+    content = torch.empty(int(size), dtype=torch.uint8)
+    distributed.recv(content, rank, tag=slot)
+    return pickle.loads(content.numpy().tobytes())

@@ -1,0 +1,163 @@
+"""A translation that continues where an earlier process was killed.
+
+Next to the output NAME, `NAME.resume.part` has the translations so far, not compressed, and
+`NAME.resume.json` says what made them and how far they go: to the end of a chunk.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seq2seq.data.lines import COMPRESSIONS, create_binary
+from seq2seq.decoding.chunks import Chunk, Counts
+from seq2seq.errors import UserError
+from seq2seq.files.atomic import (
+    errors_as_user_errors,
+    give_name,
+    remove_leftovers,
+    write_file,
+)
+from seq2seq.files.manifest import read_manifest
+from seq2seq.files.strict import parse_json, read_regular_file
+from seq2seq.storage.checkpoint import find_model
+
+logger = logging.getLogger("seq2seq")
+
+_EMPTY = hashlib.sha256().hexdigest()
+_MAX_BYTES = 1 << 20
+
+
+@dataclass
+class Progress:
+    """What is in a part, and what made it."""
+
+    made_by: dict[str, Any]
+    lines: int = 0
+    bytes: int = 0
+    sha256: str = _EMPTY
+    source_sha256: str = _EMPTY
+    """Of the lines, and of the prefixes, that were translated."""
+    counts: Counts = field(default_factory=Counts)
+
+
+class ResumableOutput:
+    """The part of an output, open for what comes next."""
+
+    def __init__(self, part: Path, file: BinaryIO, progress: Progress) -> None:
+        self.part, self.file, self.progress = part, file, progress
+        self._digest = hashlib.sha256()
+        self._read: deque[tuple[int, str]] = deque()
+        """Lines read until the end of each chunk that is not written yet, and their sum."""
+        file.seek(0)
+        left = progress.bytes
+        while block := file.read(min(left, 1 << 20)):
+            self._digest.update(block)
+            left -= len(block)
+        if left or self._digest.hexdigest() != progress.sha256:
+            raise UserError(f"{part}: was changed since it was written; remove it to begin again")
+        file.truncate(progress.bytes)
+
+    def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks that are not in the part; check those that are."""
+        lines, done, digest = 0, self.progress.lines, hashlib.sha256()
+        for chunk in chunks:
+            digest.update("\n".join((*chunk.lines, *chunk.prefixes, "")).encode())
+            lines += len(chunk.lines)
+            if lines > done:
+                self._read.append((lines, digest.hexdigest()))
+                yield chunk
+            elif lines == done and digest.hexdigest() != self.progress.source_sha256:
+                break
+        else:
+            if lines >= done:
+                return
+        raise UserError(
+            f"{self.part}: was made of another text: give the same input, or remove it to begin"
+            " again"
+        )
+
+    def write(self, text: bytes, counts: Counts) -> None:
+        """Write the translations of the next chunk, and how far they go."""
+        progress = self.progress
+        self.file.write(text)
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self._digest.update(text)
+        progress.bytes += len(text)
+        progress.sha256 = self._digest.hexdigest()
+        progress.lines, progress.source_sha256 = self._read.popleft()
+        progress.counts += counts
+        write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
+
+
+@contextmanager
+def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[ResumableOutput]:
+    """Open the part of an output to continue it; it gets the output's name when the block ends."""
+    path = Path(os.path.realpath(Path(path).expanduser()))
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: --resume needs a file as output")
+    part = path.with_name(f"{path.name}.resume.part")
+    state = part.with_suffix(".json")
+    with errors_as_user_errors(part), part.open("a+b") as file:
+        _lock(part, file)
+        remove_leftovers(path.parent)
+        progress = Progress(json.loads(json.dumps(made_by)))
+        if os.fstat(file.fileno()).st_size and state.exists():
+            earlier = parse_json(state, read_regular_file(state, _MAX_BYTES), Progress)
+            if differences := dict.fromkeys(_differences(earlier.made_by, progress.made_by)):
+                raise UserError(
+                    f"{part}: {'; '.join(differences)}: give the same command, or remove it to"
+                    " begin again"
+                )
+            progress = earlier
+            logger.info(f"seq2seq: {part}: continuing after line {progress.lines:,}")
+        output = ResumableOutput(part, file, progress)
+        try:
+            yield output
+        except BaseException:
+            if not progress.lines:
+                part.unlink()
+            else:
+                logger.warning(f"seq2seq: {part}: the same command continues after this")
+            raise
+        if path.suffix.lower() in COMPRESSIONS:
+            file.seek(0)
+            with create_binary(path) as compressed:
+                shutil.copyfileobj(file, compressed)
+            part.unlink()
+        else:
+            give_name(path, file, part)
+        state.unlink(missing_ok=True)
+
+
+def models_sha256(runs: Iterable[str]) -> str:
+    """Return a sum of the models of run or model folders; their cards are no part of them."""
+    sums = [read_manifest(find_model(Path(run))) for run in runs]
+    files = [sorted(item for item in one.items() if item[0] != "README.md") for one in sums]
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+
+
+def _lock(part: Path, file: BinaryIO) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{part}: another process is writing it; wait until it ends") from None
+    except OSError:  # some file systems have no locks
+        pass
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for key in now:
+        if isinstance(now[key], dict) and isinstance(before.get(key), dict):
+            yield from _differences(before[key], now[key])
+        elif before.get(key) != now[key]:
+            yield f"{key} was {before.get(key)} and is {now[key]}"

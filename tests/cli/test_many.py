@@ -1,0 +1,228 @@
+"""`seq2seq translate` by several processes, and after it was killed."""
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.data.tokenizer import END_ID
+from seq2seq.storage.model_folder import save_model
+from seq2seq.storage.trained_model import TrainedModel
+from tests.cli.conftest import SECONDS
+from tests.cli.test_torchrun import TORCHRUN
+from tests.faults.test_ranks import processes_in
+
+LINES = 3000  # three chunks
+COMMAND = [sys.executable, "-m", "seq2seq"]
+
+
+@pytest.fixture(scope="module")
+def folder(
+    make_trained: Callable[..., TrainedModel],
+    sentences: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Two models, text with what is not text, its prefixes, and text for the quick model.
+
+    That one outputs nothing, and numbers are copied.
+    """
+    folder = tmp_path_factory.mktemp("many")
+    trained = make_trained(num_layers=1)
+    save_model(folder / "model", trained)
+    with torch.no_grad():
+        bias = trained.model.decoder.layers[-1].feed_forward_norm.bias
+        bias.copy_(1e4 * trained.model.embedding.weight[END_ID])
+    save_model(folder / "quick", trained)
+    (folder / "numbers").write_text("".join(f"{n}\ta man\n" for n in range(9000)))
+    chance = random.Random(1)
+    texts = [" ".join(chance.choices(sentences, k=chance.randint(1, 2))) for _ in range(LINES)]
+    texts[5], texts[1500], texts[2000] = "", "42\tapples\r", "\udcff a man"
+    text = "".join(f"{line}\n" for line in texts).encode(errors="surrogateescape")
+    (folder / "in").write_bytes(text)
+    (folder / "in.gz").write_bytes(gzip.compress(text))
+    prefixes = ("the\n" if line.startswith("the") else "\n" for line in texts)
+    (folder / "prefixes").write_text("".join(prefixes))
+    return folder
+
+
+def messages(stderr: bytes) -> list[str]:
+    return [line for line in stderr.decode().splitlines() if line.startswith("seq2seq: ")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-i in.gz -o out.gz --prefix prefixes --nbest 2 --beam 2 --precision bf16",
+        "-i - -o - --sample --sentences --scores --seed 3",
+    ],
+)
+def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path, words: str) -> None:
+    outputs = []
+    for number, launcher in enumerate(([sys.executable], TORCHRUN)):
+        output = tmp_path / f"{number}.gz"
+        options = words.replace("out.gz", str(output)).split()
+        command = [*launcher, "-m", "seq2seq", "translate", "--model", "model", *options]
+        with (folder / "in").open("rb") as text:
+            done = subprocess.run(command, cwd=folder, stdin=text, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        outputs.append((output.read_bytes() if output.exists() else done.stdout, done.stderr))
+    (one, stderr), (many, stderr_of_many) = outputs
+    assert len(set(one.splitlines())) > 100
+    assert many == one
+    assert messages(stderr_of_many) == messages(stderr)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, lost: int) -> None:
+    command = [*TORCHRUN, "-m", "seq2seq", "translate", "--model", folder / "quick", "-o", "out"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdin is not None
+        run.stdin.write((folder / "numbers").read_bytes())
+        run.stdin.flush()
+        end = time.monotonic() + SECONDS
+        while not any(part.stat().st_size for part in tmp_path.glob("out.*.part")):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        ranks = processes_in(tmp_path)
+        os.kill(ranks[lost], signal.SIGKILL)
+        stderr = run.communicate(timeout=SECONDS)[1]
+    assert run.returncode not in (0, None)
+    assert not processes_in(tmp_path)
+    assert f"received by PID {ranks[lost]}" in stderr.decode()  # torchrun's report
+    if lost == 1:
+        left, line = messages(stderr)
+        assert "has what was written until then" in left
+        assert "torchrun's report says which process ended first" in line
+
+
+def test_processes_that_answer_lines_are_refused_once(
+    folder: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, lines in ((0, 1), (1, 0)):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        result = seq2seq("translate", "--model", folder / "model", "--interactive")
+        assert (result.code, result.err.count("\n")) == (2, lines)
+        assert "remove --interactive" in result.err or not lines
+
+
+def kill_after(lines: int, words: list[str | Path], folder: Path, text: Path) -> None:
+    """Kill a command when it has written so many lines; it waits for more text than it gets."""
+    with subprocess.Popen([*COMMAND, *words], cwd=folder, stdin=subprocess.PIPE) as run:
+        assert run.stdin is not None
+        ahead = text.read_bytes().splitlines(keepends=True)[: lines + 5 * 1024]
+        run.stdin.write(b"".join(ahead))
+        run.stdin.flush()
+        end = time.monotonic() + SECONDS
+        while not any(
+            json.loads(state.read_bytes())["lines"] >= lines
+            for state in folder.glob("*.resume.json")
+        ):
+            assert run.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        run.kill()
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+def test_a_run_that_was_killed_three_times_writes_what_one_writes(
+    folder: Path, tmp_path: Path, seq2seq: Callable, suffix: str
+) -> None:
+    words = ["translate", "--model", folder / "quick", "--beam", "1", "--scores"]
+    whole, output = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    expected = seq2seq(*words, "-i", folder / "numbers", "-o", whole)
+    words += ["--resume", "-o", output]
+    for lines in (1024, 2048, 3072):
+        kill_after(lines, words, tmp_path, folder / "numbers")
+        with (tmp_path / f"{output.name}.resume.part").open("ab") as part:
+            part.write(b"half a ch")
+    result = seq2seq(*words, "-i", folder / "numbers")
+    assert result.code == 0, result.err
+    assert output.read_bytes() == whole.read_bytes()
+    continued = re.search(r"continuing after line (\d,\d+)\n", result.err)
+    assert continued
+    assert int(continued[1].replace(",", "")) in range(3072, 9000, 1024)
+    assert messages(result.err.encode())[-1] == messages(expected.err.encode())[-1]
+    assert {path.name for path in tmp_path.iterdir()} == {whole.name, output.name}
+
+
+@pytest.fixture(scope="module")
+def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a killed run has left of the first 1,024 lines or more."""
+    left = tmp_path_factory.mktemp("killed")
+    words = ["translate", "--model", folder / "quick", "--beam", "1", "--resume", "-o", "out"]
+    kill_after(1024, words, left, folder / "numbers")
+    return left
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("--beam 2", "out.resume.part: beam_size was 1 and is 2: give the same command"),
+        ("--nbest 1", "out.resume.part: nbest was None and is 1"),
+        ("--model model", "out.resume.part: model was "),
+        ("-i prefixes", "out.resume.part: was made of another text"),
+        ("-i short", "out.resume.part: was made of another text"),
+        ("part", "out.resume.part: was changed since it was written"),
+        ("--alignments links", "--resume continues one file: remove --alignments"),
+        ("-o -", "--resume continues a file: add -o FILE"),
+        ("-o /dev/null", "/dev/null: --resume needs a file as output"),
+    ],
+)
+def test_what_can_t_be_continued_is_told_in_a_line(
+    folder: Path,
+    killed: Path,
+    tmp_path: Path,
+    seq2seq: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    says: str,
+) -> None:
+    left = shutil.copytree(killed, tmp_path / "left")
+    (folder / "short").write_text("a man\n")
+    part = left / "out.resume.part"
+    if change == "part":
+        part.write_bytes(b"A" + part.read_bytes()[1:])
+    monkeypatch.chdir(folder)
+    before = {path.name: path.read_bytes() for path in left.iterdir()}
+    words = ["-i", "numbers", "--beam", "1", "--resume", "-o", left / "out"]
+    words += ["--model", "quick"] if "--model" not in change else []
+    result = seq2seq("translate", *words, *(change.split() if " " in change else []))
+    assert (result.code, result.out) in ((1, ""), (2, ""))
+    assert says in messages(result.err.encode())[-1]
+    assert {path.name: path.read_bytes() for path in left.iterdir()} == before
+
+
+def test_two_runs_don_t_write_the_same_part(
+    folder: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    words = ["translate", "--model", folder / "quick", "--resume", "-o", tmp_path / "out"]
+    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE) as first:
+        assert first.stdin is not None
+        first.stdin.write(b"42\n" * 100)  # so many are looked at first
+        first.stdin.flush()
+        end = time.monotonic() + SECONDS
+        while not (tmp_path / "out.resume.part").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        result = seq2seq(*words, "-i", folder / "in")
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert "another process is writing it" in result.err
+        first.stdin.close()
+    assert (tmp_path / "out").read_bytes() == b"42\n" * 100
