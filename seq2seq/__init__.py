@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seq2seq.decoding.config import TranslationOptions as TranslationOptions
+    from seq2seq.decoding.ray_data import TranslateLines as TranslateLines
     from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.2.0"
 
 _MODULES = {
+    "TranslateLines": "ray_data",
     "Translation": "translation",
     "TranslationOptions": "config",
     "Translator": "translator",

@@ -1,0 +1,29 @@
+"""Translation as a step of Ray Data, which reads, distributes, retries and writes."""
+
+from typing import TYPE_CHECKING, Any
+
+from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.translator import Translator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class TranslateLines:
+    """Add a column with the translations of another to each batch of `map_batches`."""
+
+    def __init__(
+        self,
+        model: str,
+        options: TranslationOptions | None = None,
+        *,
+        column: str = "text",
+        to_column: str = "translation",
+    ) -> None:
+        self.translator = Translator.load(model, options)
+        self.column, self.to_column = column, to_column
+
+    def __call__(self, batch: "dict[str, NDArray[Any]]") -> dict[str, Any]:
+        """Translate a batch, given and returned as columns."""
+        translations = self.translator.translate_stream(batch[self.column].tolist())
+        return batch | {self.to_column: [one.text for one in translations]}
