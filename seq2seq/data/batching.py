@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -51,42 +51,6 @@ class Batch:
         return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
-class Batches(Sequence[Indices]):
-    """The batches of an epoch, in order, each as the rows of its pairs."""
-
-    def __init__(self, rows: Rows, ends: NDArray[Any]) -> None:
-        self.rows = rows
-        """Of all batches, one after the other: (N,)."""
-        self.ends = ends
-        """Where each batch ends among them."""
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    @overload
-    def __getitem__(self, index: int) -> Indices: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Indices]: ...
-    def __getitem__(self, index: int | slice) -> Indices | list[Indices]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        end = self.ends[index]  # an IndexError ends an iteration
-        return self.rows[self.ends[index - 1] if index % len(self) else 0 : end]
-
-    def save(self, path: Path) -> None:
-        """Write them to a file of int32: the rows, the ends, the number of ends."""
-        with path.open("wb") as file:
-            for part in (self.rows, self.ends, np.array([len(self)])):
-                part.astype(np.int32, copy=False).tofile(file)
-
-    @classmethod
-    def load(cls, path: Path) -> "Batches":
-        """Map what `save` wrote into memory."""
-        saved = np.asarray(np.memmap(path, np.int32, "r"))
-        rows, ends = np.split(saved[:-1], [-saved[-1]])
-        return cls(rows, ends)
-
-
 @dataclass(eq=False)
 class Batching:
     """Splits a corpus into batches; each epoch's batches are a pure function of (seed, epoch)."""
@@ -105,7 +69,7 @@ class Batching:
     """Which pairs each epoch takes; all of them, once, if not given."""
     share: Share | None = None
     """By which one process of a machine orders an epoch for all of them."""
-    _newest: tuple[int, Batches] | None = field(default=None, init=False)
+    _newest: tuple[int, list[Indices]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         longest_source, longest_target = self.corpus.longest
@@ -117,20 +81,18 @@ class Batching:
                 " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
 
-    def epoch(self, epoch: int) -> Batches:
-        """Make the batches of an epoch, in order; the newest is kept."""
+    def epoch(self, epoch: int) -> list[Indices]:
+        """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
             first = self.corpus.first_row(epoch)
             if self.share is None:
                 batches = self._order(epoch, first)
             else:
-                batches = self.share(
-                    lambda path: self._order(epoch, first).save(path), Batches.load
-                )
+                batches = self.share(lambda path: _save(self._order(epoch, first), path), _load)
             self._newest = epoch, batches
         return self._newest[1]
 
-    def _order(self, epoch: int, first: int) -> Batches:
+    def _order(self, epoch: int, first: int) -> list[Indices]:
         """Order the pairs of an epoch, in 16 bytes for each; `first` is the row of pair 0."""
         random = np.random.default_rng([self.seed, epoch])
         if self.mixture is None:
@@ -161,8 +123,7 @@ class Batching:
         del keys
         # Cut the sorted pairs into batches, and shuffle these.
         batches = list(self._split(rows))
-        batches = [batches[i] for i in random.permutation(len(batches))]
-        return Batches(np.concatenate(batches), np.cumsum([len(batch) for batch in batches]))
+        return [batches[i] for i in random.permutation(len(batches))]
 
     def in_order(self) -> list[Indices]:
         """Make batches of all pairs, shortest first, without randomness, for validation."""
@@ -227,6 +188,20 @@ class Batching:
                 yield block[start:end]
                 start = end
             first, total = first + start, float(sums[start])
+
+
+def _save(batches: list[Rows], path: Path) -> None:
+    """Write the rows of all batches, where each batch ends among them, and how many there are."""
+    ends = np.cumsum([len(batch) for batch in batches])
+    saved = np.concatenate([*batches, ends, [len(ends)]], dtype=np.int32, casting="unsafe")
+    saved.tofile(path)
+
+
+def _load(path: Path) -> list[Rows]:
+    """Map what `_save` wrote into memory."""
+    saved = np.asarray(np.memmap(path, np.int32, "r"))
+    rows, ends = np.split(saved[:-1], [-saved[-1]])
+    return np.split(rows, ends[:-1])
 
 
 def _blocks(pairs: int) -> Iterator[slice]:

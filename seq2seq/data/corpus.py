@@ -146,13 +146,13 @@ FileState: TypeAlias = tuple[str, int | str, int, int]
 what its protocol says of the content."""
 
 
-def file_state(path: str) -> FileState:
+def file_state(path: str | Path) -> FileState:
     """Return the state of a file or URL."""
     if is_url(path):
         import fsspec
 
-        file_system, name = fsspec.url_to_fs(path)
-        return path, str(file_system.ukey(name)), 0, 0
+        file_system, name = fsspec.url_to_fs(str(path))
+        return str(path), str(file_system.ukey(name)), 0, 0
     state = os.stat(path)
     return os.path.realpath(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns
 

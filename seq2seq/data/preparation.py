@@ -19,14 +19,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seq2seq.data.batching import Mixture
-from seq2seq.data.checks import (
-    UnknownCharacters,
-    check_overlap,
-    check_references,
-    different,
-)
+from seq2seq.data.checks import UnknownCharacters, check_overlap, check_references, different
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
-from seq2seq.data.corpus import FileState, Split, sha256_of_file, training_splits
+from seq2seq.data.corpus import FileState, Split, file_state, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, temporary_folder
 from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, new_writer
 from seq2seq.data.pair_files import SentencePair
@@ -76,27 +71,20 @@ class PreparedData:
 
 
 def prepare(
-    config: DataConfig,
-    cache: Path,
-    log: Log,
-    tokenizer: Tokenizer | None = None,
-    *,
-    checked: str | None = None,
+    config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None = None
 ) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
     Memory grows with the validation split, the tokenizer's sample and, by 8 bytes a pair, the
-    training split. `tokenizer` is that of a trained model; without it, one is learned. `checked` is
-    the name of the cached folder, if another process of this machine has just compared the text and
-    what is in the folder with their sums.
+    training split. `tokenizer` is that of a trained model; without it, one is learned.
     """
-    corpus = _CachedCorpus(config, cache, log, tokenizer, checked)
+    corpus = _CachedCorpus(config, cache, log, tokenizer)
     valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
     test = [Split(config, "test")] if config.test.is_configured else []
     held_out = [*valid_sets.values(), *test]
     for split in held_out:
         split.files()  # whose absence is better known before the work
-    data = corpus.open_or_build(checked=checked is not None)
+    data = corpus.open_or_build()
     counts, sets = data.counts, {}
     for name, split in valid_sets.items():
         sets[name], counts[split.name] = _encode_valid_set(
@@ -130,12 +118,7 @@ class _CachedCorpus:
     """Training and validation text, and the folder in which its encoding is cached."""
 
     def __init__(
-        self,
-        config: DataConfig,
-        cache: Path,
-        log: Log,
-        tokenizer: Tokenizer | None,
-        checked: str | None,
+        self, config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None
     ) -> None:
         self.config = config
         self.log = log
@@ -146,23 +129,24 @@ class _CachedCorpus:
         self.train = training_splits(config, known)
         self.valid = Split(config, "valid", known)
         self.states = self._file_states()
-        self.folder = cache / (checked or self._digest())
+        self.folder = cache / self._digest()
 
-    def open_or_build(self, *, checked: bool) -> PreparedData:
-        data = self._open(self.folder, checked=checked)
-        if data is None:
-            try:
-                with self._only_builder():
-                    data = self._open(self.folder)  # another process may have made it meanwhile
-                    if data is None:
-                        self._build()
-                        return self._opened(self.folder)
-            except OSError as error:
-                raise UserError(
-                    f"{self.folder}: can't be written: {error.strerror or error};"
-                    " free some space, or choose another folder with cache=FOLDER"
-                ) from error
-        self.log(f"data: reusing {self.folder}")
+    def open_or_build(self) -> PreparedData:
+        data = self._open(self.folder)
+        if data is not None:
+            self.log(f"data: reusing {self.folder}")
+            return data
+        try:
+            with self._only_builder():
+                if self._open(self.folder) is None:  # nor has another process made it meanwhile
+                    self._build()
+        except OSError as error:
+            raise UserError(
+                f"{self.folder}: can't be written: {error.strerror or error};"
+                " free some space, or choose another folder with cache=FOLDER"
+            ) from error
+        data = self._open(self.folder)
+        assert data is not None
         return data
 
     @contextmanager
@@ -209,29 +193,27 @@ class _CachedCorpus:
     def _file_states(self) -> list[list[FileState]]:
         return [split.file_states() for split in [*self.train, self.valid]]
 
-    def _open(self, folder: Path, *, checked: bool = False) -> PreparedData | None:
+    def _open(self, folder: Path) -> PreparedData | None:
         """Open a prepared folder; None if it is missing or does not agree with its report."""
         try:
-            sums = {} if checked else json.loads((folder / REPORT_FILE).read_bytes())["sha256"]
-            if any(sha256_of_file(folder / name) != digest for name, digest in sums.items()):
-                return None
-            return self._opened(folder)
+            report = json.loads((folder / REPORT_FILE).read_bytes())
+            for name, digest in report["sha256"].items():
+                unchanged = report.get("states", {}).get(name) == [*file_state(folder / name)[1:]]
+                if not unchanged and sha256_of_file(folder / name) != digest:
+                    return None
+            valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
+            return PreparedData(
+                folder=folder,
+                splits=[*self.train, self.valid],
+                tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
+                train=EncodedCorpus(folder / TRAIN_FILE),
+                valid=EncodedCorpus(folder / VALID_FILE),
+                valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
+                counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
+                warnings=list(report["warnings"]),
+            )
         except Exception:  # whatever is wrong with it, it is made again
             return None
-
-    def _opened(self, folder: Path) -> PreparedData:
-        report = json.loads((folder / REPORT_FILE).read_bytes())
-        valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
-        return PreparedData(
-            folder=folder,
-            splits=[*self.train, self.valid],
-            tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
-            train=EncodedCorpus(folder / TRAIN_FILE),
-            valid=EncodedCorpus(folder / VALID_FILE),
-            valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
-            counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
-            warnings=list(report["warnings"]),
-        )
 
     def _build(self) -> None:
         """Make the folder, unless another process has made a valid one in the meantime."""
@@ -244,21 +226,17 @@ class _CachedCorpus:
                 raise UserError("the text of the corpus was changed while it was read; start again")
             files = sorted(temporary.iterdir())
             report["sha256"] = {file.name: sha256_of_file(file) for file in files}
+            report["states"] = {file.name: file_state(file)[1:] for file in files}
             report["read"] = self._read_files()
             (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
 
     def _read_files(self) -> list[tuple[Any, ...]]:
         """Return the sums and states of the files, so that they need not be read to be known."""
-        splits = [*self.train, self.valid]
-        sums = [digest for split in splits for digest in split.sums.values()]
-        states = chain.from_iterable(self.states)
-        # A file system may not tell the times of changes that are close to each other apart, and
-        # most protocols of URLs don't tell when a file has changed.
-        return [
-            (digest, *state)
-            for digest, state in zip(sums, states, strict=True)
-            if 0 < state[3] < self.started - _FRESH
-        ]
+        sums = [digest for split in [*self.train, self.valid] for digest in split.sums.values()]
+        states = zip(sums, chain.from_iterable(self.states), strict=True)
+        # Not of files that are fresh, whose next change may have the same time, and not of URLs.
+        oldest = self.started - _FRESH
+        return [(digest, *state) for digest, state in states if 0 < state[-1] < oldest]
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         """Write everything but the report, and return its counts and warnings."""

@@ -31,26 +31,12 @@ logger = logging.getLogger("seq2seq")
 
 
 def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
-    """Prepare the data in the main process, then in the first of each machine, then in the others.
-
-    The others only open what the first of their machine has made, or compared with its sums.
-    """
+    """Prepare the data in the main process, then open it in the others."""
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
-    prepared: list[PreparedData] = []
-
-    def prepare_here(checked: str | None = None) -> str:
-        data = prepare(config.data, cache, logger.info, tokenizer, checked=checked)
-        prepared.append(data)
-        return data.folder.name
-
-    folder = world.on_main(prepare_here)
-    if world.local_rank == 0 and not world.is_main and prepare_here() != folder:
+    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
+    if data.folder.name != world.on_main(lambda: data.folder.name):
         raise UserError("the text is not the same on all machines")
-    world.gather_objects(None)  # all machines are ready
-    if not prepared:
-        prepare_here(checked=folder)
-    (data,) = prepared
     if config.model.positions is Positions.learned:
         limit = config.model.max_learned_positions
         check_lengths("train", data.train, limit)

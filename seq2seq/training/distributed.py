@@ -155,6 +155,12 @@ class World:
             exit_after_main()
         return returned[0][0]
 
+    def main_first(self, act: Callable[[], T]) -> T:
+        """Run `act` in the main process, then in the others."""
+        done: list[T] = []
+        self.on_main(lambda: done.append(act()))
+        return done[0] if done else act()
+
     def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
         """Let the first process of each machine write a file, and open it in all: see `Share`."""
         if self.local_size == 1:
