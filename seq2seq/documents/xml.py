@@ -21,8 +21,8 @@ _TOKEN = re.compile(
     r"<!--.*?-->|(?P<cdata><!\[CDATA\[(?P<inner>.*?)\]\]>)|<\?.*?\?>"
     r"|<!DOCTYPE(?:[^\[<>\"']++|\"[^\"]*+\"|'[^']*+'"
     r"|\[(?:[^\]<\"']++|\"[^\"]*+\"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\])*+>"
-    r"|</(?P<close>[^\s>]++)[^>]*+>"
-    r"|<(?P<open>[^\s/>!?]++)(?:[^\"'<>]++|\"[^\"]*+\"|'[^']*+')*+>"
+    r"|</(?P<close>[^\s<>]++)[^>]*+>"
+    r"|<(?P<open>[^\s</>!?]++)(?:[^\"'<>]++|\"[^\"]*+\"|'[^']*+')*+>"
     r"|(?P<text>[^<]++)",
     re.DOTALL,
 )
@@ -137,9 +137,7 @@ def parse(content: str) -> Element:
     Entities that the document declares are never expanded, and nothing outside it is read.
     """
     length = 0
-    for token in _TOKEN.finditer(content):
-        if token.start() != length:
-            break
+    for token in _tokens(content, 0, len(content)):
         length = token.end()
         if token.lastgroup not in ("text", "inner", "cdata") and length - token.start() > _MAX_TAG:
             raise _refusal(content, token.start(), f"a tag of more than {_MAX_TAG:,} characters")
@@ -149,6 +147,13 @@ def parse(content: str) -> Element:
     if length != len(content):
         raise _refusal(content, length, "not well-formed: a tag without an end")
     return _build(content)
+
+
+def _tokens(content: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield tags, comments, texts and so on, as far as there is nothing between them."""
+    while found := _TOKEN.match(content, start, end):
+        yield found
+        start = found.end()
 
 
 def _check(content: str) -> None:
@@ -170,7 +175,7 @@ def _build(content: str) -> Element:
     root: Element | None = None
     inner: list[Element] = []  # the elements that are open, the innermost last
     count = 0
-    for token in _TOKEN.finditer(content):
+    for token in _tokens(content, 0, len(content)):
         if name := token["open"]:
             count += 1
             if len(inner) == _MAX_DEPTH or count > _MAX_ELEMENTS:
@@ -202,7 +207,7 @@ def _refusal(content: str, place: int, what: str) -> UserError:
 
 def read_string(element: Element) -> str:
     """Return the characters of an element, without what tags there may be."""
-    tokens = _TOKEN.finditer(element.content, element.inside, element.close)
+    tokens = _tokens(element.content, element.inside, element.close)
     return "".join(dereference(x["text"]) if x["text"] else x["inner"] or "" for x in tokens)
 
 
@@ -277,7 +282,7 @@ def read_span(
         strings(start, end)
 
     def strings(start: int, end: int) -> None:
-        for token in _TOKEN.finditer(content, start, end):
+        for token in _tokens(content, start, end):
             if token["text"]:
                 for i, piece in enumerate(_OWN_ENTITY.split(token["text"])):
                     if i % 2:
