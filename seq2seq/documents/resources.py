@@ -22,7 +22,7 @@ def read_android(content: str, _languages: Languages) -> Document:
     """
     root = parse(content)
     if root.name != "resources":
-        raise UserError(f"not a file of Android's strings: its first element is {root.name}")
+        raise UserError(f"not a file of Android's strings: its first element is {root.name:.50}")
     slots: list[Slot] = []
     for holder in root.children:
         if holder.get("translatable") == "false":
@@ -93,7 +93,7 @@ def read_qt(content: str, _languages: Languages) -> Document:
     """
     root = parse(content)
     if root.name != "TS":
-        raise UserError(f"not a file of Qt's messages: its first element is {root.name}")
+        raise UserError(f"not a file of Qt's messages: its first element is {root.name:.50}")
     slots = []
     for message in (x for x in root.walk() if x.name == "message"):
         source, target = message.find("source"), message.find("translation")
@@ -163,7 +163,7 @@ def read_stringsdict(content: str, _languages: Languages) -> Document:
     """Read the plural rules of an Apple application: all strings but the names of rules."""
     root = parse(content)
     if root.name != "plist":
-        raise UserError(f"not a property list: its first element is {root.name}")
+        raise UserError(f"not a property list: its first element is {root.name:.50}")
     slots = []
     for holder in (x for x in root.walk() if x.name == "dict"):
         for key, value in zip(holder.children, holder.children[1:], strict=False):

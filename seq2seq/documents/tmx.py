@@ -13,7 +13,7 @@ def read_tmx(content: str, languages: Languages) -> Document:
     """
     root = parse(content)
     if root.local != "tmx":
-        raise UserError(f"not a TMX file: its first element is {root.name}")
+        raise UserError(f"not a TMX file: its first element is {root.name:.50}")
     slots = []
     for unit in (x for body in root.find_all("body") for x in body.find_all("tu")):
         source = _variant(unit, languages.source)

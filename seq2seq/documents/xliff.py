@@ -47,7 +47,7 @@ def read_xliff(content: str, languages: Languages) -> Document:
     """Read an XLIFF file; what it has in other languages than those given stays as it is."""
     root = parse(content)
     if root.local != "xliff":
-        raise UserError(f"not an XLIFF file: its first element is {root.name}")
+        raise UserError(f"not an XLIFF file: its first element is {root.name:.50}")
     slots: list[Slot] = []
     groups: list[range] = []
     two = root.get("version").startswith("2")

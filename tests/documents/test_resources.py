@@ -1,0 +1,127 @@
+"""Texts of applications: strings.xml of Android, .ts of Qt, .stringsdict of Apple."""
+
+import plistlib
+
+import pytest
+from lxml import etree
+
+from seq2seq.documents.document import Document, Languages, Mark
+from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
+from seq2seq.errors import UserError
+
+LANGUAGES = Languages("en", "de")
+XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
+
+
+def android(inside: str) -> Document:
+    return read_android(f"<resources {XLIFF}>{inside}</resources>", LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (r"Can\'t \"go\" \u0041 &lt;b> &#8230;", ('Can\'t "go" A <b> …',)),
+        (r"One\nTwo\\n", ("One", Mark(r"\n"), r"Two\n")),
+        ('"It\'s  here"', ("It's  here",)),
+        (r"\@home <b>now</b>", ("@home ", Mark("<b>", "open"), "now", Mark("</b>", "close"))),
+        (
+            "To <xliff:g id='x'>%1$s</xliff:g>",
+            ("To ", Mark("<xliff:g id='x'>%1$s</xliff:g>", "word")),
+        ),
+        ('<![CDATA[a <a href="#">l</a> & it\\\'s]]>', ('a <a href="#">l</a> & it\'s',)),
+    ],
+)
+def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: object) -> None:
+    content = f'<string name="a">{raw}</string>'
+    document = android(content)
+    assert document.texts == [text]
+    assert document.join(document.texts) == document.content
+    changed = [(*document.texts[0], "?\"'\\\n&")]  # and so they are read again
+    assert read_android(document.join(changed), LANGUAGES).texts != document.texts
+    again = read_android(document.join(changed), LANGUAGES).texts[0]
+    plain = "".join(part if isinstance(part, str) else "" for part in again)
+    assert plain.endswith("?\"'\\&")
+    assert [x for x in again if isinstance(x, Mark)] == [
+        *(x for x in document.texts[0] if isinstance(x, Mark)),
+        Mark(r"\n"),
+    ]
+
+
+def test_android_resources_that_are_no_texts_are_left() -> None:
+    document = android(
+        '<string name="a" translatable="false">Name</string><string name="b">@string/a</string>'
+        '<string name="c">100 %</string><color name="d">red</color><string name="e"/>'
+        '<string-array name="f"><item>First</item><item>@string/a</item></string-array>'
+        '<plurals name="g"><item quantity="one">%d cat</item><item quantity="other">%d cats</item>'
+        "</plurals>"
+    )
+    assert document.texts == [("First",), ("%d cat",), ("%d cats",)]
+    assert "<item>\\@x</item>" in document.join([("@x",), None, None])
+
+
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de">
+<context><name>Main</name>
+  <message><source>&amp;Open file</source><translation type="unfinished"></translation></message>
+  <message><source>Save &amp; e&amp;xit</source><translation type="unfinished"/></message>
+  <message><source>Tab<byte value="x9"/> here</source></message>
+  <message><source>Done</source><translation>Fertig</translation></message>
+  <message><source>Maybe</source><translation type="unfinished">Vielleicht</translation></message>
+  <message><source>Gone</source><translation type="vanished"></translation></message>
+  <message numerus="yes"><source>%n cats</source><translation type="unfinished">
+    <numerusform></numerusform><numerusform>Katzen</numerusform></translation></message>
+</context></TS>"""
+
+
+def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None:
+    document = read_qt(QT, LANGUAGES)
+    key = Mark("&amp;")
+    assert document.texts == [
+        (key, "Open file"),
+        ("Save & ", key, "exit"),
+        ("Tab", Mark('<byte value="x9"/>'), " here"),
+        ("%n cats",),
+    ]
+    assert document.join([None] * 4) == QT
+    joined = document.join([("Datei ", key, "öffnen"), ("'Ende'",), None, ("%n Katze",)])
+    found = [
+        (x.get("type"), "".join(x.itertext()).split())
+        for x in etree.fromstring(joined.encode()).iter("translation")
+    ]
+    assert found == [
+        ("unfinished", ["Datei", "&öffnen"]),
+        ("unfinished", ["'Ende'"]),
+        (None, ["Fertig"]),
+        ("unfinished", ["Vielleicht"]),
+        ("vanished", []),
+        ("unfinished", ["%n", "KatzeKatzen"]),
+    ]
+    created = document.join([None, None, document.texts[2], None])
+    assert '<translation type="unfinished">Tab<byte value="x9"/> here</translation>' in created
+    assert "&apos;Ende&apos;" in joined  # as Qt itself writes them
+
+
+def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
+    rules = {
+        "NSStringLocalizedFormatKey": "There are %#@n@ left",
+        "n": {
+            "NSStringFormatSpecTypeKey": "NSStringPluralRuleType",
+            "NSStringFormatValueTypeKey": "ld",
+            "one": "one option",
+            "other": "%ld options & more",
+        },
+    }
+    content = plistlib.dumps({"options": rules}, sort_keys=False).decode()
+    document = read_stringsdict(content, LANGUAGES)
+    assert document.texts == [("There are %#@n@ left",), ("one option",), ("%ld options & more",)]
+    assert document.join(document.texts) == content
+    joined = document.join([None, ("<eine>",), None])
+    rules["n"]["one"] = "<eine>"  # type: ignore[index]
+    assert plistlib.loads(joined.encode()) == {"options": rules}
+
+
+def test_other_files_are_refused() -> None:
+    for read in (read_android, read_qt, read_stringsdict):
+        with pytest.raises(UserError, match="its first element is html"):
+            read("<html/>", LANGUAGES)

@@ -1,0 +1,40 @@
+"""TMX: units get the variant in the target language."""
+
+from lxml import etree
+
+from seq2seq.documents.document import Languages, Mark
+from seq2seq.documents.tmx import read_tmx
+
+CONTENT = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+  <tu>
+    <tuv xml:lang="en-GB"><seg>Colour</seg></tuv>
+    <tuv xml:lang="EN"><seg>The <bpt i="1">&lt;b></bpt>big<ept i="1">&lt;/b></ept> cat</seg></tuv>
+    <tuv xml:lang="fr"><seg>Le chat</seg></tuv>
+  </tu>
+  <tu><tuv lang="en"><seg>Old</seg></tuv></tu>
+  <tu><tuv xml:lang="en"><seg>Empty</seg></tuv><tuv xml:lang="de-AT"><seg/></tuv></tu>
+  <tu><tuv xml:lang="en"><seg>Done</seg></tuv><tuv xml:lang="de-DE"><seg>Fertig</seg></tuv></tu>
+  <tu><tuv xml:lang="fr"><seg>Seul</seg></tuv></tu>
+</body></tmx>"""
+
+
+def test_only_units_without_a_translation_get_one() -> None:
+    document = read_tmx(CONTENT, Languages("en", "de"))
+    opened = Mark('<bpt i="1">&lt;b></bpt>', "open"), Mark('<ept i="1">&lt;/b></ept>', "close")
+    assert document.texts == [("The ", opened[0], "big", opened[1], " cat"), ("Old",), ("Empty",)]
+    assert document.join([None] * 3) == CONTENT
+    joined = document.join([("Die ", *opened, "<Katze>"), ("Alt",), ("Leer",)])
+    units = etree.fromstring(joined).findall("body/tu")
+    variants = [[(x.get(L) or x.get("lang"), x.find("seg")) for x in unit] for unit in units]
+    texts = [[(code, "".join(seg.xpath("text()"))) for code, seg in x] for x in variants]
+    assert texts[0][2] == ("de", "Die <Katze>")
+    assert texts[1] == [("en", "Old"), ("de", "Alt")]
+    assert texts[2] == [("en", "Empty"), ("de-AT", "Leer")]
+    assert texts[3:] == [[("en", "Done"), ("de-DE", "Fertig")], [("fr", "Seul")]]
+    assert not read_tmx(joined, Languages("en", "de")).texts
+    assert '\n    <tuv xml:lang="de"><seg>Die' in joined
+
+
+L = "{http://www.w3.org/XML/1998/namespace}lang"
