@@ -1,6 +1,7 @@
 """Word's .docx and LibreOffice's .odt: the paragraphs of their archives of XML."""
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _RANGE = re.compile(r"(bookmark|commentRange|perm)(Start|End)")
 # What may differ in the formatting of two runs that look the same.
 _UNSEEN = re.compile(r"<[\w.-]+:(?:lang|noProof)(?:\s[^>]*)?/>|\s[\w.-]+:hint=\"\w*\"")
 _EMPTY = re.compile(r"<[\w.-]+:rFonts/>|<[\w.-]+:rPr/>|<([\w.-]+:rPr)></\1>")
+_MAX_FIELDS = 20  # in one another
 # Fields of which the result is text; that of others is computed, such as a page or a date.
 _LINK = re.compile(r"\s*HYPERLINK\b")
 # What in a paragraph of a .odt is no word: layout, notes, drawings, and what marks a place.
@@ -77,8 +79,9 @@ class _Part(Document):
             return self._render(slot.start, slot.end, within)
         assert isinstance(slot, _Paragraph)
         new: dict[Mark, str] = {}
+        starts = [inner.start for inner, _ in within]
         for mark, start, end in slot.holes:
-            inner = [x for x in within if start <= x[0].start and x[0].end <= end]
+            inner = within[bisect_left(starts, start) : bisect_left(starts, end)]
             old = self.content[start:end]
             new[mark] = mark.raw.replace(old, self._render(start, end, inner))
         return slot.write(
@@ -292,6 +295,8 @@ class _Word:
             joined.append(item)
             if item.field == "end" and begun:
                 start = begun.pop()
+                if len(begun) > _MAX_FIELDS:
+                    continue
                 depths = list(accumulate(x.depth for x in joined[start:]))
                 if min(depths) == depths[-1] == 0:
                     joined[start:] = self._read_field(joined[start:])

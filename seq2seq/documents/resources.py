@@ -11,8 +11,8 @@ _ANDROID_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
 # Keys of rules in a .stringsdict whose values are no texts.
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
-# A letter to be underlined, in a word that must not fall apart.
-_SHORTCUT = re.compile(r"(\w*)&(?=\w)")
+# The mark of a shortcut, in a word that must not fall apart; not a doubled one, nor an entity.
+_SHORTCUT = re.compile(r"(\w*(?<!&)&(?=\w)(?!\w+;))")
 
 
 def read_android(content: str, _languages: Languages) -> Document:
@@ -146,17 +146,13 @@ def _qt_role(_element: Element) -> Role:
 
 def _qt_parts(string: str) -> Iterator[str | Mark]:
     """Put the mark of a keyboard shortcut in front of its word."""
-    done = 0
-    for found in _SHORTCUT.finditer(string):
-        if found.start() > done:
-            yield string[done : found.start()]
-        yield Mark("&amp;")
-        done = found.start()
-        if found[1]:
-            yield found[1]
-        done = found.end()
-    if done < len(string):
-        yield string[done:]
+    before = ""
+    for i, piece in enumerate(_SHORTCUT.split(string)):
+        if i % 2:
+            yield Mark("&amp;")
+            before = piece[:-1]
+        elif before + piece:
+            yield before + piece
 
 
 def read_stringsdict(content: str, _languages: Languages) -> Document:

@@ -80,9 +80,9 @@ class Archive:
             except zlib.error:
                 data = b""
         elif member.compress_type != zipfile.ZIP_STORED:
-            raise UserError(f"{name}: compressed in a way that is not known")
+            raise UserError("compressed in a way that is not known")
         if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
-            raise UserError(f"{name}: damaged")
+            raise UserError("damaged")
         return data
 
     def replace(self, new: Mapping[str, bytes]) -> bytes:

@@ -1,0 +1,200 @@
+"""Word's .docx and .odt: paragraphs in archives of which all other bytes stay."""
+
+import struct
+import warnings
+import zipfile
+from collections.abc import Sequence
+from io import BytesIO
+
+import pytest
+from lxml import etree
+
+from seq2seq.documents.document import Languages, Text
+from seq2seq.documents.office import OfficeFile, read_docx, read_odt
+from seq2seq.errors import UserError
+
+LANGUAGES = Languages("en", "de")
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+ODF = (
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" xmlns:text="t" xmlns:draw="d"'
+)
+HOSTILE = "<b>&\"' ]]> \ufffe\x01\ud800😀"
+
+
+def archive(*members: tuple[str, str | bytes]) -> bytes:
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of two members of one name
+        made.writestr("mimetype", "application/x", zipfile.ZIP_STORED)
+        for name, content in members:
+            made.writestr(name, content)
+        made.comment = b"comment"
+    return file.getvalue()
+
+
+def word(body: str) -> bytes:
+    content = f'<w:document xmlns:w="{W}" xmlns:r="r"><w:body>{body}</w:body></w:document>'
+    return archive(("word/document.xml", content), ("word/media/a.png", b"\x89PNG" * 100))
+
+
+def docx(body: str) -> OfficeFile:
+    return read_docx(word(body), LANGUAGES)
+
+
+def odt(body: str) -> OfficeFile:
+    content = f"<office:document-content {ODF}><office:body>{body}</office:body>"
+    return read_odt(archive(("content.xml", f"{content}</office:document-content>")), LANGUAGES)
+
+
+def run(text: str, formatting: str = "") -> str:
+    return f'<w:r w:rsidR="1">{formatting}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def shapes(text: Text) -> list[str]:
+    """A text with the kinds of its marks."""
+    return [part if isinstance(part, str) else f"<{part.kind}>" for part in text]
+
+
+def joined(file: OfficeFile, translations: Sequence[Text | None], name: str) -> etree._Element:
+    """A part of the file, as other programs read it; the rest is what it was."""
+    old, new = (
+        zipfile.ZipFile(BytesIO(file.join(x))) for x in ([None] * len(file.texts), translations)
+    )
+    assert new.testzip() is None
+    assert new.namelist() == old.namelist()
+    assert new.comment == old.comment
+    assert all(new.read(x) == old.read(x) for x in new.namelist() if x != name)
+    return etree.fromstring(new.read(name))
+
+
+B = "<w:rPr><w:b/></w:rPr>"
+ENGLISH = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
+LINK = f'<w:hyperlink r:id="1">{run("the site", B)}</w:hyperlink>'
+
+
+def field(code: str, result: str) -> str:
+    kinds = (
+        '<w:r><w:fldChar w:fldCharType="' + x + '"/></w:r>' for x in ("begin", "separate", "end")
+    )
+    begin, separate, end = kinds
+    return f"{begin}<w:r><w:instrText>{code}</w:instrText></w:r>{separate}{run(result)}{end}"
+
+
+@pytest.mark.parametrize(
+    ("inside", "shape"),
+    [
+        (run("One ") + '<w:proofErr w:type="x"/>' + run("two", ENGLISH) + run("."), ["One two."]),
+        (run("A &lt;cat ") + run("sat", B) + run(" ") + run("there again"),
+         ["A <cat ", "<open>", "sat ", "<close>", "there again"]),
+        (run("See ") + LINK + run(" now"), ["See ", "<open>", "the site", "<close>", " now"]),
+        (run("See all ") + field(' HYPERLINK "x" ', "it"), ["See all ", "<open>", "it", "<close>"]),
+        (run("Page ") + field(" PAGE ", "one") + run(" of it"), ["Page ", "<word>", " of it"]),
+        (run("Old") + f"<w:del>{run('er')}</w:del>" + run(" days"), ["Old", "<alone>", " days"]),
+        (f"<w:ins>{run('New')}</w:ins>" + run(" days"), ["<open>", "New", "<close>", " days"]),
+        ('<w:bookmarkStart w:id="1"/>' + run("Edge") + '<w:bookmarkEnd w:id="1"/>', ["Edge"]),
+        (run("B") + '<w:bookmarkStart w:id="1" w:name="_GoBack"/><w:bookmarkEnd w:id="1"/>'
+         + run("ack"), ["Back"]),
+        ("<w:r><w:t>Tab</w:t><w:tab/><w:t>and</w:t><w:br/><w:noBreakHyphen/></w:r>",
+         ["Tab", "<alone>", "and", "<alone>", "\u2011"]),
+        (run("Note") + "<w:r><w:footnoteReference/></w:r>" + run("."), ["Note", "<alone>", "."]),
+        ("<w:sdt><w:sdtPr/><w:sdtContent>" + run("Box") + "</w:sdtContent></w:sdt>" + run(" it"),
+         ["<open>", "Box", "<close>", " it"]),
+        (run("12"), None),
+    ],
+)  # fmt: skip
+def test_paragraphs_of_word(inside: str, shape: list[str] | None) -> None:
+    file = docx(f'<w:p><w:pPr><w:jc w:val="left"/></w:pPr>{inside}</w:p>')
+    assert [shapes(text) for text in file.texts] == ([shape] if shape else [])
+    assert file.join(file.texts) == file.join([None] * len(file.texts))
+    # Written anew, it has the same words with the same marks.
+    changed = [(*text, HOSTILE) for text in file.texts]
+    tree = joined(file, changed, "word/document.xml")
+    old = etree.fromstring(file.archive.read("word/document.xml"))
+    for tag in ("fldChar", "instrText", "footnoteReference", "tab", "br", "del", "b", "pPr"):
+        names = f"{{{W}}}{tag}"
+        assert len(list(tree.iter(names))) == len(list(old.iter(names)))
+    again = read_docx(file.join(changed), LANGUAGES)
+    assert [len(text) for text in again.texts] == [
+        len(text) + (not isinstance(text[-1], str)) for text in file.texts
+    ]
+    if shape:
+        assert "".join(tree.itertext()).endswith("<b>&\"' ]]> 😀")
+
+
+def test_text_boxes_and_notes_are_texts_within_the_marks_of_others() -> None:
+    box = f"<w:r><w:pict><w:txbxContent><w:p>{run('Box')}</w:p></w:txbxContent></w:pict></w:r>"
+    file = docx(f"<w:p>{run('Around')}{box}{run(' it')}</w:p>")
+    assert [shapes(text) for text in file.texts] == [["Around", "<alone>", " it"], ["Box"]]
+    around, mark = file.texts[0][1:], file.texts[0][1]
+    for translations in ([("Um", *around), ("Kasten",)], [None, ("Kasten",)], [("Um", mark), None]):
+        tree = joined(file, translations, "word/document.xml")
+        words = "".join(tree.itertext())
+        assert ("Kasten" in words) == (translations[1] is not None)
+        assert ("Um" in words) == (translations[0] is not None)
+    note = "<text:note><text:note-body><text:p>Note</text:p></text:note-body></text:note>"
+    file = odt(f"<text:p>Around{note} it</text:p>")
+    tree = joined(file, [("Um", *file.texts[0][1:]), ("Notiz",)], "content.xml")
+    assert "".join(tree.itertext()) == "UmNotiz it"
+
+
+def test_texts_of_opendocument() -> None:
+    file = odt(
+        "<text:tracked-changes><text:p>gone</text:p></text:tracked-changes>"
+        '<text:h>A <text:span text:style-name="T1">cat</text:span><text:s/><text:tab/> '
+        '<text:bookmark-start text:name="b"/>sat<text:bookmark-end text:name="b"/> in '
+        "<text:user-field-get>Paris</text:user-field-get></text:h><text:p>12</text:p>"
+    )
+    (text,) = file.texts
+    assert shapes(text[:6]) == ["A ", "<open>", "cat", "<close>", "<alone>", "<alone>"]
+    assert shapes(text[6:]) == [" ", "<open>", "sat", "<close>", " in ", "<word>"]
+    tree = joined(file, [(HOSTILE, *file.texts[0])], "content.xml")
+    assert "".join(tree.itertext()) == "gone<b>&\"' ]]> 😀A cat sat in Paris12"
+
+
+def test_headers_and_notes_are_read_and_other_parts_are_not() -> None:
+    part = f'<w:x xmlns:w="{W}"><w:p>{{}}</w:p></w:x>'
+    names = [
+        "document",
+        "header1",
+        "footnotes",
+        "endnotes",
+        "comments",
+        "styles",
+        "glossary/document",
+    ]
+    members = [(f"word/{name}.xml", part.format(run(name))) for name in names]
+    file = read_docx(archive(*members), LANGUAGES)
+    assert file.texts == [(name,) for name in names[:5]]
+
+
+GOOD = word(f"<w:p>{run('text')}</w:p>")
+ENTRY = GOOD.index(b"PK\x01\x02", GOOD.index(b"PK\x01\x02") + 1)  # of word/document.xml
+
+
+def spoilt(place: int, format_: str, value: int) -> bytes:
+    content = bytearray(GOOD)
+    struct.pack_into(format_, content, ENTRY + place, value)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xd0\xcf\x11\xe0", "not a ZIP archive"),
+        (GOOD[:-20], "not a ZIP archive"),
+        (archive(("a", "b")), "no word/document.xml"),
+        (archive(("word/document.xml", ""), ("../a", "")), "lies outside it"),
+        (archive(("word/document.xml", ""), ("word/document.xml", "")), "two members of one name"),
+        (archive(("word/document.xml", "<!DOCTYPE a><a/>")), "it has a DOCTYPE"),
+        (archive(("word/document.xml", b"\xff\xfe\xfd")), "word/document.xml: the file is not"),
+        (archive(("word/document.xml", " " * 100_000_001)), "more than 100,000,000 bytes"),
+        (spoilt(8, "<H", 1), "encrypted"),
+        (spoilt(16, "<L", 1), "damaged"),
+        (spoilt(24, "<L", 1), "damaged"),
+        (spoilt(24, "<L", 0xFFFFFFFF), "ZIP64"),
+        (spoilt(42, "<L", 0), "inside one another"),
+    ],
+)
+def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_docx(content, LANGUAGES)

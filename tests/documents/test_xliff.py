@@ -1,0 +1,180 @@
+"""XLIFF: which targets are filled, and how; its dialects."""
+
+import pytest
+from lxml import etree
+
+from seq2seq.documents.document import Document, Languages, Mark, Text
+from seq2seq.documents.xliff import read_xliff
+from seq2seq.errors import UserError
+
+LANGUAGES = Languages("en", "de")
+ONE = "{urn:oasis:names:tc:xliff:document:1.2}"
+TWO = "{urn:oasis:names:tc:xliff:document:2.0}"
+
+
+def one(units: str, target: str = ' target-language="de"') -> Document:
+    return read_xliff(
+        f'<xliff version="1.2" xmlns="{ONE[1:-1]}" xmlns:sdl="s"><file original="a"'
+        f' source-language="en-US"{target}><body>{units}</body></file></xliff>',
+        LANGUAGES,
+    )
+
+
+def two(units: str, target: str = ' trgLang="de"') -> Document:
+    return read_xliff(
+        f'<xliff version="2.0" xmlns="{TWO[1:-1]}" srcLang="en"{target}><file id="f">{units}</file>'
+        "</xliff>",
+        LANGUAGES,
+    )
+
+
+def upper(text: Text) -> Text:
+    return tuple(part if isinstance(part, Mark) else part.upper() for part in text)
+
+
+def filled(document: Document) -> str:
+    """The document with capitals, which was the same without any and is left as it is next time."""
+    assert document.join([None] * len(document.texts)) == document.content
+    joined = document.join([upper(text) for text in document.texts])
+    etree.fromstring(joined)
+    assert not read_xliff(joined, LANGUAGES).texts
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("attributes", "target", "new"),
+    [
+        ("", "", "<target>A CAT</target>"),
+        ("", "<target/>", "<target>A CAT</target>"),
+        ("", "<target> <x id='1'/> </target>", "<target>A CAT</target>"),
+        (
+            "",
+            "<target state='new'>A cat</target>",
+            '<target state="needs-review-translation">A CAT',
+        ),
+        (
+            "",
+            "<target state-qualifier='exact-match' state='needs-translation' a='1'>x</target>",
+            '<target state-qualifier="mt-suggestion" state="needs-review-translation" '
+            "a='1'>A CAT",
+        ),
+        ("", "<target>A cat</target>", None),
+        ("", "<target state='translated'/>", None),
+        ("", "<target state='needs-adaptation'>x</target>", None),
+        ("translate='no'", "", None),
+        ("approved='yes'", "<target/>", None),
+    ],
+)
+def test_only_what_is_not_translated_is_filled(
+    attributes: str, target: str, new: str | None
+) -> None:
+    other = "<alt-trans><source>B</source><target/></alt-trans>"
+    unit = f"<trans-unit id='1' {attributes}><source>A cat</source>{target}{other}</trans-unit>"
+    document = one(unit)
+    assert document.texts == ([("A cat",)] if new else [])
+    if new:
+        assert filled(document) == document.content.replace(
+            f"</source>{target}<alt", f"</source>{new.removesuffix('</target>')}</target><alt"
+        )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "state", "target", "new"),
+    [
+        ("", "", "", "<target>A CAT</target>"),
+        ("", "", "<target></target>", "<target>A CAT</target>"),
+        ("", 'state="initial" subState="a:b"', "<target>A cat</target>", 'state="translated"'),
+        ("", 'state="initial"', "<target>Katze</target>", None),
+        ("", 'state="final"', "", None),
+        ("", "", "<target>A cat</target>", None),
+        ('translate="no"', "", "", None),
+    ],
+)
+def test_segments_of_xliff_2_are_filled(
+    attributes: str, state: str, target: str, new: str | None
+) -> None:
+    document = two(
+        f'<unit id="1" {attributes}><segment {state}><source>A cat</source>{target}</segment>'
+        "<ignorable><source> </source></ignorable></unit>"
+    )
+    assert document.texts == ([("A cat",)] if new else [])
+    if new:
+        joined = filled(document)
+        assert new in joined
+        assert "subState" not in joined
+        assert etree.fromstring(joined).findtext(f".//{TWO}target") == "A CAT"
+
+
+def test_groups_lock_their_units_and_units_unlock_themselves() -> None:
+    unit = '<trans-unit id="1"{}><source>{}</source></trans-unit>'
+    locked = unit.format("", "a") + unit.format(' translate="yes"', "b")
+    document = one(f'<group translate="no">{locked}</group>')
+    assert document.texts == [("b",)]
+
+
+def test_the_target_language_is_named_where_it_is_missing() -> None:
+    unit = "<unit id='1'><segment><source>A cat</source></segment></unit>"
+    assert 'trgLang="de"' in filled(two(unit, ""))
+    unit = "<trans-unit id='1'><source>A cat</source></trans-unit>"
+    assert 'target-language="de"' in filled(one(unit, ""))
+    assert not one(unit, ' target-language="fr-FR"').texts  # another language is left as it is
+
+
+def test_inline_elements_are_marks() -> None:
+    source = (
+        "<g id='1'>a</g><x id='INTERPOLATION'/><x id='START_LINK'/>b<x id='CLOSE_LINK'/>"
+        "<bpt id='2'>&lt;b></bpt>c<ept id='2'>&lt;/b></ept><bx id='3'/>d"
+        "<ph id='4'>%s<sub>e</sub></ph><mrk mtype='protected'>Name</mrk>"
+    )
+    (text,) = one(f"<trans-unit id='1'><source>{source}</source></trans-unit>").texts
+    assert [part if isinstance(part, str) else part.kind for part in text] == [
+        *("open", "a", "close", "word", "open", "b", "close"),
+        *("open", "c", "close", "alone", "d", "alone", "word"),
+    ]
+    source = (
+        "<pc id='1'>a</pc><sc id='2'/>b<ec startRef='2'/><sm id='3'/>c<mrk translate='no'>d</mrk>"
+    )
+    (text,) = two(f"<unit id='1'><segment><source>{source}</source></segment></unit>").texts
+    assert [part if isinstance(part, str) else part.kind for part in text] == [
+        *("open", "a", "close", "open", "b", "close", "alone", "c", "word"),
+    ]
+
+
+CUT = (
+    "<trans-unit id='1'><source>One. Two.</source>\n  <seg-source> <g id='1'>"
+    "<mrk mtype='seg' mid='1'>One.</mrk> <mrk mtype='seg' mid='2'>Two.</mrk></g></seg-source>{}"
+    "</trans-unit>"
+)
+
+
+def test_a_target_is_made_of_segments() -> None:
+    document = one(CUT.format(""))
+    assert document.texts == [("One.",), ("Two.",)]
+    made = (
+        "\n  <target> <g id='1'><mrk mtype='seg' mid='1'>ONE.</mrk> "
+        "<mrk mtype='seg' mid='2'>TWO.</mrk></g></target></trans-unit>"
+    )
+    assert made in filled(document)
+    # A segment without a translation keeps its source, as the target has both or none.
+    assert made.replace("TWO", "Two") in document.join([("ONE.",), None])
+
+
+def test_segments_of_trados_are_filled_unless_they_are_locked() -> None:
+    target = (
+        "<target><g id='1'><mrk mtype='seg' mid='1'/> <mrk mtype='seg' mid='2'>{}</mrk></g>"
+        "</target><sdl:seg-defs><sdl:seg id='1'/><sdl:seg id='2' locked='{}'/></sdl:seg-defs>"
+    )
+    assert one(CUT.format(target.format("", "true"))).texts == [("One.",)]
+    document = one(CUT.format(target.format("Zwei.", "false")))
+    assert document.texts == [("One.",)]
+    assert "<mrk mtype='seg' mid='1'>ONE.</mrk> <mrk mtype='seg' mid='2'>Zwei." in filled(document)
+
+
+def test_cdata_and_white_space_around_a_text_stay() -> None:
+    joined = filled(one("<trans-unit id='1'><source>\n <![CDATA[a <b]]> </source></trans-unit>"))
+    assert "<target>\n <![CDATA[A <B]]> </target>" in joined
+
+
+def test_another_file_is_refused() -> None:
+    with pytest.raises(UserError, match="not an XLIFF file: its first element is html"):
+        read_xliff("<html/>", LANGUAGES)
