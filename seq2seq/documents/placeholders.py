@@ -54,10 +54,11 @@ def find_placeholders(text: Text) -> Text:
             done = found.end()
             name = found["name"]
             kind: Literal["word", "close", "alone"] = "alone" if name else "word"
-            if name and found[0].startswith("</") and opened and opened[-1][1] == name:
-                start, _, raw = opened.pop()
-                parts[start] = Found(raw, "open")
-                kind = "close"
+            if name and found[0].startswith("</"):
+                if opened and opened[-1][1] == name:
+                    start, _, raw = opened.pop()
+                    parts[start] = Found(raw, "open")
+                    kind = "close"
             elif name and not (found[0].endswith("/>") or name.lower() in _EMPTY):
                 opened.append((len(parts), name, found[0]))
             parts.append(Found(found[0], kind))

@@ -1,6 +1,7 @@
 """From the texts of a document to lines for a model, and back."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
@@ -9,10 +10,12 @@ from seq2seq.documents.document import Mark, Text
 from seq2seq.documents.formats import File
 from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
 from seq2seq.documents.placement import Link, place
-from seq2seq.documents.shown import Shown, show
+from seq2seq.documents.shown import show
 
-STAND_INS: Sequence[str] = ()
-"""What the model sees for placeholders, if its translation then has each of them once."""
+NAMES = ("Tom",)
+NUMBERS = ("100", "2013", "7")
+"""What the model sees for words such as `{name}`, if its translation then has each of them once."""
+_NUMBER = re.compile(r"%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
 
 
 class Plan:
@@ -22,13 +25,7 @@ class Plan:
     then aligns the `pairs`.
     """
 
-    def __init__(
-        self,
-        texts: Sequence[Text],
-        *,
-        placeholders: bool = True,
-        stand_ins: Sequence[str] = STAND_INS,
-    ) -> None:
+    def __init__(self, texts: Sequence[Text], *, placeholders: bool = True) -> None:
         self._pieces: list[Text] = []
         # Of each text, the indexes of its pieces, and what stands between them.
         self._layouts: list[list[int | str]] = []
@@ -38,7 +35,7 @@ class Plan:
                 layout.append(part if isinstance(part, str) else len(self._pieces))
                 self._pieces += [] if isinstance(part, str) else [part]
             self._layouts.append(layout)
-        self._shown = [_show(piece, stand_ins) for piece in self._pieces]
+        self._shown = [show(piece, _stand_ins(piece)) for piece in self._pieces]
         self._asked = list(range(len(self._pieces)))
         self.translations = [Translation([])] * len(self._pieces)
         """Those of `lines`."""
@@ -79,21 +76,18 @@ class Plan:
         return self._shown[i].needs_links and bool(self.translations[i].text.strip())
 
     def _target(self, i: int, rank: int) -> str:
-        """Return a candidate, or the last if there are fewer; the line itself if it is blank."""
-        text = ""
-        if candidates := self.translations[i].candidates:
-            text = candidates[min(rank, len(candidates) - 1)].text
-        return text if text.strip() else self._shown[i].line
+        """Return a candidate, or the last if there are fewer."""
+        candidates = self.translations[i].candidates
+        return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
 
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
-        """Return the translations of the texts, with their marks."""
+        """Return the translations of the texts, with their marks; what has none stays."""
         waiting = iter(alignments)
-        placed = [
-            place(
-                shown, self._target(i, rank), _links(next(waiting)) if self._needs_links(i) else ()
-            )
-            for i, shown in enumerate(self._shown)
-        ]
+        placed = []
+        for i, shown in enumerate(self._shown):
+            links = _links(next(waiting)) if self._needs_links(i) else []
+            target = self._target(i, rank)
+            placed.append(place(shown, target, links) if target.strip() else self._pieces[i])
         return [
             as_strings(
                 part
@@ -104,9 +98,17 @@ class Plan:
         ]
 
 
-def _show(piece: Text, stand_ins: Sequence[str]) -> Shown:
-    words = "".join(part.raw if isinstance(part, Mark) else part for part in piece)
-    return show(piece, [stand_in for stand_in in stand_ins if stand_in not in words])
+def _stand_ins(piece: Text) -> Iterator[str]:
+    """Choose what is shown for each word, "" for nothing."""
+    text = "".join(part for part in piece if isinstance(part, str))
+    if any(map(str.isalpha, text)):
+        names, numbers = (
+            (one for one in stand_ins if one not in text) for stand_ins in (NAMES, NUMBERS)
+        )
+        for mark in piece:
+            if isinstance(mark, Mark) and mark.kind == "word":
+                name = "" if _NUMBER.search(mark.raw) else next(names, "")
+                yield name or next(numbers, "")
 
 
 def _links(alignment: Alignment) -> list[Link]:

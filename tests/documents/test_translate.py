@@ -1,0 +1,116 @@
+"""Placeholders in strings, and from texts to lines for a model and back."""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.documents.document import Mark
+from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
+from seq2seq.documents.translate import Plan
+from tests.documents.marks import read, write
+
+
+def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
+    """Translate word by word what the plan asks for."""
+    asked = plan.lines
+    while asked:
+        asked = plan.take(
+            [Translation([Candidate(function(line), 0.0, [], False)]) for line in asked]
+        )
+    return [write(text) for text in plan.place([Alignment.verbatim(a) for a, _ in plan.pairs()])]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hi {name}, {0} of {n, number}", ["{name}", "{0}", "{n, number}"]),
+        ("%s has %(count)d, %1$s, %-5.2f, %@ and %%", ["%s", "%(count)d", "%1$s", "%-5.2f", "%@"]),
+        (
+            "{{ x }} ${x.y} %{x} #{x} %count% %1 %L2",
+            ["{{ x }}", "${x.y}", "%{x}", "#{x}", "%count%", "%1", "%L2"],
+        ),
+        ("See https://a.b/c?d=(e).", ["https://a.b/c?d=(e"]),
+        ("(www.a.b), or mail a.b+c@d.e!", ["www.a.b", "a.b+c@d.e"]),
+        ("100% sure, 5%d, { a } and {a b}, a@b, %sure", []),
+    ],
+)  # fmt: skip
+def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> None:
+    found = find_placeholders((text,))
+    assert [mark.raw for mark in found if isinstance(mark, Mark)] == words
+    assert as_strings(found) == (text,)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (("a <b>c</b> <br> d<i/>",), "open close alone alone"),
+        (("a <b>c <i>d</b> e</i>",), "alone open alone close"),
+        (("<b>a", Mark("<x>", "open"), "c</b>", Mark("</x>", "close")), "alone open alone close"),
+        (("a", Mark("<x>", "open"), "<b>c</b>", Mark("</x>", "close")), "open open close close"),
+        (("a < b > c",), ""),
+    ],
+)
+def test_tags_in_strings_are_pairs_if_both_are_there(text: tuple, kinds: str) -> None:
+    found = find_placeholders(text)
+    assert " ".join(mark.kind for mark in found if isinstance(mark, Mark)) == kinds
+    assert as_strings(found) == text
+
+
+def test_lines_and_choices_of_a_text_are_translated_by_themselves() -> None:
+    text = read("One\n\n<b>two | three\nfour</b> | five")
+    assert [part if isinstance(part, str) else write(part) for part in divide(text)] == [
+        "One", "\n\n", "<b>two | three\nfour</b> ", "|", " five"
+    ]  # fmt: skip
+    plan = Plan([text, read(" a\r\n|b|")])
+    assert translate(plan, str.upper)[1] == " A\r\n|B|"
+
+
+def test_placeholders_are_shown_as_words_and_taken_out_if_these_are_lost() -> None:
+    texts = [read("Hi {name}, {count} dogs"), ("Tom likes %s, and %d",), ("{n}",)]
+    plan = Plan(texts)
+    assert plan.lines == ["Hi Tom, 100 dogs", "Tom likes 100, and 2013", ""]
+    assert translate(Plan(texts), str.upper) == [
+        "HI {name}, {count} DOGS", "TOM LIKES %s, AND %d", "{n}",
+    ]  # fmt: skip
+    seen: list[str] = []
+
+    def without_100(line: str) -> str:
+        seen.append(line)
+        return line.replace("100", "").upper().replace("TOM", "Tom")
+
+    assert translate(plan, without_100)[0] == "HI {name}, {count} DOGS"
+    assert seen[3:] == ["Hi, dogs", "Tom likes, and"]
+
+
+def test_a_text_without_a_translation_stays() -> None:
+    assert translate(Plan([read("a <b>dog</b> {n}")]), lambda _: " ") == ["a <b>dog</b> {n}"]
+    assert translate(Plan([("a {n}\nb",)], placeholders=False), str) == ["a {n}\nb"]
+
+
+def test_strings_of_any_signs_are_found_again() -> None:
+    generator = random.Random(1)
+    signs = ["{", "}", "%", "$", "<", ">", "</", "b", "@", ".", "http://", " ", "1", "\n", "|", "א"]
+    for _ in range(3000):
+        text = "".join(generator.choices(signs, k=generator.randint(1, 20)))
+        found = find_placeholders((text, Mark("<g>", "open"), text, Mark("</g>", "close"), text))
+        assert as_strings(found)[0].startswith(text)
+        depth = 0
+        for part in found:
+            depth += {"open": 1, "close": -1}.get(getattr(part, "kind", ""), 0)
+            assert depth >= 0
+        assert depth == 0
+        parts = (p for part in divide(found) for p in ([part] if isinstance(part, str) else part))
+        assert write(tuple(parts)) == write(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 50_000, "%" * 50_000, "a" * 200_000, "<a" * 50_000, "a." * 50_000, "%a" * 50_000]
+)
+def test_a_long_string_takes_no_longer_than_it_is_long(text: str) -> None:
+    begun = time.process_time()
+    find_placeholders((text,))
+    assert time.process_time() - begun < 5
