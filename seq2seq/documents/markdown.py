@@ -75,13 +75,8 @@ def read_markdown(content: str, languages: Languages) -> Document:
     for before, token in pairwise(tokens):
         if token.type == "inline" and token.map:
             in_table = before.type in ("th_open", "td_open")
-            groups = _locate(
-                content,
-                lines[token.map[0] :][: token.content.count("\n") + 1],
-                token.content,
-                done,
-                in_table,
-            )
+            first, after = token.map[0], token.map[0] + token.content.count("\n") + 1
+            groups = _locate(content, lines[first:after], token.content, done, in_table)
             for group in groups:
                 slots += _slots(content, group, labels, in_table)
                 done = group[-1][1]
@@ -93,7 +88,7 @@ def _locate(
 ) -> list[list[tuple[int, int]]]:
     """Find where the lines of a paragraph are, those together between which there is no break."""
     groups: list[list[tuple[int, int]]] = [[]]
-    for (start, end), line in zip(lines, text.split("\n"), strict=True):
+    for (start, end), line in zip(lines, text.split("\n"), strict=False):
         bare = line.strip()
         if in_table:
             bare = bare.replace("|", "\\|")
@@ -151,7 +146,8 @@ def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
             found.append(piece)
             continue
         sign = text[piece.start]
-        before, after = text[: piece.start][-1:] or " ", text[piece.end : piece.end + 1] or " "
+        before = text[piece.start - 1] if piece.start else " "
+        after = text[piece.end] if piece.end < len(text) else " "
         left = not after.isspace() and (after.isalnum() or not before.isalnum())
         right = not before.isspace() and (before.isalnum() or not after.isalnum())
         opens = left and (sign != "_" or not right or not before.isalnum())
@@ -220,7 +216,8 @@ def _with_flanks(parts: list[str], text: Text) -> list[str]:
     for index, mark in enumerate(text):
         if not isinstance(mark, Mark) or set(mark.raw) - {"*", "_"}:
             continue
-        before, after = "".join(parts[:index][-1:])[-1:], "".join(parts[index + 1 :][:1])[:1]
+        before = parts[index - 1][-1:] if index else ""
+        after = parts[index + 1][:1] if index + 1 < len(parts) else ""
         if mark.kind == "close" and after.isalnum() and ("_" in mark.raw or not before.isalnum()):
             spaced[index] += " "
         if mark.kind == "open" and before.isalnum() and ("_" in mark.raw or not after.isalnum()):

@@ -1,0 +1,172 @@
+"""Subtitles: what is translated, what stays, and other programs that read them afterwards."""
+
+from collections.abc import Callable
+
+import pysubs2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.documents.document import Document, Languages, Mark
+from seq2seq.documents.spans import break_lines
+from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
+from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES, TEXTS, assert_unchanged, join_words, strings
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+A man sees
+the sea.
+
+2
+00:00:03,000 --> 00:00:04,000 X1:40 X2:600
+<i>Nobody</i>
+
+3
+00:00:05,000 --> 00:00:06,000
+
+4
+00:00:07,000 --> 00:00:08,000
+{\\an8}- Two <b>dogs</b>.
+"""
+VTT = """WEBVTT - a film
+Language: en
+
+NOTE
+This stays.
+
+STYLE
+::cue(b) { color: red; }
+
+first
+00:01.000 --> 00:02.000 align:start position:0%
+<v Ann>When the <00:01.500>moon &amp; the <c.red>sea</c>
+meet</v>
+
+00:03.000 --> 00:04.000
+- Yes&nbsp;&lt;3
+00:05.000 --> 00:06.000
+- No.
+- <i>Why?</i>
+
+This is not a cue.
+"""
+ASS = """[Script Info]
+Title: Dialogue: 1,2
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Comment: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,This stays
+Dialogue: 0,0:00:01.00,0:00:02.00,Default,Ann, 0,0,0,,{\\an8}A man, {\\i1}who{\\i0} sees\\Nthe\\hsea
+Dialogue: 0,0:00:02.00,0:00:03.00,Default,,0,0,0,,{\\p1}m 0 0 l 100 100{\\p0}
+Dialogue: 0,0:00:03.00,0:00:04.00,Default,,0,0,0,,- Yes.\\N- No.
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("arrow", [" --> ", "-->"])
+def test_subrip_keeps_everything_but_its_words(newline: str, arrow: str) -> None:
+    document = read_srt(SRT.replace("\n", newline).replace(" --> ", arrow), LANGUAGES)
+    bold = Mark("<b>", "open"), Mark("</b>", "close")
+    assert document.texts == [
+        ("A man sees the sea.",),
+        ("Nobody",),
+        ("Two ", bold[0], "dogs", bold[1], "."),
+    ]
+    assert_unchanged(document)
+    translated = document.join(
+        [("Ein Mann sieht die See.",), ("Niemand",), ("Zwei ", bold[0], "Hunde", bold[1], ".")]
+    )
+    assert translated == document.content.replace(
+        f"A man sees{newline}the sea.", f"Ein Mann sieht{newline}die See."
+    ).replace("Nobody", "Niemand").replace("Two", "Zwei").replace("dogs", "Hunde")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- A dog\nruns.\n- No.\n", ["A dog runs.", "No."]),
+        ("<i>- A dog</i>\n<i>- No</i>\n", ["A dog", "No"]),
+        ("Well--\n--yes.\n\n\n", ["Well-- --yes."]),
+        ("A dog\n \nruns.\n\n", ["A dog", "runs."]),
+        ("\n\nA dog.\n\n1971\n\n", ["A dog."]),
+        ("A <3 dog > {two} <b>runs</b>{y:i}.\n", ["A <3 dog > {two} <b>runs</b>{y:i}."]),
+        ("♪ A dog\nruns ♪\n", ["A dog runs"]),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_the_text_of_a_subtitle_ends_where_the_next_begins(
+    text: str, expected: list[str], newline: str
+) -> None:
+    """A blank line doesn't end it and need not follow it; speakers stay apart."""
+    document = read_srt(
+        f"0\n0:01 --> 0:02\n{text}2\n0:03 --> 0:04\nYes.".replace("\n", newline), LANGUAGES
+    )
+    assert strings(document) == [*expected, "Yes."]
+    assert_unchanged(document)
+
+
+@given(st.text(alphabet="ab1 \n\r<>/{}:-,&;\u2028\ufeff", max_size=60))
+def test_any_text_is_put_together_as_it_was(content: str) -> None:
+    assert_unchanged(read_srt(f"1\n00:00:01,000 --> 00:00:02,500\n{content}", LANGUAGES))
+    assert_unchanged(read_vtt(f"WEBVTT\n\n00:01.000 --> 00:02.500\n{content}", LANGUAGES))
+    assert_unchanged(read_ass(f"[Events]\nDialogue: 0,0,1,,,0,0,0,,{content}", LANGUAGES))
+
+
+@given(st.text(alphabet="ab ", max_size=40), st.integers(1, 5))
+def test_lines_are_broken_at_spaces_only(text: str, count: int) -> None:
+    broken = "".join(part for part in break_lines((text,), count) if isinstance(part, str))
+    assert broken.replace("\n", " ") == text
+    assert broken.count("\n") < count
+
+
+def test_webvtt_keeps_blocks_settings_names_and_time_stamps() -> None:
+    document = read_vtt(VTT, LANGUAGES)
+    assert strings(document) == [
+        "When the <00:01.500>moon & the <c.red>sea</c> meet",
+        "Yes\xa0<3",
+        "No.",
+        "Why?",
+    ]
+    assert_unchanged(document)
+    assert "- A &lt;b&gt; &amp; --&gt; c\n00:05" in join_words(document, "A <b> & --> c")
+
+
+def test_substation_alpha_keeps_all_but_the_words_of_its_dialogue() -> None:
+    document = read_ass(ASS, LANGUAGES)
+    assert strings(document) == ["A man, {\\i1}who{\\i0} sees the\xa0sea", "Yes.", "No."]
+    assert document.texts[0][1] == Mark("{\\i1}", "open")
+    assert_unchanged(document)
+
+
+@pytest.mark.parametrize(
+    ("read", "suffix", "content"),
+    [(read_srt, "srt", SRT), (read_vtt, "vtt", VTT), (read_ass, "ass", ASS)],
+)
+@given(words=TEXTS)
+def test_no_translation_breaks_out_of_its_cue(
+    read: Callable[[str, Languages], Document], suffix: str, content: str, words: str
+) -> None:
+    """As pysubs2 finds the cues."""
+    before, after = (
+        pysubs2.SSAFile.from_string(text, format_=suffix)
+        for text in (content, join_words(read(content, LANGUAGES), words))
+    )
+    assert [(e.start, e.end, e.type) for e in before] == [(e.start, e.end, e.type) for e in after]
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        (read_srt, "1\nA dog --> runs.\n", "no subtitle was recognised"),
+        (read_vtt, "1\n00:01.000 --> 00:02.000\nA", "doesn't begin with WEBVTT"),
+        (read_ass, "A dog", "no section"),
+        (read_ass, "[Events]\n\nDialogue: 0,0:00:01.00,A dog", "line 3: fewer than 10 columns"),
+        (read_ass, "[Events]\nFormat: Start, Text, End\n", "line 2: the last column"),
+    ],
+)
+def test_what_is_no_subtitle_is_refused(
+    read: Callable[[str, Languages], Document], content: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        read(content, LANGUAGES)
