@@ -90,6 +90,9 @@ def _locate(
     groups: list[list[tuple[int, int]]] = [[]]
     for (start, end), line in zip(lines, text.split("\n"), strict=False):
         bare = line.strip()
+        breaks = line.endswith("  ")
+        if not in_table and re.search(r"(?<!\\)(?:\\\\)*\\\Z", bare):
+            bare, breaks = bare[:-1], True
         if in_table:
             bare = bare.replace("|", "\\|")
         at = content.find(bare, max(start, done), end)
@@ -97,7 +100,7 @@ def _locate(
             groups.append([])
             continue
         groups[-1].append((at, at + len(bare)))
-        if line.endswith("  ") or re.search(r"(?<!\\)(?:\\\\)*\\\Z", line):
+        if breaks:
             groups.append([])
     return [group for group in groups if group]
 

@@ -58,7 +58,7 @@ ICU = Syntax(
         r"'(?=[{}#|]|\Z)",
         "\u2019",
         text,
-    ).translate({ord("{"): "(", ord("}"): ")"}),
+    ).translate({ord("{"): "(", ord("}"): ")", ord("#"): "\uff03"}),
 )
 """`{count, plural, one{# dog} other{# dogs}}`, with or without apostrophes that quote."""
 

@@ -107,20 +107,21 @@ def _fill(
             before, head = entry.flags_at, " fuzzy,"
         head += content[before : target.start]
 
-    slots = []
-    for index, slot in enumerate(found):
-        done = found[index - 1].end if index else 0
-        rest = message[slot.end :] if slot is found[-1] else ""
+    slots: list[Slot] = []
+    done = 0
+    cuts = [message.rfind("\n", 0, slot.start) + 1 for slot in found[1:]]
+    for index, (slot, cut) in enumerate(zip(found, [*cuts, len(message)], strict=False)):
         write = partial(
             _write,
             write=slot.write,
             head="" if index else head,
             before=message[done : slot.start],
-            after=rest,
+            after=message[slot.end : cut],
             newline=indent,
             width=_WIDTH - len(keyword) if len(found) == 1 else 0,
             goes_on=index > 0,
         )
+        done = cut
         start = target.end if index else before
         slots.append(Slot(slot.text, start, target.end, write))
     return slots

@@ -97,7 +97,7 @@ def _java_character(match: re.Match[str]) -> str:
 
 def _quote_java(text: str) -> str:
     """Write a text; what the encoding of the file lacks is escaped when it is encoded."""
-    text = re.sub(r"\A |\\", r"\\\g<0>", text)
+    text = re.sub(r"\A[ =:]|\\", r"\\\g<0>", text)
     for name, character in _JAVA_CHARACTERS.items():
         text = text.replace(character, f"\\{name}")
     return text

@@ -1,0 +1,111 @@
+"""Markdown: what is translated, what stays, and markdown-it that reads it afterwards."""
+
+import pytest
+from hypothesis import given
+from markdown_it import MarkdownIt
+
+from seq2seq.documents.document import Mark
+from seq2seq.documents.markdown import read_markdown
+from tests.documents.hostile import LANGUAGES, TEXTS, assert_unchanged, join_words, strings
+
+MARKDOWN = """---
+title: Stays
+---
+
+# A *dog* #
+
+Two **dogs _run_** at
+[the sea](http://a.b/c_d "title") with `code`,
+see [guide] and [this guide][guide] &amp; \\*more\\*.
+
+> [!NOTE]
+> A cat
+> sleeps\x20\x20
+> here.
+
+1. - [ ] An <b>item</b>
+     ![a picture](a.png)
+
+| Head | `a \\| b` cell |
+|------|---------------|
+| One  | two \\| three  |
+
+```python
+code = "stays"
+```
+
+<div>
+stays
+</div>
+
+:::tip
+Setext\\
+head
+===
+
+    code stays
+
+[guide]: http://a.b/guide
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
+    document = read_markdown(MARKDOWN.replace("\n", newline), LANGUAGES)
+    assert strings(document) == [
+        "A *dog*",
+        'Two **dogs _run_** at [the sea](http://a.b/c_d "title") with `code`,'
+        " see [guide][guide] and [this guide][guide] & *more*.",
+        "A cat sleeps",
+        "here.",
+        "An <b>item</b>",
+        "Head",
+        "`a \\| b` cell",
+        "One",
+        "two | three",
+        "Setext",
+        "head",
+    ]
+    assert Mark("`code`", "word") in document.texts[1]
+    assert_unchanged(document)
+
+
+def test_translations_are_broken_into_lines_that_begin_no_block() -> None:
+    document = read_markdown("> A dog and\n> a cat\n> at sea\n", LANGUAGES)
+    assert document.join([("Ein Hund - und 2. eine Katze # am Meer",)]) == (
+        "> Ein Hund - und 2.\n> eine Katze #\n> am Meer\n"
+    )
+
+
+def test_emphasis_has_the_spaces_that_it_needs() -> None:
+    document = read_markdown("a **`b`** c _d_ e", LANGUAGES)
+    marks = [part for part in document.texts[0] if isinstance(part, Mark)]
+    written = document.join([("水", *marks[:3], "は", marks[3], "d", marks[4], "e")])
+    assert written == "水 **`b`** は _d_ e"
+
+
+def shape(content: str) -> list[tuple[str, str]]:
+    """Return the blocks, and the marks in them, as markdown-it finds them."""
+    found = []
+    for token in MarkdownIt("commonmark").enable("table").parse(content):
+        found.append((token.type, token.content if token.type != "inline" else ""))
+        found += [
+            (child.type, child.content)
+            for child in token.children or []
+            if child.type not in ("text", "softbreak", "hardbreak")
+        ]
+    return found
+
+
+@given(TEXTS)
+def test_no_translation_makes_marks_or_blocks(words: str) -> None:
+    """Marks stand between words, as translators set them."""
+    content = MARKDOWN.replace("_run_", "run").replace(" with `code`,", "")
+    words = f"{words.strip()} x" if words[-1:].isalnum() or words[0].isalnum() else "x"
+    words = words.strip()
+    assert shape(join_words(read_markdown(content, LANGUAGES), words)) == shape(content)
+
+
+@pytest.mark.parametrize("content", ["", "\r\n", "---\n", "```\nno end", "[a]: b\n", "    code"])
+def test_what_has_no_text_stays(content: str) -> None:
+    assert read_markdown(content, LANGUAGES).join([]) == content

@@ -1,0 +1,264 @@
+"""Catalogues, lists of properties and JSON: messages of programs, and who reads them afterwards."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import javaproperties
+import polib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.documents.document import Document, Languages, Mark
+from seq2seq.documents.json_messages import read_arb, read_json
+from seq2seq.documents.messages import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
+from seq2seq.documents.po import read_po
+from seq2seq.documents.properties import read_properties, read_strings
+from seq2seq.documents.spans import one_line
+from seq2seq.errors import UserError
+from tests.documents.hostile import (
+    HOSTILE,
+    LANGUAGES,
+    TEXTS,
+    assert_unchanged,
+    join_words,
+    strings,
+)
+
+HEADER = r"""msgid ""
+msgstr ""
+"Project-Id-Version: dogs\nReport-Msgid-Bugs-To: a\nPO-Revision-Date: 2020-01-01 00:00+0000\n"
+"Last-Translator: a\nLanguage-Team: a\nLanguage: de\nMIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+"""
+PO = (
+    HEADER
+    + r"""
+# said by a person
+#: a.c:1
+#, c-format
+msgctxt "menu"
+msgid "%d%% of \"<b>%s</b>\"\n"
+msgstr ""
+
+#, fuzzy
+#| msgid "A cat"
+msgid "A dog"
+msgstr "Eine Katze"
+
+msgid "One sea"
+msgid_plural ""
+"{n} seas "
+"and\n"
+"a dog"
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "Done"
+msgstr "Fertig"
+
+#~ msgid "Old"
+#~ msgstr ""
+"""
+)
+
+
+def test_empty_entries_are_filled_and_become_fuzzy() -> None:
+    document = read_po(PO, LANGUAGES)
+    assert strings(document) == ['%d%% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
+    assert document.join([None] * 4) == PO
+    filled = document.join(document.texts)
+    assert filled == PO.replace("#, c-format", "#, fuzzy, c-format").replace(
+        'msgstr ""\n\n#, fuzzy', 'msgstr "%d%% of \\"<b>%s</b>\\"\\n"\n\n#, fuzzy', 1
+    ).replace('msgid "One sea"', '#, fuzzy\nmsgid "One sea"').replace(
+        'msgstr[0] ""', 'msgstr[0] "One sea"'
+    ).replace('msgstr[1] ""', 'msgstr[1] ""\n"{n} seas and\\n"\n"a dog"')
+    assert not read_po(filled, LANGUAGES).slots
+    again = read_po(PO, LANGUAGES, fuzzy=True)
+    assert 'msgstr "Ein Hund"' in again.join([("Ein Hund",)] * 5)
+    assert again.join([None] * 5) == PO
+
+
+def test_plural_forms_are_translated_from_what_serves_them() -> None:
+    entry = '#, c-format\nmsgid "One dog"\nmsgid_plural "%d dogs"\n'
+    for forms, expected in ((1, ["%d dogs"]), (2, ["One dog", "%d dogs"]), (3, ["%d dogs"] * 3)):
+        empty = "".join(f'msgstr[{form}] ""\n' for form in range(forms))
+        assert strings(read_po(entry + empty, LANGUAGES)) == expected
+
+
+def test_long_translations_are_wrapped_and_indented_as_the_entry_is() -> None:
+    document = read_po('\tmsgid "a"\r\n\tmsgstr ""\r\n', LANGUAGES)
+    lines = document.join([("ein Hund " * 20,)]).splitlines()
+    assert lines[:3] == ["\t#, fuzzy", '\tmsgid "a"', '\tmsgstr ""']
+    assert all(line.startswith('\t"') and len(line) < 82 for line in lines[3:])
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_msgfmt_and_polib_read_what_was_filled(words: str, tmp_path: Path) -> None:
+    filled = join_words(read_po(PO, LANGUAGES, fuzzy=True), words)
+    before, after = polib.pofile(PO), polib.pofile(filled)
+    assert [(e.msgctxt, e.msgid) for e in before] == [(e.msgctxt, e.msgid) for e in after]
+    assert after.find("A dog").msgstr == one_line(words).strip()
+    if not shutil.which("msgfmt"):
+        pytest.skip("gettext is not installed")
+    (tmp_path / "de.po").write_text(filled)
+    command = ["msgfmt", "--check", "--use-fuzzy", "-o", "/dev/null", str(tmp_path / "de.po")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+PROPERTIES = r"""# A comment \u12
+! another = one
+plain=A dog
+with\ blank : It\u2019s\
+   \tred
+format = It''s {0} of '{1}'
+empty=
+! the end
+last   Größe \
+"""
+STRINGS = r"""/* A "comment" = "x"; */
+"A" = "A \"dog\" \U00e4 %1$@ of 100%%\nruns";
+// "B" = "b";
+NSName = "Sea" ;
+"none" = "%@";
+"""
+
+
+def test_properties_are_found_as_java_reads_them() -> None:
+    document = read_properties(PROPERTIES, LANGUAGES)
+    assert strings(document) == ["A dog", "It’s\tred", "It's {0} of '{1}'", "Größe"]
+    assert_unchanged(document)
+    # Doubled apostrophes in one value speak for all with arguments, but not for the others.
+    assert "plain=L'x\n" in join_words(document, "L'x")
+    document = read_properties("a=It''s {0}\nb=Is it {0}?", LANGUAGES)
+    assert document.join([None, ("L'", Mark("{0}", "word"))]) == "a=It''s {0}\nb=L''{0}"
+    document = read_properties("a=It's {0}\nb=Is it {0}?", LANGUAGES)
+    assert document.join([None, ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
+
+
+@given(TEXTS)
+def test_java_reads_what_was_written(words: str) -> None:
+    content = "a = A dog\nb:A\\\n  sea\nc A man"
+    written = join_words(read_properties(content, LANGUAGES), words)
+    assert javaproperties.loads(written) == dict.fromkeys("abc", one_line(words.strip()))
+
+
+def test_apples_strings_keep_keys_comments_and_escapes() -> None:
+    document = read_strings(STRINGS, LANGUAGES)
+    assert strings(document) == ['A "dog" ä %1$@ of 100%%', "runs", "Sea"]
+    assert_unchanged(document)
+
+
+@given(TEXTS)
+def test_no_translation_ends_one_of_apples_strings(words: str) -> None:
+    words = f"é{words.strip()}é"
+    written = join_words(read_strings('"a" = "A dog";\n"b" = "c";', LANGUAGES), words)
+    assert strings(read_strings(written, LANGUAGES)) == [one_line(words)] * 2
+
+
+JSON = r"""{
+  "title": "Dogs", "count": 3, "nested": {"list": ["A \"sea\"\nand <b>more</b>", null, "42"]},
+  "title": "Dogs \ud83d\ude00 and {{name}}",
+  "link": "See $t(title) or @:nested.list"
+}"""
+ARB = """{
+  "@@locale": "en",
+  "dogs": "{n, plural, =0{No dogs} one{# dog in {place}} other{{n} dogs}} at sea",
+  "@dogs": {"description": "Stays", "placeholders": {"n": {}}},
+  "who": "{sex, select, male{He} other{They {n, plural, other{all}}}} said: it's '{name}'",
+  "broken": "Dogs {of"
+}"""
+
+
+def test_json_values_are_found_by_their_places() -> None:
+    document = read_json(JSON, LANGUAGES)
+    assert strings(document) == [
+        "Dogs",
+        'A "sea"',
+        "and <b>more</b>",
+        "Dogs 😀 and {{name}}",
+        "See $t(title) or @:nested.list",
+    ]
+    assert document.texts[-1][1] == Mark("$t(title)", "word")
+    assert_unchanged(document)
+    described = '{"a": {"message": "A dog", "description": "b", "placeholders": {"c": "d"}}}'
+    assert strings(read_json(described, LANGUAGES)) == ["A dog"]
+
+
+@given(TEXTS, st.booleans())
+def test_json_reads_what_was_written(words: str, ascii_only: bool) -> None:
+    content = json.dumps({"a": "ä dog", "b": ["é sea", {"a": 1}]}, ensure_ascii=ascii_only)
+    written = join_words(read_json(content, LANGUAGES), words)
+    line = one_line(words.strip())
+    assert json.loads(written) == {"a": line, "b": [line, {"a": 1}]}
+    assert written.isascii() or not ascii_only
+
+
+def test_the_branches_of_arb_messages_are_texts() -> None:
+    document = read_arb(ARB, LANGUAGES)
+    assert document.texts[0] == ()
+    assert strings(document)[1:] == [
+        "No dogs",
+        "# dog in {place}",
+        "{n} dogs",
+        "at sea",
+        "He",
+        "They",
+        "all",
+        "said: it's '{name}'",
+    ]
+    assert document.join([None] * 9) == ARB
+    assert document.join(document.texts) == ARB.replace('"en"', '"de"')
+    apostrophe = document.join([None] * 2 + [("l'", Mark("{place}", "word"), " {")] + [None] * 6)
+    assert "one{l’{place} (}" in apostrophe
+
+
+@pytest.mark.parametrize("syntax", [PRINTF, JAVA, ICU, BRACES])
+@given(words=TEXTS)
+def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> None:
+    message = "%d dogs {0} at sea"
+    [slot] = find_texts(message, syntax)
+    marks = [part for part in slot.text if isinstance(part, Mark)]
+    written = slot.write((f"é {words}", *marks, f"{words} é"))
+    literal = re.compile(syntax.signs if syntax is not JAVA else "''|'[{}]'")
+    assert re.findall(syntax.arguments, literal.sub("", written)) == [mark.raw for mark in marks]
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        (read_po, 'msgid "a"\nmsgstr "b', "line 2: not a keyword with a string"),
+        (read_po, 'msgid "a"\n\nmsgid "b"\nmsgstr ""', "line 3: msgid is not expected"),
+        (read_po, 'msgstr "a"', "line 1: msgstr is not expected"),
+        (read_po, '#, a\n"a"', "line 2: a string without a keyword"),
+        (read_po, 'msgid "a"\nmsgstr[0] "b"', r"line 2: msgstr\[0\] goes with msgid_plural"),
+        (read_po, '\nmsgid "a"\n', "line 2: the entry has no msgstr"),
+        (read_properties, "a=b\nc=\\u12x", "line 2: .u needs four hexadecimal digits"),
+        (read_strings, '"a" = "b";\n"c" = "d', "line 2: not"),
+        (read_strings, '"a" = "b"\n"c" = "d";', "line 1: not"),
+        (read_strings, '"a" = "b"', "line 1: no semicolon"),
+        (read_strings, "/* a", "line 1: not"),
+        (read_json, '{"a": "b",\n}', "line 2: .*column 1"),
+        (read_json, "[" * 100_000, "nested too deeply"),
+        (read_arb, '["a"]', "not an object"),
+    ],
+)
+def test_malformed_files_are_refused_with_the_line(
+    read: Callable[[str, Languages], Document], content: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        read(content, LANGUAGES)
+
+
+@pytest.mark.parametrize("read", [read_po, read_properties, read_strings, read_json, read_arb])
+@pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n"])
+def test_empty_files_have_no_texts(
+    read: Callable[[str, Languages], Document], content: str
+) -> None:
+    assert read(content, LANGUAGES).join([]) == content
