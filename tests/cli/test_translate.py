@@ -209,6 +209,22 @@ def test_memory_does_not_grow_with_a_pipe(quick: Path) -> None:
     assert large - small < 4096 + 0.02 * (many - few)
 
 
+def test_a_glossary_is_kept_to_and_reported(quick: Path, seq2seq: Callable, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("man\tred\n# no term\nsea\told friends\n")
+    lines = ["a man sees", "the sea", "nobody"]
+    found = translate(seq2seq, quick, tmp_path, lines, "--glossary", terms)
+    assert found[::2] == ["red", ""]
+    assert found[1].startswith("old friends")
+    words = ("translate", "--model", quick, "--glossary", terms)
+    result = seq2seq(*words, "--engine", "ctranslate2")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "engine ctranslate2 knows no glossary" in result.err
+    result = seq2seq("serve", "--model", quick, "--model", quick, "--glossary", terms)
+    assert result.code == 2
+    assert "give one --model" in result.err
+
+
 def test_alignments_have_a_line_for_each_line(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
