@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from seq2seq.model.transformer import DecoderLayer, causal_mask
 _WORD = re.compile(r"[^ \t\r\n]+")
 
 
+Link: TypeAlias = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Alignment:
     """The links between a source and its translation; pieces and words are counted from 0."""
@@ -42,16 +45,21 @@ class Alignment:
     """Where each piece stands in the source, without blanks around it."""
     target_spans: list[Span]
     """Where each piece stands in the translation."""
-    pieces: list[tuple[int, int]]
-    """The links from a piece of the source to one of the translation."""
+    pieces: list[Link]
+    """The links from a piece of the source to one of the translation; each of these has one."""
+    mutual: list[Link]
+    """Those of `pieces` that are the best for the piece of the source, too."""
 
     @property
-    def words(self) -> list[tuple[int, int]]:
-        """The links between words, which are what blanks separate: all links of their pieces."""
+    def words(self) -> list[Link]:
+        """The links between words, which are what blanks separate: the mutual ones of their pieces.
+
+        A word may have several or none.
+        """
         numbers, target_numbers = _word_numbers(self.source), _word_numbers(self.target)
         found = {
             (word, target_word)
-            for i, j in self.pieces
+            for i, j in self.mutual
             for word in numbers[slice(*self.source_spans[i])]
             for target_word in target_numbers[slice(*self.target_spans[j])]
         }
@@ -65,17 +73,19 @@ class Alignment:
     def verbatim(cls, text: str) -> "Alignment":
         """Link each character of a text to itself, as if it were a piece."""
         spans = [(i, i + 1) for i, character in enumerate(text) if not character.isspace()]
-        return cls(text, text, spans, spans, [(i, i) for i in range(len(spans))])
+        links = [(i, i) for i in range(len(spans))]
+        return cls(text, text, spans, spans, links, links)
 
     @classmethod
     def join(
         cls, source: str, target: str, parts: Iterable[tuple[int, int, "Alignment"]]
     ) -> "Alignment":
         """Join the links of parts of a text, given where each begins in source and target."""
-        whole = cls(source, target, [], [], [])
+        whole = cls(source, target, [], [], [], [])
         for start, target_start, part in parts:
             first, first_target = len(whole.source_spans), len(whole.target_spans)
-            whole.pieces.extend((first + i, first_target + j) for i, j in part.pieces)
+            for links, more in ((whole.pieces, part.pieces), (whole.mutual, part.mutual)):
+                links.extend((first + i, first_target + j) for i, j in more)
             whole.source_spans.extend(_bare(source, span, start) for span in part.source_spans)
             whole.target_spans.extend(
                 _bare(target, span, target_start) for span in part.target_spans
@@ -142,7 +152,7 @@ def choose_step(
         )
         return sum(
             source[i][0] < target[j][1] and target[j][0] < source[i][1]
-            for (source, target), links in zip(spans, of_lines, strict=True)
+            for (source, target), (links, _) in zip(spans, of_lines, strict=True)
             for i, j in links
         )
 
@@ -160,8 +170,10 @@ def align_pieces(
     *,
     controls: int,
     steps: Sequence[Step],
-) -> list[list[tuple[int, int]]]:
+) -> list[tuple[list[Link], list[Link]]]:
     """Link each piece of each target to a piece of its source, in one pass over a batch.
+
+    Also return which links are mutual: the best of the source's piece, too.
 
     Sources begin with so many control symbols, which are not counted, and end with `</s>`; targets
     have neither start symbol nor `</s>`. Where `stops` says that both end with a mark, the marks
@@ -174,22 +186,22 @@ def align_pieces(
     for model, step in zip(models, steps, strict=True):
         of_steps = contributions(model, source, target_input, step.layer)  # (B, T, S)
         shares = shares + (of_steps[:, 1:] if step.reads else of_steps[:, :-1])  # (B, T - 1, S)
-    # Nothing is linked to control symbols and `</s>`.
-    lengths = [len(ids) - 1 - stop for ids, stop in zip(sources, stops, strict=True)]
-    ends = copy_to_device(torch.tensor(lengths), device)  # (B,)
-    columns = torch.arange(source.size(1), device=device)  # (S,)
-    allowed = (columns >= controls) & (columns < ends.unsqueeze(1))  # (B, S)
-    shares = shares.masked_fill(~allowed.unsqueeze(1), -1.0)
-    best = (shares.argmax(dim=2) - controls).tolist()  # NaN counts as the largest
     if shares.isnan().any():
         raise nan_error()
-    for row, ids, length, stop in zip(best, targets, lengths, stops, strict=True):
+    # No control symbol, no `</s>`, no padding, and no final stop is linked to another piece.
+    for i, (ids, others, stop) in enumerate(zip(sources, targets, stops, strict=True)):
+        shares[i, :, :controls] = -1.0
+        shares[i, :, len(ids) - 1 - stop :] = -1.0
+        shares[i, len(others) - stop :] = -1.0
         if stop:
-            row[len(ids) - 1] = length - controls
-    return [
-        [(i, j) for j, i in enumerate(row[: len(ids)])]
-        for row, ids in zip(best, targets, strict=True)
-    ]
+            shares[i, len(others) - 1, len(ids) - 2] = 1.0
+    best = (shares.argmax(dim=2) - controls).tolist()  # of each piece of the targets
+    best_of_source = shares[:, :, controls:].argmax(dim=1).tolist()
+    found = []
+    for row, column, ids in zip(best, best_of_source, targets, strict=True):
+        links = [(i, j) for j, i in enumerate(row[: len(ids)])]
+        found.append((links, [(i, j) for i, j in links if column[i] == j]))
+    return found
 
 
 def contributions(model: Transformer, source: Tensor, target_input: Tensor, layer: int) -> Tensor:

@@ -199,7 +199,7 @@ class _Banks(SearchBatch):
         the word before it; and those that continue a term.
         """
         _, width, vocab_size = scores.shape
-        best, indices = topk_by_blocks(scores.flatten(1), min(2, vocab_size) * width)  # (B, C)
+        best, indices = topk_by_blocks(scores.flatten(1), 2 * width)  # (B, C)
         of_each, tokens = scores.max(dim=2)  # (B, width)
         after_words, others = scores.index_fill(2, self.within_words[0], -math.inf).max(dim=2)
         wanted = [
@@ -208,8 +208,9 @@ class _Banks(SearchBatch):
             for parent, one in enumerate(live)
             for token in needs.next_tokens(one.written)
         ]
-        places = torch.tensor(wanted, dtype=torch.long).view(-1, 3).unbind(1)
-        of_terms = scores[*(copy_to_device(place, scores.device) for place in places)].tolist()
+        places = [(i * width + parent) * vocab_size + token for i, parent, token in wanted]
+        chosen = copy_to_device(torch.tensor(places, dtype=torch.long), scores.device)
+        of_terms = scores.flatten()[chosen].tolist()
         found: list[dict[tuple[int, int], float]] = []
         first = torch.arange(0, width * vocab_size, vocab_size, device=scores.device)
         indices = torch.cat((indices, first + tokens, first + others), dim=1)
@@ -217,9 +218,9 @@ class _Banks(SearchBatch):
         for row, row_scores in zip(indices.tolist(), values.tolist(), strict=True):
             pairs = zip((divmod(index, vocab_size) for index in row), row_scores, strict=True)
             found.append({place: score for place, score in pairs if score > -math.inf})
-        for (i, *place), score in zip(wanted, of_terms, strict=True):
+        for (i, parent, token), score in zip(wanted, of_terms, strict=True):
             if score > -math.inf:
-                found[i][place[0], place[1]] = score
+                found[i][parent, token] = score
         return found
 
     def _grown(self, i: int, candidates: dict[tuple[int, int], float]) -> dict[int, list[_Live]]:

@@ -16,6 +16,7 @@ from seq2seq.data.config import control_ids
 from seq2seq.data.tokenizer import END_ID
 from seq2seq.decoding.alignment import (
     Alignment,
+    Link,
     Step,
     align_pieces,
     choose_step,
@@ -341,7 +342,7 @@ class Translator:
             max(len(ids), 1 + len(others)) if ids[:-1] and others and pair[0] != pair[1] else 1
             for pair, (ids, others, _) in zip(pairs, items, strict=True)
         ]
-        steps, nothing = self._alignment_steps, list[tuple[int, int]]()
+        steps, nothing = self._alignment_steps, (list[Link](), list[Link]())
         links = self._map_batches(
             lambda batch: align_pieces(
                 self.models, *zip(*batch, strict=True), controls=len(self.controls), steps=steps
@@ -358,7 +359,7 @@ class Translator:
                 target,
                 list(self.tokenizer.source_spans(source)),
                 list(self.tokenizer.target_spans(target)),
-                found,
+                *found,
             )
             for (source, target), found in zip(pairs, links, strict=True)
         ]

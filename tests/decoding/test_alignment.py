@@ -72,7 +72,13 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
 
     def links(*steps: Step) -> list[tuple[int, int]]:
         # Whatever shares the batch.
-        return align_pieces([model] * len(steps), *batch, controls=0, steps=steps)[0]
+        found, mutual = align_pieces([model] * len(steps), *batch, controls=0, steps=steps)[0]
+        norms = expected[1:, :-1] if steps[0].reads else expected[:-1, :-1]
+        norms = norms / (
+            expected.sum(1)[1:, None] if steps[0].reads else expected.sum(1)[:-1, None]
+        )
+        assert mutual == [(i, j) for i, j in found if norms[:, i].argmax() == j]
+        return found
 
     # The step that reads a piece, or the one that writes it; without `</s>`.
     reads, writes = Step(layer, True), Step(layer, False)
@@ -81,12 +87,13 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     # Two equal models agree with each of them.
     assert links(reads, reads) == links(reads)
     # A control symbol is neither linked nor counted; final stops are linked to each other alone.
-    (found,) = align_pieces(
+    ((found, mutual),) = align_pieces(
         [model], [[source[0], *source, END_ID]], [target], [True], controls=1, steps=[reads]
     )
     last = len(source) - 1
     assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
     assert min(i for i, _ in found) >= 0
+    assert (last, len(target) - 1) in mutual
 
 
 @pytest.mark.parametrize("chosen", [1, 2, 3])
@@ -140,9 +147,9 @@ def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> 
 def test_words_have_the_links_of_their_pieces() -> None:
     source, target = "\u3000 a bc  d", "x yz\tü"
     spans = [(0, 1), (2, 3), (4, 5), (5, 6), (8, 9)]
-    alignment = Alignment(
-        source, target, spans, [(0, 1), (2, 3), (3, 4), (5, 6)], [(1, 1), (2, 2), (3, 0), (3, 3)]
-    )
+    links = [(1, 1), (2, 2), (3, 0), (3, 3)]
+    target_spans = [(0, 1), (2, 3), (3, 4), (5, 6)]
+    alignment = Alignment(source, target, spans, target_spans, [*links, (4, 3)], links)
     assert str(alignment) == "1-1 2-0 2-1 2-2"  # U+3000 is a word, as in files of tokens
 
 
