@@ -149,6 +149,8 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1,
             )
+        self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, 64)
+        """Rounds the number of sentences of a full batch: on a CPU, many would be slower."""
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
         self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}

@@ -408,7 +408,8 @@ class Translator:
 
         That of an item of size 1, which is `</s>` alone, is `blank`.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers, self.native_engine.rounded)
+        engine = self.ctranslate2 or self.native_engine
+        batches = make_batches(sizes, self.batch_tokens, self.workers, engine.rounded)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             return run_batches(run, function, items, batches, blank, on_batch)
 

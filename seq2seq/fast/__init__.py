@@ -4,6 +4,7 @@
 |---|---|---|
 | `training.py` | attention, dropout, norms and layers of `model/transformer.py` | training |
 | `loss.py` | `label_smoothed_loss` of `training/loss.py` | training |
+| `rows.py` | a forward pass over padded sentences | training in bf16, CPU |
 | `joined.py` | a forward pass for each micro-batch | training, GPU |
 | `packed.py` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder.py` | `IncrementalDecoder` of `model/incremental.py` | translation, a form each |
@@ -14,7 +15,8 @@
 `use_training_kernels` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in
 place: `replace_modules` exchanges the modules of a class for others that share their parameters,
 whose names and values stay the same. Of modern models (`model/modern.py`), attention is fused and
-matrices are packed, but the search step is the plain one and micro-batches are not joined.
+matrices are packed, but the search step is the plain one, micro-batches are not joined, and padding
+is computed.
 """
 
 from collections.abc import Callable

@@ -117,21 +117,19 @@ def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
     causal: Any = AttentionLayout(batch.targets, batch.targets, [None] * len(masks), causal=True)
     cross: Any = AttentionLayout(batch.targets, batch.sources, masks)
 
-    x = _embed(model, model.embedding, batch.source, batch.source_positions, batch.sources)
+    longest = max(length for _, length in batch.sources)
+    x = embed_rows(model, model.embedding, batch.source, batch.source_positions, longest)
     memory = model.encoder(x, encoder)  # (1, M, D)
     embedding, positions = model.target_embedding, batch.target_positions
-    x = _embed(model, embedding, batch.target_input, positions, batch.targets)
+    longest = max(length for _, length in batch.targets)
+    x = embed_rows(model, embedding, batch.target_input, positions, longest)
     return model.decoder(x, memory, causal, cross)  # (1, N, D)
 
 
-def _embed(
-    model: Transformer,
-    embedding: nn.Embedding,
-    token_ids: Tensor,
-    positions: Tensor,
-    shapes: list[torch.Size],
+def embed_rows(
+    model: Transformer, embedding: nn.Embedding, token_ids: Tensor, positions: Tensor, longest: int
 ) -> Tensor:
     """Compute `Transformer.embed` of tokens (N,) at any positions (N,): (1, N, D)."""
     x = embedding(token_ids).unsqueeze(0)
-    vectors = model.positions(x[:, : max(length for _, length in shapes)])  # (longest, D)
+    vectors = model.positions(x[:, :longest])  # (longest, D)
     return model.dropout(x + vectors.index_select(0, positions))

@@ -19,6 +19,7 @@ def projected_loss(
     smoothing: float,
     padding_id: int,
     rows: Tensor | None = None,
+    tokens: int | None = None,
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -29,18 +30,25 @@ def projected_loss(
     the softmax and the sum of the weight's gradient in float32.
 
     Shapes: states (B, T, D), weight (V, D), target_output (B, T), bias (V,). `rows` are the indices
-    into B * T that are not padding, if known; a GPU is waited for otherwise. Both are sums over the
-    target tokens, in nats; gradients flow through the first one alone.
+    into B * T that are not padding, if known; a GPU is waited for otherwise. If `tokens` is
+    given, these come first, and the rows of padding after them take part in the matmuls, whose
+    shapes are then few (`rows.py`). Both are sums over the target tokens, in nats; gradients flow
+    through the first one alone.
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
-    if rows is None:
-        rows = (target_output != padding_id).flatten().nonzero().squeeze(1)
-    kept = states.flatten(0, -2).index_select(0, rows)  # (tokens, D)
-    targets = target_output.flatten().index_select(0, rows)  # (tokens,)
+    chunk_rows = max(1, chunk_elements // weight.size(0))
+    kept, targets = states.flatten(0, -2), target_output.flatten()
+    if tokens is None:
+        if rows is None:
+            rows = (targets != padding_id).nonzero().squeeze(1)
+        kept = kept.index_select(0, rows)  # (tokens, D)
+        targets = targets.index_select(0, rows)  # (tokens,)
+    else:
+        targets = targets[:tokens]
+        chunk_rows = max(64, chunk_rows - chunk_rows % 64)
     if torch.is_autocast_enabled(states.device.type):
         kept = kept.to(torch.get_autocast_dtype(states.device.type))
-    chunk_rows = max(1, chunk_elements // weight.size(0))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
         kept, weight, bias, targets, smoothing, chunk_rows
     )
@@ -72,8 +80,8 @@ class _ProjectedLoss(Function):
         for first in range(0, len(states), chunk_rows):
             rows = slice(first, first + chunk_rows)
             logits = F.linear(states[rows], low, low_bias)  # (rows, V)
-            log_probabilities = logits.log_softmax(dim=-1, dtype=exact)  # (rows, V)
-            target = targets[rows].unsqueeze(1)  # (rows, 1)
+            target = targets[rows].unsqueeze(1)  # (rows, 1); fewer than logits if these are filled
+            log_probabilities = logits[: len(target)].log_softmax(dim=-1, dtype=exact)  # (rows, V)
             gold = log_probabilities.gather(1, target)  # (rows, 1)
             cross_entropy -= gold.sum()
             smoothed -= (1.0 - smoothing - other) * gold.sum() + other * log_probabilities.sum()
@@ -84,6 +92,10 @@ class _ProjectedLoss(Function):
                 gradient = gradient.scatter_add_(1, target, gold_gradient)
                 if bias_gradient is not None:
                     bias_gradient += gradient.sum(dim=0)
+                if len(gradient) < len(logits):
+                    logits[: len(gradient)] = gradient
+                    logits[len(gradient) :] = 0
+                    gradient = logits
                 gradient = gradient.to(states.dtype)
                 states_gradient[rows] = gradient @ low
                 weight_gradient += gradient.t() @ states[rows]

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import AttentionLayout
+from seq2seq.fast.rows import RowAttention
 from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
@@ -125,6 +126,7 @@ class TrainingKernels:
     residual: bool = True  # residual sums in autocast's precision
     loss: bool = True  # projection, loss and gradient in chunks
     joined: bool = True  # several micro-batches in one forward pass, on a GPU
+    rows: bool = True  # tokens alone, in few shapes of matmuls, in bf16 on a CPU
     # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
     compiled: bool = False
 
@@ -134,8 +136,16 @@ class TrainingKernels:
         paper = not isinstance(model, ModernTransformer)
         return self.joined and fast and paper and compute.on_gpu
 
+    def rows_on(self, compute: Compute, model: Transformer) -> bool:
+        """Return whether tokens alone are rows: where oneDNN compiles the matmuls."""
+        paper = not isinstance(model, ModernTransformer)
+        low = compute.dtype is torch.bfloat16
+        return self.rows and not self.compiled and paper and low and not compute.on_gpu
 
-PLAIN = TrainingKernels(attention=False, dropout=False, residual=False, loss=False, joined=False)
+
+PLAIN = TrainingKernels(
+    **dict.fromkeys(("attention", "dropout", "residual", "loss", "joined", "rows"), False)
+)
 
 
 def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
@@ -144,6 +154,8 @@ def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: 
         replace_modules(model, MultiHeadAttention, FusedAttention)
         if isinstance(model, ModernTransformer):
             model.use_equation_1(fused_attention)
+    if kernels.rows_on(compute, model):
+        replace_modules(model, MultiHeadAttention, RowAttention)
     if kernels.dropout and not compute.on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:

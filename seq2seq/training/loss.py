@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seq2seq.data.batching import Batch
 from seq2seq.fast.joined import JoinedBatch, joined_states
 from seq2seq.fast.loss import projected_loss
+from seq2seq.fast.rows import token_states
 from seq2seq.model import Transformer
 
 
@@ -38,33 +39,41 @@ def label_smoothed_loss(
 class BatchLoss(nn.Module):
     """The loss of a batch as a module, as DistributedDataParallel needs it."""
 
-    def __init__(self, model: Transformer, smoothing: float, *, chunked: bool) -> None:
+    def __init__(
+        self, model: Transformer, smoothing: float, *, chunked: bool, rows: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
         self.chunked = chunked
+        self.rows = rows
 
     def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
+        target_output = batch.target_output
         rows: Tensor | None = None
+        tokens: int | None = None
         if isinstance(batch, JoinedBatch):
             states, rows = joined_states(self.model, batch), batch.target_rows
+        elif self.rows:
+            states, target_output, tokens = token_states(self.model, batch)
         else:
             states = self.model.decoder_states(batch.source, batch.target_input)
         if self.chunked:
             smoothed, cross_entropy = projected_loss(
                 states,
                 self.model.output_matrix,
-                batch.target_output,
+                target_output,
                 smoothing=self.smoothing,
                 padding_id=self.model.padding_id,
                 rows=rows,
+                tokens=tokens,
                 bias=self.model.output_bias,
             )
             return Loss(smoothed, cross_entropy)
         return label_smoothed_loss(
             self.model.project(states),
-            batch.target_output,
+            target_output,
             smoothing=self.smoothing,
             padding_id=self.model.padding_id,
         )

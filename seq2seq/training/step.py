@@ -54,7 +54,8 @@ class Updater:
         self.world = world
         self.clock = clock
         self.joins = kernels.join_on(compute, model)
-        self.loss = BatchLoss(model, config.label_smoothing, chunked=kernels.loss)
+        rows = kernels.rows_on(compute, model)
+        self.loss = BatchLoss(model, config.label_smoothing, chunked=kernels.loss, rows=rows)
         self.ddp_loss = world.wrap_ddp(self.loss)
         self.optimizer = make_adam(model)
         self.dropouts = {m: m.p for m in model.modules() if isinstance(m, nn.Dropout)}
