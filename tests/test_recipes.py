@@ -123,3 +123,24 @@ def test_seeds_translate_together_and_pieces_are_sampled() -> None:
         run(words)
     assert len(lines("test.out.de")) == len(lines("test.en"))
     assert "sampling: 0.1" in Path("runs/sampled/config.yaml").read_text()
+
+
+def test_documents_keep_all_but_their_texts() -> None:
+    files = {
+        "film.en.srt": "1\n00:00:01,000 --> 00:00:02,000\n<i>A man.</i>\n",
+        "site/a.html": "<p>A <b>man</b>.<img src=b.svg>",
+        "site/b.svg": "<svg/>",
+        "messages.pot": 'msgid "A %s"\nmsgstr ""\n',
+        "strings.xml": "<resources><string name='a'>A %s</string></resources>",
+    }
+    Path("site").mkdir()
+    for name, content in files.items():
+        Path(name).write_text(content)
+    train("general")
+    for words in commands("Subtitles, a website, a program"):
+        run(words)
+    assert "00:00:01,000 --> 00:00:02,000\n<i>" in Path("film.de.srt").read_text()
+    assert Path("site.de/b.svg").read_text() == files["site/b.svg"]
+    assert Path("site.de/a.html").read_text().count("<b>") == 1
+    for name in ("de.po", "strings.de.xml"):
+        assert "%s" in Path(name).read_text()
