@@ -207,9 +207,9 @@ def _read_entries(content: str) -> list[_Entry]:
             ranks = [_KEYWORDS.index(name.partition("[")[0]) for name in entry.fields]
             rank = _KEYWORDS.index(match[1])
             if key in entry.fields or (rank > 1 and 1 not in ranks) or rank < max(ranks, default=0):
-                raise refuse(
-                    f"{key} is not expected here: the entry has no msgstr yet, or one too many"
-                )
+                lacks_target = entry.fields and not has_target
+                reason = "the entry before has no msgstr" if lacks_target else "not expected here"
+                raise refuse(f"{key}: {reason}")
             if match[1] == "msgstr" and (match[2] is None) == ("msgid_plural" in entry.fields):
                 raise refuse("msgstr[0] goes with msgid_plural, and msgstr without it")
             entry.fields[key] = _Field(begin, begin + match.start(3), begin + match.start(3), "")

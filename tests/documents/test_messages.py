@@ -234,8 +234,12 @@ def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> Non
     ("read", "content", "message"),
     [
         (read_po, 'msgid "a"\nmsgstr "b', "line 2: not a keyword with a string"),
-        (read_po, 'msgid "a"\n\nmsgid "b"\nmsgstr ""', "line 3: msgid is not expected"),
-        (read_po, 'msgstr "a"', "line 1: msgstr is not expected"),
+        (
+            read_po,
+            'msgid "a"\n\nmsgid "b"\nmsgstr ""',
+            "line 3: msgid: the entry before has no msgstr",
+        ),
+        (read_po, 'msgstr "a"', "line 1: msgstr: not expected here"),
         (read_po, '#, a\n"a"', "line 2: a string without a keyword"),
         (read_po, 'msgid "a"\nmsgstr[0] "b"', r"line 2: msgstr\[0\] goes with msgid_plural"),
         (read_po, '\nmsgid "a"\n', "line 2: the entry has no msgstr"),
