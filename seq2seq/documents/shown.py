@@ -114,8 +114,8 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         if words:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
-            elif hidden and not space and line[-1].isalnum() and words[0].isalnum():
-                space = " "  # what is not shown stood between two words
+            elif hidden and not space and _ends_word(line[-1]) and words[0].isalnum():
+                space = " "  # what is not shown, such as an end of a line, stood between two words
             line += space + words
             space, tail, tail_in, hidden = trailing, trailing, within[-1], []
         if isinstance(part, Atom):
@@ -150,6 +150,10 @@ def _group(text: Text, stand_ins: Iterable[str]) -> list[str | Mark | Atom]:
     for i in opened:
         found[i] = Atom(tuple(_flatten(found[i : i + 1])))
     return found
+
+
+def _ends_word(character: str) -> bool:
+    return character.isalnum() or character in STOPS
 
 
 def _is_text(part: str | Mark | Atom) -> bool:

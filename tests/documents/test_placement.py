@@ -150,3 +150,8 @@ def test_a_hostile_text_takes_seconds(source: str) -> None:
     assert Counter(part for part in found if isinstance(part, Mark)) == Counter(
         part for part in read(source) if isinstance(part, Mark)
     )
+
+
+def test_what_stands_between_two_words_parts_them_for_the_model() -> None:
+    for words, line in {("One.", "Two"): "One. Two", ("One", "two"): "One two"}.items():
+        assert show((words[0], Mark("\n"), words[1])).line == line
