@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -161,9 +162,13 @@ class CTranslate2Engine:
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):
-            # The limit is for the whole call: the few that exceed their own are searched again.
+            # The limit is for the whole call: the few that exceed their own are searched again,
+            # or cut, since a greedy search up to there is the same.
             if max(map(len, results[i].hypotheses)) > segment.max_length:
-                results[i] = self._translate([segment], config, segment.max_length)[0]
+                if config.beam_size == 1:
+                    results[i] = self._cut(results[i].hypotheses[0], segment, config)
+                else:
+                    results[i] = self._translate([segment], config, segment.max_length)[0]
         return [
             self._hypotheses(result, segment.max_length, config)
             for result, segment in zip(results, segments, strict=True)
@@ -188,6 +193,16 @@ class CTranslate2Engine:
                 return_scores=True,
             )
         return results
+
+    def _cut(self, pieces: list[str], segment: Segment, config: SearchConfig) -> Any:
+        """Cut an output at the maximum length of its segment, and score what is left."""
+        pieces = pieces[: segment.max_length]
+        source = self._tokenizer.source_pieces(segment.source_ids[:-1])
+        with _errors_as_user_errors():
+            log_probabilities = self._translator.score_batch([source], [pieces])[0].log_probs
+        total = math.fsum(log_probabilities[len(segment.prefix_ids) : len(pieces)])
+        score = total / len(pieces) ** config.alpha
+        return SimpleNamespace(hypotheses=[pieces], scores=[score])
 
     def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
         found: dict[tuple[int, ...], Hypothesis] = {}

@@ -260,7 +260,7 @@ class Translator:
         sizes = [len(segment.source_ids) for segment in segments]
         # A GPU has one worker, and its batches are large.
         parts = min(16, len(sizes) // 16) if self.device.type == "cpu" else 1
-        batches = make_batches(sizes, self.batch_tokens, parts, self.native_engine.rounded)
+        batches = make_batches(sizes, self.batch_tokens, parts, self._engine.rounded)
         blank: list[Candidate] = []
         found = run_batches(run, self.translate_batch, segments, batches, blank)
         return Translation.from_lines(segments_of_lines, found)
@@ -408,10 +408,13 @@ class Translator:
 
         That of an item of size 1, which is `</s>` alone, is `blank`.
         """
-        engine = self.ctranslate2 or self.native_engine
-        batches = make_batches(sizes, self.batch_tokens, self.workers, engine.rounded)
+        batches = make_batches(sizes, self.batch_tokens, self.workers, self._engine.rounded)
         with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
             return run_batches(run, function, items, batches, blank, on_batch)
+
+    @property
+    def _engine(self) -> CTranslate2Engine | NativeEngine:
+        return self.ctranslate2 or self.native_engine
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
