@@ -162,9 +162,10 @@ class CTranslate2Engine:
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):
-            # The limit is for the whole call: the few that exceed their own are searched again,
-            # or cut, since a greedy search up to there is the same.
-            if max(map(len, results[i].hypotheses)) > segment.max_length:
+            # The limit is for the whole call. If too few outputs keep to that of their segment, it
+            # is searched again; a greedy output is cut, since a search up to there is the same.
+            fit = sum(len(pieces) <= segment.max_length for pieces in results[i].hypotheses)
+            if fit < config.nbest:
                 if config.beam_size == 1:
                     results[i] = self._cut(results[i].hypotheses[0], segment, config)
                 else:
@@ -210,6 +211,8 @@ class CTranslate2Engine:
             if math.isnan(score):
                 raise nan_error()
             length = len(pieces)
+            if length > max_length:
+                continue
             truncated = length >= max_length
             # CTranslate2 counts `</s>` unless the output was cut off.
             log_probability = score * (length + (not truncated)) ** config.alpha

@@ -111,6 +111,19 @@ def test_outputs_end_at_the_length_of_their_own_source(
         assert cut.score == pytest.approx(score / penalty, rel=1e-3)
 
 
+def test_no_candidate_of_a_beam_is_longer_than_its_source_allows(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
+    search = SearchConfig(beam_size=4, nbest=2, max_extra_tokens=3)
+    _, theirs = both(trained, search, batch_tokens=1000)
+    lines = ["a", *sentences[:9], "the sea " * 6]
+    segments = [segment for (segment,) in theirs.segments(lines)]
+    for segment, found in zip(segments, theirs.translate(lines), strict=True):
+        lengths = [len(candidate.pieces) for candidate in found.candidates]
+        assert len(lengths) == 2
+        assert max(lengths) <= segment.max_length
+
+
 def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
     lines, prefixes = ["a child", "the sea", "a man"], ["the woman", "", "a "]
     ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=9))
