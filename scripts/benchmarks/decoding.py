@@ -43,8 +43,8 @@ ALPHA = 0.6
 EXTRA_TOKENS = 50
 HUGGING_FACE_BATCH = 64  # sentences, unless a system has its own
 
-Translate = Callable[[list[str]], list[list[int]]]
-"""Sentences -> the token ids of their translations."""
+Translate = Callable[[list[str]], list[str]]
+"""Sentences -> their translations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ CTRANSLATE2 = tuple(
     )
     for precision in ("float32", "int8")
     for workers, threads in ((2, 1), (1, 2))
-    for batch in (16, 64)
+    for batch in (16, 32, 64)
 )
 ON_A_GPU = (
     System("ours, fp32", "ours", "fp32"),
@@ -154,9 +154,8 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         trained, options, TranslationKernels(**dict.fromkeys(system.without, False))
     )
 
-    def translate(lines: list[str]) -> list[list[int]]:
-        texts = [translation.text for translation in translator.translate(lines)]
-        return trained.tokenizer.encode(texts)
+    def translate(lines: list[str]) -> list[str]:
+        return [translation.text for translation in translator.translate(lines)]
 
     return translate
 
@@ -173,7 +172,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
     static = {"cache_implementation": "static"} if work.device != "cpu" else {}
     multiple = 16 if static else 1  # of source lengths, or it compiles for each of them
 
-    def translate(lines: list[str]) -> list[list[int]]:
+    def translate(lines: list[str]) -> list[str]:
         sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
         order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
         outputs: list[list[int]] = [[] for _ in lines]
@@ -195,7 +194,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
                 )
             for i, row in zip(batch, rows.tolist(), strict=True):
                 outputs[i] = [t for t in row if t not in (PADDING_ID, START_ID, END_ID)]
-        return outputs
+        return trained.tokenizer.decode(outputs)
 
     return translate
 
@@ -216,7 +215,7 @@ def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
     pieces = trained.tokenizer.pieces(list(range(trained.model.vocab_size)))
     ids_of = {piece: number for number, piece in enumerate(pieces)}
 
-    def translate(lines: list[str]) -> list[list[int]]:
+    def translate(lines: list[str]) -> list[str]:
         sources = [trained.tokenizer.pieces(ids) for ids in trained.tokenizer.encode(lines)]
         results = translator.translate_batch(
             sources,
@@ -226,7 +225,8 @@ def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
             max_decoding_length=max(map(len, sources), default=0) + EXTRA_TOKENS,
             suppress_sequences=[["<pad>"], ["<s>"]],
         )
-        return [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
+        outputs = [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
+        return trained.tokenizer.decode(outputs)
 
     return translate
 
@@ -247,7 +247,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
         for line in lines[: work.single] * 2:
             translate([line])
     started = time.perf_counter()
-    outputs = translate(lines)
+    texts = translate(lines)
     seconds = time.perf_counter() - started
     alone = []
     for line in lines[: work.single]:
@@ -259,11 +259,11 @@ def measure(work: Work, system: System) -> dict[str, Any]:
         peak = torch.cuda.max_memory_allocated(work.device) / 2**20  # of PyTorch alone
     return {
         "sentences": len(lines) / seconds,
-        "tokens": sum(len(ids) + 1 for ids in outputs) / seconds,
+        "tokens": sum(len(ids) + 1 for ids in trained.tokenizer.encode(texts)) / seconds,
         "median": statistics.median(alone),
         "slow": sorted(alone)[int(0.95 * len(alone))],
         "peak": peak,
-        "texts": trained.tokenizer.decode(outputs),
+        "texts": texts,
     }
 
 
@@ -288,6 +288,12 @@ def print_table(results: turns.Results[System], beam: int, references: list[str]
             f" {middle['slow']:.0f} | {middle['peak']:,.0f} | {bleu:.2f} |"
         )
     fastest = max((s for s in speed if s.make == "ours"), key=speed.__getitem__, default=None)
+    for engine in (s for s in speed if s.engine == "ctranslate2"):
+        precision = "float32" if engine.precision == "fp32" else engine.precision
+        alone = [s for s in speed if (s.make, s.precision) == ("ctranslate2", precision)]
+        if alone:
+            best = max(alone, key=speed.__getitem__)
+            print(f"\n{engine.name}: {speed[engine] / speed[best]:.2f} times {best.name}")
     for kind in sorted({(s.make, s.precision) for s in speed if s.make != "ours"}):
         best = max((s for s in speed if (s.make, s.precision) == kind), key=speed.__getitem__)
         if fastest:
