@@ -27,6 +27,7 @@ _FOUND = re.compile(
     """,
     re.VERBOSE,
 )
+_BREAK = r"(?:<|&lt;)(?:\w+:)?(?:line-)?br(?:eak)?\b|\\n\Z"  # a mark that ends a line
 _EMPTY = frozenset({"br", "hr", "img", "input", "wbr"})
 
 
@@ -79,17 +80,17 @@ def as_strings(parts: Iterable[str | Mark]) -> Text:
     return tuple(strings)
 
 
-def divide(text: Text) -> Iterator[Text | str]:
-    """Divide a text at line ends and at `|`, which stay, except inside pairs of marks."""
+def divide(text: Text) -> Iterator[Text | str | Mark]:
+    """Divide a text at line ends, `<br>` and `|`, which stay, except inside pairs of marks."""
     parts: list[str | Mark] = []
     depth = 0
     for part in text:
         if isinstance(part, Mark):
             depth += {"open": 1, "close": -1}.get(part.kind, 0)
-            parts.append(part)
-            continue
-        for piece in [part] if depth else re.split(r"([\r\n|]+)", part):
-            if not depth and re.match(r"[\r\n|]", piece):
+        pieces = [part] if depth or isinstance(part, Mark) else re.split(r"([\r\n|]+)", part)
+        for piece in pieces:
+            raw, pattern = (piece.raw, _BREAK) if isinstance(piece, Mark) else (piece, r"[\r\n|]")
+            if depth == 0 and re.match(pattern, raw):
                 yield tuple(parts)
                 yield piece
                 parts = []

@@ -28,12 +28,15 @@ class Plan:
     def __init__(self, texts: Sequence[Text], *, placeholders: bool = True) -> None:
         self._pieces: list[Text] = []
         # Of each text, the indexes of its pieces, and what stands between them.
-        self._layouts: list[list[int | str]] = []
+        self._layouts: list[list[int | str | Mark]] = []
         for text in texts:
-            layout: list[int | str] = []
+            layout: list[int | str | Mark] = []
             for part in divide(find_placeholders(text)) if placeholders else [text]:
-                layout.append(part if isinstance(part, str) else len(self._pieces))
-                self._pieces += [] if isinstance(part, str) else [part]
+                if isinstance(part, str | Mark):
+                    layout.append(part)
+                else:
+                    layout.append(len(self._pieces))
+                    self._pieces.append(part)
             self._layouts.append(layout)
         self._shown = [show(piece, _stand_ins(piece)) for piece in self._pieces]
         self._asked = list(range(len(self._pieces)))
@@ -92,7 +95,7 @@ class Plan:
             as_strings(
                 part
                 for index in layout
-                for part in ([index] if isinstance(index, str) else placed[index])
+                for part in (placed[index] if isinstance(index, int) else [index])
             )
             for layout in self._layouts
         ]

@@ -65,8 +65,9 @@ def test_lines_and_choices_of_a_text_are_translated_by_themselves() -> None:
     assert [part if isinstance(part, str) else write(part) for part in divide(text)] == [
         "One", "\n\n", "<b>two | three\nfour</b> ", "|", " five"
     ]  # fmt: skip
-    plan = Plan([text, read(" a\r\n|b|")])
-    assert translate(plan, str.upper)[1] == " A\r\n|B|"
+    plan = Plan([text, read(" a\r\n|b|"), read("a {n}.<br/> b <i>c<br/></i>")])
+    assert translate(plan, str.upper)[1:] == [" A\r\n|B|", "A {n}.<br/> B <i>C<br/></i>"]
+    assert plan.lines[-2:] == ["a 100.", "b c"]
 
 
 def test_placeholders_are_shown_as_words_and_taken_out_if_these_are_lost() -> None:
@@ -103,7 +104,7 @@ def test_strings_of_any_signs_are_found_again() -> None:
             depth += {"open": 1, "close": -1}.get(getattr(part, "kind", ""), 0)
             assert depth >= 0
         assert depth == 0
-        parts = (p for part in divide(found) for p in ([part] if isinstance(part, str) else part))
+        parts = (p for x in divide(found) for p in ([x] if isinstance(x, str | Mark) else x))
         assert write(tuple(parts)) == write(found)
 
 
