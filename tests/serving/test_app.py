@@ -115,7 +115,6 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
     assert details["alternatives"][0]["score"] <= details["score"]
     for output in (details, *details["alternatives"]):
         assert {j for _, j in output["alignments"]} <= set(range(len(output["text"].split())))
-    assert details["alignments"]
 
 
 def test_an_answer_says_what_is_cut_off(fake: tuple[Served, Any]) -> None:
