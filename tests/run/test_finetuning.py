@@ -20,7 +20,7 @@ from seq2seq.evaluation.scores import bleu
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.training.distributed import World
-from tests.toy import reversing, train, validation, weights
+from tests.toy import reversing, script_validation, train, validation, weights
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_training_that_only_gets_worse_ends_with_its_initial_model(
     own: Config, initial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([5.0, 4.0, 3.0, 2.0, 1.0, 4.9])
-    monkeypatch.setattr(TrainingRun, "validate", lambda run, model: validation(next(scores)))
+    script_validation(monkeypatch, lambda run, model: validation(next(scores)))
     run = tmp_path / "run"
     train(own, run)
     assert_equal(run / "best", find_model(initial))
@@ -97,7 +97,7 @@ def test_a_run_that_stops_before_its_first_update_is_resumed_from_there(
         raise UserError("no memory")
 
     with monkeypatch.context() as failing:
-        failing.setattr(TrainingRun, "validate", fail)
+        script_validation(failing, fail)
         with pytest.raises(UserError, match="no memory"):
             train(moved, tmp_path / "resumed")
     shutil.rmtree(str(moved.init_from))
