@@ -4,7 +4,7 @@ They stand in for `attention`, `nn.Dropout` and `nn.LayerNorm` in `model/transfo
 `use_training_kernels` puts in place those that suit the device.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,9 @@ class TrainingKernels:
     residual: bool = True  # residual sums in autocast's precision
     loss: bool = True  # projection, loss and gradient in chunks
     joined: bool = True  # several micro-batches in one forward pass, on a GPU
-    rows: bool = True  # tokens alone, in few shapes of matmuls, in bf16 on a CPU
+    # Tokens alone, in few shapes of matmuls, in bf16 on a CPU. With AMX, compiling a shape takes longer
+    # than multiplying; without, collecting the rows takes what it saves.
+    rows: bool = field(default_factory=torch.cpu._is_amx_tile_supported)
     # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
     compiled: bool = False
 
@@ -137,7 +139,7 @@ class TrainingKernels:
         return self.joined and fast and paper and compute.on_gpu
 
     def rows_on(self, compute: Compute, model: Transformer) -> bool:
-        """Return whether tokens alone are rows: where oneDNN compiles the matmuls."""
+        """Return whether tokens alone are rows of matmuls, which oneDNN compiles in bf16."""
         paper = not isinstance(model, ModernTransformer)
         low = compute.dtype is torch.bfloat16
         return self.rows and not self.compiled and paper and low and not compute.on_gpu

@@ -86,7 +86,7 @@ def test_the_loss_in_several_chunks_takes_filled_rows(
 
 def test_batches_of_many_shapes_have_few_numbers_of_rows(make_model: MakeModel) -> None:
     model = make_model(vocab_size=V).train()
-    use_training_kernels(model, TrainingKernels(), Compute(dtype=torch.bfloat16))
+    use_training_kernels(model, TrainingKernels(rows=True), Compute(dtype=torch.bfloat16))
     shapes = set()
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -106,13 +106,15 @@ def test_few_rows_are_filled_up() -> None:
 def test_rows_are_for_bf16_on_a_cpu_and_every_dropout_works(make_model: MakeModel) -> None:
     low = Compute(dtype=torch.bfloat16)
     model = make_model()
-    assert TrainingKernels().rows_on(low, model)
-    assert not TrainingKernels().rows_on(Compute(), model)
-    assert not TrainingKernels().rows_on(Compute(torch.device("cuda"), torch.bfloat16), model)
+    assert TrainingKernels(rows=True).rows_on(low, model)
+    assert not TrainingKernels(rows=True).rows_on(Compute(), model)
+    assert not TrainingKernels(rows=True).rows_on(
+        Compute(torch.device("cuda"), torch.bfloat16), model
+    )
     assert not PLAIN.rows_on(low, model)
     for name in ("dropout", "attention_dropout", "relu_dropout"):
         model = make_model(vocab_size=V, **{name: 0.5})
-        use_training_kernels(model, TrainingKernels(), low)
+        use_training_kernels(model, TrainingKernels(rows=True), low)
         batch = make_batches()[0]
         exact = token_states(model, batch)[0]
         torch.testing.assert_close(token_states(model, batch)[0], exact)
