@@ -126,8 +126,8 @@ class TrainingKernels:
     residual: bool = True  # residual sums in autocast's precision
     loss: bool = True  # projection, loss and gradient in chunks
     joined: bool = True  # several micro-batches in one forward pass, on a GPU
-    # Tokens alone, in few shapes of matmuls, in bf16 on a CPU. With AMX, compiling a shape takes longer
-    # than multiplying; without, collecting the rows takes what it saves.
+    # Tokens alone, in few shapes of matmuls, in bf16 on a CPU. With AMX, compiling a shape takes
+    # longer than multiplying; without, collecting the rows takes what it saves.
     rows: bool = field(default_factory=torch.cpu._is_amx_tile_supported)
     # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
     compiled: bool = False
