@@ -13,7 +13,7 @@ are known: in texts that are given to it as their own translations.
 import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -30,7 +30,6 @@ from seq2seq.model import Transformer
 from seq2seq.model.transformer import DecoderLayer, causal_mask
 
 _WORD = re.compile(r"[^ \t\r\n]+")
-
 
 Link: TypeAlias = tuple[int, int]
 
@@ -76,21 +75,15 @@ class Alignment:
         links = [(i, i) for i in range(len(spans))]
         return cls(text, text, spans, spans, links, links)
 
-    @classmethod
-    def join(
-        cls, source: str, target: str, parts: Iterable[tuple[int, int, "Alignment"]]
-    ) -> "Alignment":
-        """Join the links of parts of a text, given where each begins in source and target."""
-        whole = cls(source, target, [], [], [], [])
-        for start, target_start, part in parts:
-            first, first_target = len(whole.source_spans), len(whole.target_spans)
-            for links, more in ((whole.pieces, part.pieces), (whole.mutual, part.mutual)):
-                links.extend((first + i, first_target + j) for i, j in more)
-            whole.source_spans.extend(_bare(source, span, start) for span in part.source_spans)
-            whole.target_spans.extend(
-                _bare(target, span, target_start) for span in part.target_spans
-            )
-        return whole
+    def add(self, part: "Alignment", start: int, target_start: int) -> None:
+        """Add the links of a part, given where it begins in source and target."""
+        first, first_target = len(self.source_spans), len(self.target_spans)
+        for links, more in ((self.pieces, part.pieces), (self.mutual, part.mutual)):
+            links.extend((first + i, first_target + j) for i, j in more)
+        self.source_spans.extend(_bare(self.source, span, start) for span in part.source_spans)
+        self.target_spans.extend(
+            _bare(self.target, span, target_start) for span in part.target_spans
+        )
 
 
 def _bare(text: str, span: Span, start: int) -> Span:

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias, Unpack
 
 import torch
@@ -33,76 +32,57 @@ from seq2seq.decoding.search import (
 from seq2seq.device import copy_to_device
 from seq2seq.fast.topk import topk_by_blocks
 
-Written: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
-"""For each term, how often it must still be written, and how many tokens of each of its sequences
-a hypothesis ends with."""
+Written: TypeAlias = tuple[tuple[int, int], ...]
+"""For each term, how often it must still be written, and where the tokens after its last copy
+begin."""
 
 
 class Requirements:
-    """The terms that an output must contain, as an automaton that reads its tokens."""
+    """The terms that an output must contain, and how much of them a hypothesis has."""
 
-    def __init__(self, terms: Sequence[Term], continuing: Collection[int], start_id: int) -> None:
+    def __init__(self, terms: Sequence[Term], continuing: Collection[int]) -> None:
         counts = Counter(term.sequences for term in terms)
         self.sequences, self.continuing = list(counts), continuing
-        none = tuple((n, (0,) * len(sequences)) for sequences, n in counts.items())
-        self.start = self.read(none, start_id)
+        self.start: Written = tuple((count, 0) for count in counts.values())
 
-    def read(self, written: Written, token: int) -> Written:
-        """Return what is written when a token follows."""
+    def read(self, written: Written, tokens: tuple[int, ...]) -> Written:
+        """Return what is written when the last of these tokens follows the others."""
+        if tokens[-1] in self.continuing:
+            return written
+        end = len(tokens) - 1
         return tuple(
-            self._read(sequences, *state, token)
-            for sequences, state in zip(self.sequences, written, strict=True)
+            (left - 1, end)
+            if left and any(tokens[begin:end][-len(one) :] == one for one in sequences)
+            else (left, begin)
+            for sequences, (left, begin) in zip(self.sequences, written, strict=True)
         )
 
-    def _read(
-        self, sequences: Sequence[Sequence[int]], left: int, matched: Sequence[int], token: int
-    ) -> tuple[int, tuple[int, ...]]:
-        if left and token not in self.continuing and _is_whole(sequences, matched):
-            left, matched = left - 1, (0,) * len(matched)
-        if not left:
-            return 0, (0,) * len(matched)
-        pairs = zip(sequences, matched, strict=True)
-        return left, tuple(_extend_match(tuple(one), count, token) for one, count in pairs)
-
-    def next_tokens(self, written: Written) -> set[int]:
+    def next_tokens(self, written: Written, tokens: tuple[int, ...]) -> set[int]:
         """Return the tokens that continue a term."""
         return {
-            sequence[count]
-            for sequences, (left, matched) in zip(self.sequences, written, strict=True)
-            for sequence, count in zip(sequences, matched, strict=True)
-            if left and count < len(sequence)
+            one[count]
+            for sequences, (left, begin) in zip(self.sequences, written, strict=True)
+            for one in sequences
+            if left and (count := _begun(one, tokens[begin:])) < len(one)
         }
 
     def missing(self, written: Written) -> int:
         """Return how many terms are still to be written."""
         return sum(left for left, _ in written)
 
-    def progress(self, written: Written) -> int:
+    def progress(self, written: Written, tokens: tuple[int, ...]) -> int:
         """Return a number that grows with each token of the terms."""
         return sum(
-            max(matched) - left * max(map(len, sequences))
-            for sequences, (left, matched) in zip(self.sequences, written, strict=True)
+            max(_begun(one, tokens[begin:]) for one in sequences) - left * max(map(len, sequences))
+            for sequences, (left, begin) in zip(self.sequences, written, strict=True)
+            if left
         )
 
 
-def _is_whole(sequences: Sequence[Sequence[int]], matched: Sequence[int]) -> bool:
-    return any(n == len(one) for one, n in zip(sequences, matched, strict=True))
-
-
-def _extend_match(sequence: tuple[int, ...], count: int, token: int) -> int:
-    """Return how many first tokens of a sequence a text ends with, after one more token (KMP)."""
-    while count == len(sequence) or sequence[count] != token:
-        if count == 0:
-            return 0
-        count = _border(sequence[:count])
-    return count + 1
-
-
-@lru_cache(maxsize=10_000)
-def _border(sequence: tuple[int, ...]) -> int:
-    """Return the length of the longest end of a sequence, but not all of it, that begins it too."""
-    sizes = range(len(sequence) - 1, 0, -1)
-    return next((size for size in sizes if sequence[:size] == sequence[-size:]), 0)
+def _begun(sequence: tuple[int, ...], tokens: tuple[int, ...]) -> int:
+    """Return how many first tokens of a sequence are at the end of a text."""
+    sizes = range(min(len(sequence), len(tokens)), 0, -1)
+    return next((size for size in sizes if tokens[-size:] == sequence[:size]), 0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +117,7 @@ def constrained_search(
         state.reorder(beams.extend(logits))
         remaining = [i for i in range(len(beams.live)) if not beams.is_done(i)]
         if not remaining:
-            return beams.results()
+            return [[found for _, found in outputs] for outputs in beams.finished]
         if len(remaining) < len(beams.live):
             state.keep(*beams.keep(remaining, beams.width))
 
@@ -155,10 +135,9 @@ class _Banks(SearchBatch):
         super().__init__(max_lengths, rules)
         self.config, self.requirements = config, list(requirements)
         self.width = config.beam_size
-        self.all_limits = list(self.limits)
         self.live = [[_Live(0.0, (rules["start_id"],), one.start)] for one in requirements]
-        # Of each sentence by its id, the best first: missing terms, minus score, tokens.
-        self.finished: list[list[tuple[int, float, tuple[int, ...]]]] = [[] for _ in self.live]
+        # Of each sentence by its id, the best first, with the number of missing terms.
+        self.finished: list[list[tuple[int, Hypothesis]]] = [[] for _ in self.live]
         within_words = torch.tensor([*requirements[0].continuing, self.end_id])
         self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
 
@@ -206,7 +185,7 @@ class _Banks(SearchBatch):
             (i, parent, token)
             for i, (live, needs) in enumerate(zip(self.live, self.requirements, strict=True))
             for parent, one in enumerate(live)
-            for token in needs.next_tokens(one.written)
+            for token in needs.next_tokens(one.written, one.tokens)
         ]
         places = [(i * width + parent) * vocab_size + token for i, parent, token in wanted]
         chosen = copy_to_device(torch.tensor(places, dtype=torch.long), scores.device)
@@ -230,9 +209,10 @@ class _Banks(SearchBatch):
         for (parent, token), score in candidates.items():
             if token != self.end_id:
                 one = self.live[i][parent]
-                written = needs.read(one.written, token)
-                bank = banks.setdefault(needs.progress(written), [])
-                bank.append(_Live(score, (*one.tokens, token), written, parent))
+                tokens = (*one.tokens, token)
+                written = needs.read(one.written, tokens)
+                bank = banks.setdefault(needs.progress(written, tokens), [])
+                bank.append(_Live(score, tokens, written, parent))
         return banks
 
     def _finish(self, i: int, candidates: dict[tuple[int, int], float]) -> None:
@@ -241,11 +221,13 @@ class _Banks(SearchBatch):
         for (parent, token), score in candidates.items():
             if token == self.end_id:
                 one, needs = self.live[i][parent], self.requirements[i]
-                missing = needs.missing(needs.read(one.written, token))
-                if not missing or self.length > self.limits[i]:
+                missing = needs.missing(needs.read(one.written, (*one.tokens, token)))
+                truncated = self.length > self.limits[i]
+                if not missing or truncated:
                     penalized = score / length_penalty(self.length, self.config.alpha)
-                    finished.append((missing, -penalized, one.tokens[1:]))
-        finished.sort()
+                    found = Hypothesis(list(one.tokens[1:]), penalized, truncated)
+                    finished.append((missing, found))
+        finished.sort(key=lambda one: (one[0], -one[1].score, one[1].token_ids))
         del finished[self.config.nbest :]
 
     def is_done(self, i: int) -> bool:
@@ -257,23 +239,13 @@ class _Banks(SearchBatch):
             return False
         # As in `Beams.cannot_improve`.
         best = max(one.score for one in self.live[i])
-        return -finished[-1][1] >= best / length_penalty(self.limits[i] + 1, self.config.alpha)
+        return finished[-1][1].score >= best / length_penalty(self.limits[i] + 1, self.config.alpha)
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """See `SearchBatch.keep`."""
         self.live = [self.live[i] for i in sentences]
         self.requirements = [self.requirements[i] for i in sentences]
         return super().keep(sentences, beam)
-
-    def results(self) -> list[list[Hypothesis]]:
-        """Return the outputs of all sentences."""
-        return [
-            [
-                Hypothesis(list(tokens), -minus, truncated=len(tokens) >= limit)
-                for _, minus, tokens in finished
-            ]
-            for finished, limit in zip(self.finished, self.all_limits, strict=True)
-        ]
 
 
 def _choose_from_banks(banks: dict[int, list[_Live]], width: int) -> list[_Live]:

@@ -68,19 +68,15 @@ class NativeEngine:
         self, segments: list[Segment], search: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Find the hypotheses of each segment, the best first."""
-        if self.glossary is not None and isinstance(search, SearchConfig):
-            with_terms = [segment for segment in segments if segment.terms]
-            others = [segment for segment in segments if not segment.terms]
-            found = iter(self._search(with_terms, search, self.glossary) if with_terms else ())
-            found_others = iter(self._search(others, search) if others else ())
-            return [next(found if segment.terms else found_others) for segment in segments]
-        return self._search(segments, search)
+        if not any(segment.terms for segment in segments):
+            return self._search(segments, search)
+        # Those with terms apart.
+        groups = [[one for one in segments if bool(one.terms) is has] for has in (False, True)]
+        found = [iter(self._search(group, search) if group else ()) for group in groups]
+        return [next(found[bool(segment.terms)]) for segment in segments]
 
     def _search(
-        self,
-        segments: list[Segment],
-        search: SearchConfig | SamplingConfig,
-        glossary: Glossary | None = None,
+        self, segments: list[Segment], search: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
         sources = [segment.source_ids for segment in segments]
         rules = Rules(
@@ -96,8 +92,8 @@ class NativeEngine:
             step, state = self.decoder.step, self.decoder.begin(source)
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
-            if glossary is not None:
-                needs = [Requirements(s.terms, glossary.continuing, START_ID) for s in segments]
+            if self.glossary is not None and segments[0].terms:
+                needs = [Requirements(s.terms, self.glossary.continuing) for s in segments]
                 return constrained_search(step, state, max_lengths, search, needs, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 

@@ -19,8 +19,6 @@ _WITHIN_WORD = re.compile(
     rf"(?<={_LETTER})(?={_LETTER}) | (?<={_LETTER}-)(?={_LETTER}) | (?<={_LETTER})(?=-{_LETTER})",
     re.VERBOSE,
 )
-_LETTER_AT_START = re.compile(_LETTER)
-_CONTINUES = re.compile(rf"{_LETTER}|-")
 
 Sequences: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -36,15 +34,13 @@ class Term:
 
     def stands_in(self, text: str) -> bool:
         """Return whether a translation has the term, as words of their own."""
-        capitalized = self.target[:1].upper() + self.target[1:]
-        return _stands_in(text, self.target) or (
-            text.startswith(capitalized) and _stands_in(text, capitalized)
+        # The first word of a translation may begin with a capital letter.
+        forms = text, text[:1].lower() + text[1:]
+        return any(
+            _is_free(form, found.start(), found.start() + len(self.target))
+            for form in forms
+            for found in re.finditer(rf"(?={re.escape(self.target)})", form)
         )
-
-
-def _stands_in(text: str, term: str) -> bool:
-    starts = (found.start() for found in re.finditer(rf"(?={re.escape(term)})", text))
-    return any(_is_free(text, start, start + len(term)) for start in starts)
 
 
 def _is_free(text: str, start: int, end: int) -> bool:
@@ -58,7 +54,7 @@ def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
     if not after_space or UNKNOWN_ID in after_space:
         raise UserError(f"glossary: the model can't write {target!r:.80}; choose other words")
     (written,) = tokenizer.decode([list(after_space)])
-    if not _LETTER_AT_START.match(written):
+    if not re.match(_LETTER, written):
         # Perhaps of a script without spaces: within a text, it has none before it.
         mark = tokenizer.encode_target(["。"])[0]
         within = after_mark[len(mark) :] if list(after_mark[: len(mark)]) == mark else after_space
@@ -76,30 +72,30 @@ class Glossary:
     A term in small letters is found in other cases too, unless another term is spelled like that.
     """
 
-    def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer) -> None:
+    def __init__(self, terms: Mapping[str, str] | str | Path, tokenizer: Tokenizer) -> None:
+        terms = terms if isinstance(terms, Mapping) else read_glossary(terms)
         self._terms = {
             source: Term(source, *_ways_to_write(target, tokenizer))
             for source, target in terms.items()
         }
         self._lengths = sorted({len(source) for source in terms}, reverse=True)
         pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
-        self.continuing = frozenset(i for i, p in enumerate(pieces) if _CONTINUES.match(p))
+        self.continuing = frozenset(i for i, p in enumerate(pieces) if re.match(rf"{_LETTER}|-", p))
         """The tokens that continue a word when they follow it."""
 
     def find(self, source: str) -> list[Term]:
         """Return the terms of a source, each as often as it occurs."""
-        found = []
-        start = 0
-        while start < len(source):
-            end = start + 1
-            for length in () if _WITHIN_WORD.match(source, start) else self._lengths:
+        found, end = [], 0
+        for start in range(len(source)):
+            if start < end or _WITHIN_WORD.match(source, start):
+                continue
+            for length in self._lengths:
                 words = source[start : start + length]
                 term = self._terms.get(words) or self._terms.get(words.lower())
                 if term and _is_free(source, start, start + length):
                     found.append(term)
                     end = start + length
                     break
-            start = end
         return found
 
 
@@ -109,7 +105,6 @@ def read_glossary(path: str | Path) -> dict[str, str]:
     Blank lines, and comments, which begin with `#`, are skipped.
     """
     terms: dict[str, str] = {}
-    lines: dict[str, int] = {}
     for number, line in enumerate(read_text_lines(path), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -119,10 +114,8 @@ def read_glossary(path: str | Path) -> dict[str, str]:
                 f"{path}: line {number}: {line!r:.80} is not a term, a tab and its translation"
             )
         if source in terms:
-            raise UserError(
-                f"{path}: line {number}: {source!r:.80} is in line {lines[source]} too; remove one"
-            )
-        terms[source], lines[source] = targets[0], number
+            raise UserError(f"{path}: line {number}: {source!r:.80} is there twice; remove one")
+        terms[source] = targets[0]
     if not terms:
         raise UserError(f"{path}: no term in it: write a term, a tab and its translation per line")
     return terms

@@ -28,7 +28,7 @@ from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
-from seq2seq.decoding.glossary import Glossary, read_glossary
+from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.segments import (
@@ -95,8 +95,6 @@ class Translator:
             for one in together
         ]
         terms = options.glossary
-        if isinstance(terms, str | Path):
-            terms = read_glossary(terms)
         self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
         self.native_engine = NativeEngine(
             self.models,
@@ -273,11 +271,7 @@ class Translator:
         A pair of blank lines has no tokens and probability 1; a blank line in any other pair is
         `</s>` alone.
         """
-        _check_lists(sources=sources, targets=targets)
-        if len(sources) != len(targets):
-            raise UserError(
-                f"{len(sources)} sources but {len(targets)} translations: give one per source"
-            )
+        _check_pairs(sources, targets)
         source_ids = with_end_symbol(
             self.tokenizer.encode([text.strip() for text in sources]),
             "source",
@@ -308,40 +302,31 @@ class Translator:
         no links.
         """
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
-        _check_lists(sources=sources, targets=targets if isinstance(targets, str) else texts)
-        if len(sources) != len(texts):
-            raise UserError(
-                f"{len(sources)} sources but {len(texts)} translations: give one per source"
-            )
-        spans = [parts_of(*pair) for pair in zip(sources, targets, strict=True)]
-        lines = list(zip(sources, texts, spans, strict=True))
-        pairs = [
-            (source[slice(*span)], text[slice(*other)])
-            for source, text, spans_of_line in lines
-            for span, other in spans_of_line
+        _check_pairs(sources, targets if isinstance(targets, str) else texts)
+        whole = [Alignment(*pair, [], [], [], []) for pair in zip(sources, texts, strict=True)]
+        parts = [
+            (line, *spans)
+            for line, target in zip(whole, targets, strict=True)
+            for spans in parts_of(line.source, target)
         ]
-        parts = iter(self._align(pairs))
-        return [
-            Alignment.join(source, text, [(s[0], t[0], next(parts)) for s, t in spans_of_line])
-            for source, text, spans_of_line in lines
-        ]
+        found = self._align(
+            [(line.source[slice(*s)], line.target[slice(*t)]) for line, s, t in parts]
+        )
+        for (line, span, target_span), part in zip(parts, found, strict=True):
+            line.add(part, span[0], target_span[0])
+        return whole
 
     def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:
         """Align texts without blanks around them."""
         sources = self.tokenizer.encode([source for source, _ in pairs])
         targets = self.tokenizer.encode_target([target for _, target in pairs])
-        items = [
-            (
-                [*self.controls, *ids[: self._longest_source], END_ID],
-                others[: self._longest_target],
-                end_with_stops(self.tokenizer, ids, others),
-            )
-            for ids, others in zip(sources, targets, strict=True)
-        ]
-        sizes = [
-            max(len(ids), 1 + len(others)) if ids[:-1] and others and pair[0] != pair[1] else 1
-            for pair, (ids, others, _) in zip(pairs, items, strict=True)
-        ]
+        items, sizes = [], []
+        for (source, target), ids, target_ids in zip(pairs, sources, targets, strict=True):
+            ids, target_ids = ids[: self._longest_source], target_ids[: self._longest_target]
+            stop = end_with_stops(self.tokenizer, ids, target_ids)
+            items.append(([*self.controls, *ids, END_ID], target_ids, stop))
+            skipped = source == target or not (ids and target_ids)
+            sizes.append(1 if skipped else max(len(items[-1][0]), 1 + len(target_ids)))
         steps, nothing = self._alignment_steps, (list[Link](), list[Link]())
         links = self._map_batches(
             lambda batch: align_pieces(
@@ -351,16 +336,11 @@ class Translator:
             sizes,
             nothing,
         )
+        spans = self.tokenizer.source_spans, self.tokenizer.target_spans
         return [
             Alignment.verbatim(source)
             if source == target
-            else Alignment(
-                source,
-                target,
-                list(self.tokenizer.source_spans(source)),
-                list(self.tokenizer.target_spans(target)),
-                *found,
-            )
+            else Alignment(source, target, [*spans[0](source)], [*spans[1](target)], *found)
             for (source, target), found in zip(pairs, links, strict=True)
         ]
 
@@ -435,6 +415,14 @@ def _check_lists(**texts: object) -> None:
         for line in lines if isinstance(lines, Sequence) else ():
             if not isinstance(line, str):
                 raise TypeError(f"{line!r:.100} is not a string: give a list of lines")
+
+
+def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    _check_lists(sources=sources, targets=targets)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{len(sources)} sources but {len(targets)} translations: give one per source"
+        )
 
 
 def make_batches(

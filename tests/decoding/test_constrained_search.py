@@ -51,7 +51,7 @@ def search(
         Prefixes(range(len(needed))),
         torch.tensor(max_lengths),
         SearchConfig(**choices),
-        [Requirements(some, CONTINUING, START) for some in needed],
+        [Requirements(some, CONTINUING) for some in needed],
         start_id=START,
         end_id=END,
         suppressed_ids=(START,),

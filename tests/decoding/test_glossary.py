@@ -28,7 +28,7 @@ def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
         ("sea\t\n", "line 1: 'sea\\t' is not a term"),
         ("\tmer\n", "line 1: '\\tmer' is not a term"),
         ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' is not a term"),
-        ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' is in line 1 too; remove one"),
+        ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' is there twice; remove one"),
         (b"\xff\tb\n", ":1: byte 0xff at position 1 of the line is not UTF-8"),
     ],
 )
