@@ -102,10 +102,21 @@ def _word_numbers(text: str) -> list[int]:
 
 
 def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
-    """Return where the parts that belong together stand: segments, or the whole texts."""
-    if isinstance(target, Translation):
-        return list(target.spans)
-    return [(_bare(source, (0, len(source)), 0), _bare(target, (0, len(target)), 0))]
+    """Return where the parts that belong together stand, without blanks around them.
+
+    They are segments and what is copied between them, or the whole texts.
+    """
+    segments = target.parts if isinstance(target, Translation) else ()
+    text = target.text if isinstance(target, Translation) else target
+    parts: list[tuple[Span, Span]] = []
+    end = target_end = 0
+    for part, part_text in [(part, its.text) for part, its in segments] or [(source, text)]:
+        start, target_start = source.index(part, end), text.index(part_text, target_end)
+        parts.append(((end, start), (target_end, target_start)))
+        end, target_end = start + len(part), target_start + len(part_text)
+        parts.append(((start, end), (target_start, target_end)))
+    parts.append(((end, len(source)), (target_end, len(text))))
+    return [(_bare(source, span, 0), _bare(text, other, 0)) for span, other in parts]
 
 
 def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -> bool:

@@ -46,7 +46,6 @@ class Segment:
     prefix: str = ""  # the forced beginning of its translation
     prefix_ids: Sequence[int] = ()  # token ids of the prefix
     source: str = ""  # its text, without what is copied
-    start: int = 0  # where its text begins in the line
     terms: Sequence[Term] = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
@@ -91,10 +90,8 @@ def make_segments(
     segments_of_lines: list[list[Segment]] = []
     for number, (pairs, prefix, prefix_ids) in enumerate(zipped, first_line):
         segments: list[Segment] = []
-        end = 0
         for copied, text in pairs:
             token_ids, is_first = next(encoded), not segments
-            end += len(copied + text)
             segment = Segment(
                 source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
                 max_length=max_output(min(len(token_ids), max_tokens)),
@@ -104,7 +101,6 @@ def make_segments(
                 prefix=prefix if is_first else "",
                 prefix_ids=prefix_ids if is_first else (),
                 source=text.strip(),
-                start=end - len(text.lstrip()),
                 terms=glossary.find(text.strip()) if glossary else (),
                 copied=_END_OF_LINE.sub(" ", copied),
             )

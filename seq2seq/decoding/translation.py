@@ -1,11 +1,10 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
-from seq2seq.data.processor import Span
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.segments import Segment
@@ -60,9 +59,7 @@ class Translation:
     missing_terms: tuple[str, ...] = ()
     """Terms of the glossary that stand in the line, whose translations `text` lacks."""
     parts: tuple[tuple[str, "Translation"], ...] = ()
-    """The source and the translation of each segment that is not blank, if there are several."""
-    spans: tuple[tuple[Span, Span], ...] = ()
-    """Where each segment, and what is copied before it, stands in the line and in `text`."""
+    """The source and the translation of each segment that is not blank; none of a whole line."""
 
     @property
     def text(self) -> str:
@@ -82,10 +79,10 @@ class Translation:
         parts = [
             (
                 segment.source,
-                cls.from_segments([replace(segment, copied="", separator="", start=0)], [found]),
+                cls.from_segments([replace(segment, copied="", separator="")], [found]),
             )
             for segment, found in zip(segments, candidates, strict=True)
-            if found and len(segments) > 1
+            if found and (len(segments) > 1 or segment.copied)
         ]
         return cls(
             _join(segments, candidates),
@@ -99,7 +96,6 @@ class Translation:
                 if found and not term.stands_in(found[0].text)
             ),
             parts=tuple(parts),
-            spans=tuple(_spans(segments, [found[0].text if found else "" for found in candidates])),
         )
 
     @classmethod
@@ -124,7 +120,7 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
     )
     return [
         Candidate(
-            _join_texts(segments, [candidate.text for candidate in row])[0],
+            _join_texts(segments, [candidate.text for candidate in row]),
             sum(candidate.score for candidate in row),
             [piece for candidate in row for piece in candidate.pieces],
             any(candidate.truncated for candidate in row),
@@ -134,30 +130,16 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
     ]
 
 
-def _spans(segments: list[Segment], texts: list[str]) -> Iterator[tuple[Span, Span]]:
-    _, ends = _join_texts(segments, texts)
-    for segment, text, end in zip(segments, texts, ends, strict=True):
-        start, size = end - len(text.strip()), len(segment.copied)
-        if segment.copied:
-            yield (segment.start - size, segment.start), (start - size, start)
-        if text:
-            yield (segment.start, segment.start + len(segment.source)), (start, end)
-
-
-def _join_texts(segments: list[Segment], texts: list[str]) -> tuple[str, list[int]]:
-    """Join texts and what is copied around them, with a space where they need one.
-
-    Also return where each text ends.
-    """
-    line, ends = "", []
+def _join_texts(segments: list[Segment], texts: list[str]) -> str:
+    """Join texts and what is copied around them, with a space where they need one."""
+    line = ""
     for segment, translated in zip(segments, texts, strict=True):
         text = segment.copied + translated.strip()
         spaced = not line or line[-1].isspace() or _is_wide(line[-1]) or not text
         if not (spaced or text[0].isspace() or _is_wide(text[0])):
             line += " "  # there was none between sentences of Chinese or Japanese
-        ends.append(len(line) + len(text))
         line += text + segment.separator
-    return line, ends
+    return line
 
 
 def _is_wide(character: str) -> bool:

@@ -55,7 +55,8 @@ class TranslatedText:
         details = [
             _details(*part)
             for line, translation in zip(plan.lines, plan.translations, strict=True)
-            for part in translation.parts or [(line, translation)]
+            for part in (translation.source_segments > 1 and translation.parts)
+            or [(line, translation)]
             if translation.candidates
         ]
         truncated = any(

@@ -103,8 +103,7 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode([sentence])[0]
     segments = segments_of(tokenizer, " ".join([sentence] * 7), 3 * len(ids), prefix="a")
     (prefix_ids,) = tokenizer.encode(["a"])
-    starts = [0, 3 * len(sentence + " "), 6 * len(sentence + " ")]
-    for segment, count, start in zip(segments, (3, 3, 1), starts, strict=True):
+    for segment, count in zip(segments, (3, 3, 1), strict=True):
         is_first, is_last = segment is segments[0], segment is segments[-1]
         assert segment == Segment(
             source_ids=[*ids * count, END_ID],
@@ -113,7 +112,6 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
             prefix="a" if is_first else "",
             prefix_ids=prefix_ids if is_first else (),
             source=" ".join([sentence] * count),
-            start=start,
         )
 
 

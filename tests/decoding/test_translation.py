@@ -47,8 +47,8 @@ def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> No
     ]
     translation = Translation.from_segments(segments, [one, [], two])
     assert translation.parts == (
-        ("One.", Translation(one, unknown=1, spans=(((0, 4), (0, 5)),))),
-        ("Two.", Translation(two, source_truncated=True, spans=(((0, 4), (0, 5)),))),
+        ("One.", Translation(one, unknown=1)),
+        ("Two.", Translation(two, source_truncated=True)),
     )
 
 
