@@ -160,11 +160,9 @@ class _Banks(SearchBatch):
         live_scores = self._rows([[one.score for one in live] for live in self.live], -math.inf)
         scores += live_scores.view(sentences, width, 1).to(scores.dtype)
         self.length += 1
-        candidates = self._candidates(scores)
         parents = []
-        for i, found in enumerate(candidates):
-            self._finish(i, found)
-            self.live[i] = _choose_from_banks(self._grown(i, found), self.width)
+        for i, candidates in enumerate(self._candidates(scores)):
+            self.live[i] = _choose_from_banks(self._divide(i, candidates), width)
             if not self.live[i] and not self.finished[self.sentence_ids[i]]:
                 raise impossible_error(float(scores[i].max()))  # NaN is the largest
             own = [i * width + one.parent for one in self.live[i]]
@@ -178,57 +176,46 @@ class _Banks(SearchBatch):
         the word before it; and those that continue a term.
         """
         _, width, vocab_size = scores.shape
-        best, indices = topk_by_blocks(scores.flatten(1), 2 * width)  # (B, C)
-        of_each, tokens = scores.max(dim=2)  # (B, width)
-        after_words, others = scores.index_fill(2, self.within_words[0], -math.inf).max(dim=2)
-        wanted = [
-            (i, parent, token)
-            for i, (live, needs) in enumerate(zip(self.live, self.requirements, strict=True))
-            for parent, one in enumerate(live)
-            for token in needs.next_tokens(one.written, one.tokens)
-        ]
-        places = [(i * width + parent) * vocab_size + token for i, parent, token in wanted]
-        chosen = copy_to_device(torch.tensor(places, dtype=torch.long), scores.device)
-        of_terms = scores.flatten()[chosen].tolist()
-        found: list[dict[tuple[int, int], float]] = []
+        _, best = topk_by_blocks(scores.flatten(1), 2 * width)  # (B, 2 * width)
         first = torch.arange(0, width * vocab_size, vocab_size, device=scores.device)
-        indices = torch.cat((indices, first + tokens, first + others), dim=1)
-        values = torch.cat((best, of_each, after_words), dim=1)
-        for row, row_scores in zip(indices.tolist(), values.tolist(), strict=True):
-            pairs = zip((divmod(index, vocab_size) for index in row), row_scores, strict=True)
-            found.append({place: score for place, score in pairs if score > -math.inf})
-        for (i, parent, token), score in zip(wanted, of_terms, strict=True):
-            if score > -math.inf:
-                found[i][parent, token] = score
-        return found
+        of_each = first + scores.argmax(dim=2)  # (B, width)
+        after_words = first + scores.index_fill(2, self.within_words[0], -math.inf).argmax(dim=2)
+        chosen: list[list[int]] = torch.cat((best, of_each, after_words), dim=1).tolist()
+        for row, live, needs in zip(chosen, self.live, self.requirements, strict=True):
+            for parent, one in enumerate(live):
+                wanted = needs.next_tokens(one.written, one.tokens)
+                row.extend(parent * vocab_size + token for token in wanted)
+        # All are read at once.
+        size = width * vocab_size
+        indices = torch.tensor([i * size + index for i, row in enumerate(chosen) for index in row])
+        values = iter(scores.flatten()[copy_to_device(indices, scores.device)].tolist())
+        return [
+            {divmod(i, vocab_size): score for i in row if (score := next(values)) > -math.inf}
+            for row in chosen
+        ]
 
-    def _grown(self, i: int, candidates: dict[tuple[int, int], float]) -> dict[int, list[_Live]]:
-        """Divide the candidates of a sentence that don't end into banks."""
+    def _divide(self, i: int, candidates: dict[tuple[int, int], float]) -> dict[int, list[_Live]]:
+        """Divide the candidates of a sentence into banks; keep the best of those that end.
+
+        These must have all terms, unless they are cut off at the maximum length.
+        """
+        needs, finished = self.requirements[i], self.finished[self.sentence_ids[i]]
+        truncated = self.length > self.limits[i]
         banks: dict[int, list[_Live]] = {}
-        needs = self.requirements[i]
         for (parent, token), score in candidates.items():
+            one = self.live[i][parent]
+            tokens = (*one.tokens, token)
+            written = needs.read(one.written, tokens)
             if token != self.end_id:
-                one = self.live[i][parent]
-                tokens = (*one.tokens, token)
-                written = needs.read(one.written, tokens)
                 bank = banks.setdefault(needs.progress(written, tokens), [])
                 bank.append(_Live(score, tokens, written, parent))
-        return banks
-
-    def _finish(self, i: int, candidates: dict[tuple[int, int], float]) -> None:
-        """Keep the best of the candidates of a sentence that end, if no term is missing."""
-        finished = self.finished[self.sentence_ids[i]]
-        for (parent, token), score in candidates.items():
-            if token == self.end_id:
-                one, needs = self.live[i][parent], self.requirements[i]
-                missing = needs.missing(needs.read(one.written, (*one.tokens, token)))
-                truncated = self.length > self.limits[i]
-                if not missing or truncated:
-                    penalized = score / length_penalty(self.length, self.config.alpha)
-                    found = Hypothesis(list(one.tokens[1:]), penalized, truncated)
-                    finished.append((missing, found))
+            elif truncated or not needs.missing(written):
+                penalized = score / length_penalty(self.length, self.config.alpha)
+                output = Hypothesis(list(one.tokens[1:]), penalized, truncated)
+                finished.append((needs.missing(written), output))
         finished.sort(key=lambda one: (one[0], -one[1].score, one[1].token_ids))
         del finished[self.config.nbest :]
+        return banks
 
     def is_done(self, i: int) -> bool:
         """Return whether no live hypothesis of a sentence can enter its best outputs."""

@@ -15,10 +15,7 @@ from seq2seq.errors import UserError
 
 # A letter or digit of a script with spaces between words: not Thai, Burmese, Khmer, Chinese, ...
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff]"
-_WITHIN_WORD = re.compile(
-    rf"(?<={_LETTER})(?={_LETTER}) | (?<={_LETTER}-)(?={_LETTER}) | (?<={_LETTER})(?=-{_LETTER})",
-    re.VERBOSE,
-)
+_WITHIN_WORD = re.compile(rf"(?<={_LETTER})(?=-?{_LETTER})|(?<={_LETTER}-)(?={_LETTER})")
 
 Sequences: TypeAlias = tuple[tuple[int, ...], ...]
 
