@@ -1,12 +1,13 @@
 """A text as the model sees it: without its marks, whose places are kept."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from seq2seq.documents.document import Mark, Text
 
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
-_MAX_DEPTH = 100  # marks of pairs that are deeper move by themselves, in their order
+_MAX_DEPTH = 100  # marks of a text in which pairs are deeper move by themselves, in their order
 
 
 @dataclass(eq=False)
@@ -14,31 +15,29 @@ class Atom:
     """What moves as one: a mark, or a pair around no text."""
 
     parts: Text
-    stand_in: str = ""
-    start: int = 0
-    end: int = 0
+    stand_in: str
+    start: int
+    end: int
     """Where it is in the line; there is something between only with a stand-in."""
-    space_before: bool = False
+    space_before: bool
     space_after: bool = False
 
     @property
     def is_word(self) -> bool:
         """Whether it may change places with others."""
-        return all(isinstance(part, str) or part.kind == "word" for part in self.parts)
+        return isinstance(self.parts[0], Mark) and self.parts[0].kind == "word"
 
 
 @dataclass(eq=False)
 class Pair:
-    """A pair of marks around text; or the whole text, without marks."""
+    """A pair of marks around text; or the whole text, with its white space in place of marks."""
 
-    marks: list[Mark] = field(default_factory=list)
-    items: "list[Pair | Atom]" = field(default_factory=list)
-    start: int = 0
+    before: str | Mark
+    start: int
     end: int = 0
     """Where its text is in the line."""
-    space_before: str = ""
-    space_after: str = ""
-    """White space at an end of the whole text, if it is directly in this pair."""
+    items: "list[Pair | Atom]" = field(default_factory=list)
+    after: str | Mark = ""
 
     def has_at_edge(self, item: "Pair | Atom") -> bool:
         """Whether an item has all of this text, or stands before or after it."""
@@ -81,87 +80,66 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     A word such as `{name}` becomes one of `stand_ins`, none of which is in the text; without one,
     it is taken out, too.
     """
+    waiting = iter(stand_ins)
+    nested = _are_pairs_nested(text)
     line = ""
-    space = ""  # what follows the line if more text does
-    tail = ""  # the white space that the last part ended with
-    tail_in: Pair | None = None  # and the pair that it is in
-    within = [root := Pair()]
-    hidden: list[Atom] = []  # since the last text
-    for part in _group(text, stand_ins):
-        if isinstance(part, Mark):
-            if part.kind == "open":
-                within[-1].items.append(pair := Pair([part], start=len(line)))
-                within.append(pair)
-            else:
-                pair = within.pop()
-                pair.marks.append(part)
-                pair.end = len(line)
-            continue
-        if isinstance(part, Atom):
-            words, trailing = part.stand_in, ""
-            part.space_before, tail = bool(tail), ""
-            within[-1].items.append(part)
-        else:
+    space = ""  # what comes before the next words
+    hidden = False  # whether a mark that is not shown does, too
+    blank = ""  # the white space that was read last
+    last: Atom | None = None  # the atom before it, if there are no words in between
+    within = [root := Pair("", 0)]
+    opened: list[tuple[int, str]] = []  # where the mark that opens a pair is, and `blank` there
+    for index, part in enumerate(text):
+        if isinstance(part, str):
             words = part.strip()
-            leading = part[: len(part) - len(part.lstrip())]
-            trailing = part[len(leading) + len(words) :]
-            if leading and not (line or hidden):
-                within[-1].space_before += leading
-            elif leading:
-                space, tail, tail_in = space or leading, leading, within[-1]
-                for atom in hidden[-1:]:
-                    atom.space_after = True
+            blank += part[: len(part) - len(part.lstrip())]
+            space = space or blank
+            if blank and last:
+                last.space_after = True
+            if not words:
+                continue
+        elif nested and part.kind == "open":
+            within[-1].items.append(pair := Pair(part, len(line)))
+            within.append(pair)
+            opened.append((index, blank))
+            continue
+        elif nested and part.kind == "close":
+            pair, (start, before) = within.pop(), opened.pop()
+            pair.end, pair.after = len(line), part
+            if pair.start == pair.end:
+                last = Atom(text[start : index + 1], "", pair.start, pair.end, bool(before))
+                within[-1].items[-1] = last
+                blank, hidden = "", True
+            continue
+        else:
+            words = next(waiting, "") if part.kind == "word" else ""
+        if not line and not last:
+            root.before = blank
         if words:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
             elif hidden and not space and _ends_word(line[-1]) and words[0].isalnum():
                 space = " "  # what is not shown, such as an end of a line, stood between two words
             line += space + words
-            space, tail, tail_in, hidden = trailing, trailing, within[-1], []
-        if isinstance(part, Atom):
-            part.start, part.end = len(line) - len(words), len(line)
-            hidden += [] if words else [part]
-    if tail_in:
-        tail_in.space_after = tail
-    root.end = len(line)
+            space = ""
+        hidden = not words
+        if isinstance(part, str):
+            last, blank = None, part[len(part.rstrip()) :]
+            space = blank
+        else:
+            last = Atom((part,), words, len(line) - len(words), len(line), bool(blank))
+            within[-1].items.append(last)
+            blank = ""
+    root.end, root.after = len(line), blank
     return Shown(line, root)
 
 
-def _group(text: Text, stand_ins: Iterable[str]) -> list[str | Mark | Atom]:
-    """Make an atom of each mark by itself, and of each pair around no text."""
-    waiting = iter(stand_ins)
-    found: list[str | Mark | Atom] = []
-    opened: list[int] = []  # where open marks are in `found`
-    deeper = 0
-    for part in text:
-        if isinstance(part, str):
-            found.append(part)
-        elif part.kind == "open" and len(opened) < _MAX_DEPTH:
-            opened.append(len(found))
-            found.append(part)
-        elif part.kind == "close" and opened and not deeper:
-            start = opened.pop()
-            found.append(part)
-            if not any(map(_is_text, found[start + 1 : -1])):
-                found[start:] = [Atom(tuple(_flatten(found[start:])))]
-        else:
-            deeper += {"open": 1, "close": -1}.get(part.kind, 0) * bool(opened)
-            found.append(Atom((part,), next(waiting, "") if part.kind == "word" else ""))
-    for i in opened:
-        found[i] = Atom(tuple(_flatten(found[i : i + 1])))
-    return found
+def _are_pairs_nested(text: Text) -> bool:
+    """Whether pairs are nested in one another, and not too deep."""
+    steps = [{"open": 1, "close": -1}.get(part.kind, 0) for part in text if isinstance(part, Mark)]
+    depths = list(accumulate(steps, initial=0))
+    return min(depths) == depths[-1] == 0 and max(depths) <= _MAX_DEPTH
 
 
 def _ends_word(character: str) -> bool:
     return character.isalnum() or character in STOPS
-
-
-def _is_text(part: str | Mark | Atom) -> bool:
-    if isinstance(part, str):
-        return bool(part.strip())
-    return isinstance(part, Mark) or bool(part.stand_in)
-
-
-def _flatten(parts: Sequence[str | Mark | Atom]) -> Iterator[str | Mark]:
-    for part in parts:
-        yield from part.parts if isinstance(part, Atom) else (part,)
