@@ -95,7 +95,7 @@ def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Sp
         else:
             moved += [(start, end)] * sum(map(len, words[first:last]))
     moved.append((end, end))
-    return [(moved[i][0], moved[max(i, j - 1)][1] if i < j else moved[i][0]) for i, j in spans]
+    return [(moved[i][0], moved[j - 1][1] if i < j else moved[i][0]) for i, j in spans]
 
 
 def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:

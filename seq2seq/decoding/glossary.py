@@ -47,14 +47,15 @@ def _is_free(text: str, start: int, end: int) -> bool:
 
 def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
     """Return a translation as the tokenizer spells it, and each way to write it, as token ids."""
-    after_space, after_mark = map(tuple, tokenizer.encode_target([target, "。" + target]))
+    after_space, mark, after_mark = map(
+        tuple, tokenizer.encode_target([target, "。", "。" + target])
+    )
     if not after_space or UNKNOWN_ID in after_space:
         raise UserError(f"glossary: the model can't write {target!r:.80}; choose other words")
     (written,) = tokenizer.decode([list(after_space)])
     if not re.match(_LETTER, written):
         # Perhaps of a script without spaces: within a text, it has none before it.
-        mark = tokenizer.encode_target(["。"])[0]
-        within = after_mark[len(mark) :] if list(after_mark[: len(mark)]) == mark else after_space
+        within = after_mark[len(mark) :] if after_mark[: len(mark)] == mark else after_space
         return written, (within, (START_ID, *after_space))
     # The first word of a translation may begin with a capital letter.
     (capitalized,) = tokenizer.encode_target([written[0].upper() + written[1:]])
