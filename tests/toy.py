@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import Transformer, TransformerConfig
@@ -110,8 +110,9 @@ def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) ->
     chance = random.Random(1)
     tokens = range(4, vocab_size)
     sources = [chance.choices(tokens, k=chance.randint(1, longest)) for _ in range(pairs)]
-    with EncodedCorpusWriter(path, vocab_size) as writer:
-        writer.write(sources, [source[::-1] + source[:1] for source in sources])
+    targets = [source[::-1] + source[:1] for source in sources]
+    with new_corpus(path, vocab_size) as write:
+        write(encode_ids(sources, targets, vocab_size))
     return EncodedCorpus(path)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
@@ -50,13 +50,12 @@ PLAIN_SEARCH = TranslationKernels(packed=False, step=False)
 def write_corpus(path: Path, sizes: argparse.Namespace) -> EncodedCorpus:
     """Write random pairs of about one length."""
     random = np.random.default_rng(1)
-    with EncodedCorpusWriter(path, sizes.vocab_size) as writer:
-        for _ in range(60_000 // sizes.length):
-            sides = [
-                random.integers(4, sizes.vocab_size, sizes.length - 1 + drift).tolist()
-                for drift in random.integers(-1, 2, 2)
-            ]
-            writer.write([sides[0]], [sides[1]])
+    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for _ in range(60_000 // sizes.length):
+        for side, drift in zip(sides, random.integers(-1, 2, 2), strict=True):
+            side.append(random.integers(4, sizes.vocab_size, sizes.length - 1 + drift).tolist())
+    with new_corpus(path, sizes.vocab_size) as write:
+        write(encode_ids(*sides, sizes.vocab_size))
     return EncodedCorpus(path)
 
 

@@ -197,7 +197,7 @@ def start(world: World, wait: Callable[[], None], config: DataConfig, cache: Pat
 def order(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
     """Order an epoch in batches of 25,000 tokens."""
     (batching,) = batchings(cache, 25_000)
-    batching.share = world.share_file if world.size > 1 else None
+    batching.share = world.share_file
     stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
     wait()
     with stage.timed():

@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 from training_systems import SIZES, Step, Work, matmuls, ours, peer
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter
+from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
@@ -161,14 +161,13 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
         return prepare(data, folder, lambda _: None).folder / TRAIN_FILE
     random = np.random.default_rng(1)
     path = folder / TRAIN_FILE
-    with EncodedCorpusWriter(path, arguments.vocab_size) as writer:
-        for _ in range(20_000):
-            length = int(np.clip(random.normal(14, 4), 4, 40))
-            sides = [
-                random.integers(4, arguments.vocab_size, max(3, length + drift)).tolist()
-                for drift in random.integers(-2, 3, 2)
-            ]
-            writer.write([sides[0]], [sides[1]])
+    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for _ in range(20_000):
+        length = int(np.clip(random.normal(14, 4), 4, 40))
+        for side, drift in zip(sides, random.integers(-2, 3, 2), strict=True):
+            side.append(random.integers(4, arguments.vocab_size, max(3, length + drift)).tolist())
+    with new_corpus(path, arguments.vocab_size) as write:
+        write(encode_ids(*sides, arguments.vocab_size))
     return path
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, Rows, Share
+from seq2seq.data.encoded import EncodedCorpus, Rows, Share, share_with_none
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
@@ -67,7 +67,7 @@ class Batching:
     tensor2tensor did."""
     mixture: "Mixture | None" = None
     """Which pairs each epoch takes; all of them, once, if not given."""
-    share: Share | None = None
+    share: Share = share_with_none
     """By which one process of a machine orders an epoch for all of them."""
     _newest: tuple[int, list[Indices]] | None = field(default=None, init=False)
 
@@ -85,11 +85,8 @@ class Batching:
         """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
             first = self.corpus.first_row(epoch)
-            if self.share is None:
-                batches = self._order(epoch, first)
-            else:
-                batches = self.share(lambda path: _save(self._order(epoch, first), path), _load)
-            self._newest = epoch, batches
+            with self.share(lambda path: _save(self._order(epoch, first), path)) as path:
+                self._newest = epoch, _load(path)
         return self._newest[1]
 
     def _order(self, epoch: int, first: int) -> list[Indices]:

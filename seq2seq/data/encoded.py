@@ -1,19 +1,19 @@
 """The encoded corpus: token ids of every pair, memory-mapped from one Arrow file.
 
 Every sequence ends with the end symbol. The file has the columns ``source`` and ``target``, lists
-of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
+of uint16 ids where the vocabulary allows it and int32 otherwise, in any number of record batches.
 With BPE-dropout, `SampledCorpus` writes one for each epoch.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,10 @@ Lengths: TypeAlias = NDArray[np.int32]
 """In tokens, the end symbol counted."""
 Rows: TypeAlias = NDArray[np.integer[Any]]
 """Numbers of pairs in a corpus."""
-T = TypeVar("T")
+Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
+"""A context in which processes of a machine open a file, which one of them writes by the function.
+All processes call it in the same order."""
 
-ROWS_PER_BATCH = 1 << 15
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
@@ -40,7 +41,7 @@ class EncodedCorpus:
     """Token ids of aligned pairs, read in place: it takes no memory but the mapped file's."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open a file that ``EncodedCorpusWriter`` wrote."""
+        """Open a file that ``new_corpus`` wrote."""
         self._path = path
         try:
             file = pa.memory_map(str(path)).read_buffer()
@@ -93,103 +94,65 @@ class _Column:
     """One side of the corpus: the ids of each sequence, and where it starts, in the mapped file."""
 
     def __init__(self, file: Any, batches: list[Any]) -> None:
-        self._ids: TokenIds = np.zeros(0, dtype=np.uint16)
-        self._offsets = np.frombuffer(file, np.int32, file.size // 4)
-        self._of_batches = [batch.offsets.to_numpy() for batch in batches]
-        """Of each record batch, of equal size, (rows + 1,): where its sequences start in it."""
-        self._rows_per_batch = max(map(len, batches), default=1)
+        ids = [batch.values.to_numpy(zero_copy_only=True) for batch in batches]
+        self._offsets = [batch.offsets.to_numpy() for batch in batches]
+        """Of each record batch, (rows + 1,): where its sequences start in its ids."""
+        self._first_rows = np.cumsum([0, *map(len, batches)])
+        self._first_ids, self._first_offsets = _places(ids, file), _places(self._offsets, file)
         # Arrow aligns what it writes, so that the whole file can be read as ids, or as offsets.
-        first_ids, first_offsets = [], []
-        for batch, offsets in zip(batches, self._of_batches, strict=True):
-            values = batch.values.to_numpy(zero_copy_only=True)
-            self._ids = np.frombuffer(file, values.dtype, file.size // values.itemsize)
-            first_ids.append((values.ctypes.data - file.address) // values.itemsize)
-            first_offsets.append((offsets.ctypes.data - file.address) // 4)
-        self._first_ids, self._first_offsets = (
-            np.array(first, dtype=np.int64) for first in (first_ids, first_offsets)
-        )
-        self._rows = sum(map(len, batches))
+        dtype = ids[0].dtype if ids else np.dtype(np.uint16)
+        self._file_ids: TokenIds = np.frombuffer(file, dtype, file.size // dtype.itemsize)
+        self._file_offsets = np.frombuffer(file, np.int32, file.size // 4)
 
     def __len__(self) -> int:
-        return self._rows
+        return int(self._first_rows[-1])
 
     def __getitem__(self, index: int) -> TokenIds:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        batch, row = divmod(index, self._rows_per_batch)
-        start, end = self._first_ids[batch] + self._of_batches[batch][row : row + 2]
-        return self._ids[start:end]
+        (start,), (length,) = self._spans(np.array([index]))
+        return self._file_ids[start : start + length]
 
     def lengths(self, rows: Rows | None) -> Lengths:
         if rows is not None:
             return self._spans(rows)[1]
-        return np.concatenate([np.zeros(0, np.int32), *map(np.diff, self._of_batches)])
+        return np.concatenate([np.zeros(0, np.int32), *map(np.diff, self._offsets)])
 
     def longest(self) -> int:
-        return max(int(np.diff(offsets).max(initial=0)) for offsets in self._of_batches)
+        return max(int(np.diff(offsets).max(initial=0)) for offsets in self._offsets)
 
     def padded(self, rows: Rows) -> NDArray[np.int64]:
         starts, lengths = self._spans(rows)  # (B,)
         columns = np.arange(lengths.max(initial=0))  # (T,)
         within = columns < lengths[:, None]  # (B, T)
         padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._ids[(starts[:, None] + columns)[within]]
+        padded[within] = self._file_ids[(starts[:, None] + columns)[within]]
         return padded
 
     def _spans(self, rows: Rows) -> tuple[NDArray[np.int64], Lengths]:
         """Return where the sequences of some rows start in the file, and their lengths."""
-        batches = rows // self._rows_per_batch
+        batches = np.searchsorted(self._first_rows, rows, "right") - 1
         # The place of each row's offset in the file; after it comes where the sequence ends.
-        places = self._first_offsets[batches] + (rows - batches * self._rows_per_batch)
-        starts = self._offsets[places]
-        return self._first_ids[batches] + starts, self._offsets[places + 1] - starts
+        places = self._first_offsets[batches] + rows - self._first_rows[batches]
+        starts = self._file_offsets[places]
+        return self._first_ids[batches] + starts, self._file_offsets[places + 1] - starts
 
 
-class EncodedCorpusWriter:
-    """A context that writes a corpus in bounded memory, and names it if the block succeeds."""
+def _places(arrays: list[NDArray[Any]], file: Any) -> NDArray[np.int64]:
+    """Return where arrays start in a file, in elements."""
+    places = [(array.ctypes.data - file.address) // array.itemsize for array in arrays]
+    return np.array(places, dtype=np.int64)
 
-    def __init__(
-        self, path: str | Path, vocab_size: int, rows_per_batch: int = ROWS_PER_BATCH
-    ) -> None:
-        self._path = Path(path)
-        self._vocab_size = vocab_size
-        self._rows_per_batch = rows_per_batch
-        self._schema = encode_ids([], [], vocab_size).schema
-        self._waiting: list[Any] = []
-        self._rows = 0
 
-    def __enter__(self) -> "EncodedCorpusWriter":
-        with ExitStack() as whole:
-            file = whole.enter_context(new_file(self._path))
-            self._writer = pa.ipc.new_file(file, self._schema)
-            self._whole = whole.pop_all()
-        return self
+@contextmanager
+def new_corpus(path: str | Path, vocab_size: int) -> Iterator[Callable[[Any], None]]:
+    """Write a new file by a function that appends what `encode_ids` has returned.
 
-    def write(self, sources: list[list[int]], targets: list[list[int]]) -> None:
-        """Append pairs of ids without the end symbol, which is added here."""
-        self.append(encode_ids(sources, targets, self._vocab_size))
-
-    def append(self, pairs: Any) -> None:
-        """Append pairs that `encode_ids` has returned."""
-        self._waiting.append(pairs)
-        self._rows += len(pairs)
-        while self._rows >= self._rows_per_batch:
-            self._write_batch()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        with self._whole:
-            if error is not None:
-                raise error
-            if self._rows:
-                self._write_batch()
-            self._writer.close()
-
-    def _write_batch(self) -> None:
-        waiting = pa.Table.from_batches(self._waiting)
-        (batch,) = waiting[: self._rows_per_batch].combine_chunks().to_batches()
-        self._writer.write_batch(batch)
-        self._waiting = waiting[len(batch) :].to_batches()
-        self._rows -= len(batch)
+    The file gets its name if the block succeeds.
+    """
+    schema = encode_ids([], [], vocab_size).schema
+    with new_file(Path(path)) as file, pa.ipc.new_file(file, schema) as writer:
+        yield writer.write_batch
 
 
 def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> Any:
@@ -205,21 +168,19 @@ def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: i
     return pa.record_batch(columns, names=["source", "target"])
 
 
-class Share(Protocol):
-    """Let one process of a machine write a file, and open it in each of them.
-
-    When all have opened it, it has no name any more. All processes share the same files in turn.
-    """
-
-    def __call__(self, write: Callable[[Path], object], open_: Callable[[Path], T], /) -> T:
-        """Return what `open_` returns in this process."""
-
-
-def share_with_none(write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
-    """Write a file that only this process opens."""
+@contextmanager
+def share_with_none(write: Callable[[Path], object]) -> Iterator[Path]:
+    """Write a file that only this process opens, in the block; then it has no name any more."""
     with temporary_folder() as folder:
         write(folder / "shared")
-        return open_(folder / "shared")
+        yield folder / "shared"
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards."""
+    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 class SampledCorpus(EncodedCorpus):
@@ -263,20 +224,16 @@ class SampledCorpus(EncodedCorpus):
         """Encode an epoch, unless it is one of the newest, and return the row of its first pair."""
         slot = epoch % _EPOCHS
         if self.epochs[slot] != epoch:
-            self.encoded[slot] = self.share(lambda path: self._encode(path, epoch), EncodedCorpus)
+            with self.share(lambda path: self._encode(path, epoch)) as path:
+                self.encoded[slot] = EncodedCorpus(path)
             self.epochs[slot] = epoch
         return slot * len(self)
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
-        """See `EncodedCorpus.lengths`; a step may have rows of two epochs."""
+        """See `EncodedCorpus.lengths`; all rows are of one epoch."""
         if rows is None:
             return self.corpus.lengths()
-        found = np.empty((2, len(rows)), dtype=np.int32)
-        slots, pairs = np.divmod(rows, len(self))
-        for slot in np.unique(slots):
-            here = slots == slot
-            found[:, here] = self.encoded[slot].lengths(pairs[here])
-        return found[0], found[1]
+        return self.encoded[int(rows[0]) // len(self)].lengths(rows % len(self))
 
     def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
@@ -290,12 +247,12 @@ class SampledCorpus(EncodedCorpus):
         sampler = _Sampler(self.corpus, self.tokenizer, self.rate, self.seed, epoch)
         with (
             open(self.text, "rb") as text,
-            EncodedCorpusWriter(path, self.tokenizer.vocab_size) as writer,
+            new_corpus(path, self.tokenizer.vocab_size) as append,
         ):
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
             with closing(map_in_processes(sampler, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:
-                    writer.append(pairs)
+                    append(pairs)
 
 
 @dataclass(frozen=True)
@@ -333,10 +290,3 @@ class _Sampler:
         """Return the control symbols before a source."""
         ids = self.tokenizer.controls.values()
         return list(takewhile(ids.__contains__, self.corpus.source(pair).tolist())) if ids else []
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards."""
-    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
-        yield Path(folder)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.checks import PairCheck, UnknownCharacters
 from seq2seq.data.config import FilterConfig
-from seq2seq.data.encoded import EncodedCorpusWriter, encode_ids
+from seq2seq.data.encoded import encode_ids, new_corpus
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ class Encoder:
         ids = encode_ids(
             list(compress(sources, kept)),
             list(compress(targets, kept)),
-            _vocab_size(self.tokenizer),
+            largest_vocab_size(self.tokenizer),
         )
         text = b""
         if self.keeps_text:
@@ -93,7 +93,7 @@ class Encoded(NamedTuple):
 def encode(
     pairs: Iterable[SentencePair],
     encoder: Encoder,
-    writer: EncodedCorpusWriter,
+    write: Callable[[Any], None],
     log: Log,
     text: BinaryIO | None = None,
 ) -> Findings:
@@ -101,7 +101,7 @@ def encode(
     found = Findings(PairCheck(encoder.limits.max_length_ratio))
     with closing(map_in_processes(encoder, _chunks(iter(pairs)))) as chunks:
         for ids, lines, later in chunks:
-            writer.append(ids)
+            write(ids)
             if text is not None:
                 text.write(lines)
             found.add(later)
@@ -128,16 +128,12 @@ def encode_valid(
 ) -> "FilterCounts":
     """Write the validation pairs that are not blank or over-long."""
     encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
-    with new_writer(path, tokenizer) as writer:
-        return encode(pairs, encoder, writer, log).counts
+    with new_corpus(path, largest_vocab_size(tokenizer)) as write:
+        return encode(pairs, encoder, write, log).counts
 
 
-def new_writer(path: Path, tokenizer: Tokenizer) -> EncodedCorpusWriter:
-    """Open a new file for pairs encoded by a tokenizer."""
-    return EncodedCorpusWriter(path, _vocab_size(tokenizer))
-
-
-def _vocab_size(tokenizer: Tokenizer) -> int:
+def largest_vocab_size(tokenizer: Tokenizer) -> int:
+    """Return the size of the larger vocabulary, of sources or of targets."""
     return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
 
 

@@ -22,8 +22,15 @@ from seq2seq.data.batching import Mixture
 from seq2seq.data.checks import UnknownCharacters, check_overlap, check_references, different
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
 from seq2seq.data.corpus import FileState, Split, file_state, sha256_of_file, training_splits
-from seq2seq.data.encoded import EncodedCorpus, temporary_folder
-from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, new_writer
+from seq2seq.data.encoded import EncodedCorpus, new_corpus, temporary_folder
+from seq2seq.data.encoding import (
+    Encoder,
+    FilterCounts,
+    Log,
+    encode,
+    encode_valid,
+    largest_vocab_size,
+)
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
@@ -253,14 +260,15 @@ class _CachedCorpus:
         warnings: list[str] = []
         digests = bytearray()
         with ExitStack() as whole:
-            writer = whole.enter_context(new_writer(folder / TRAIN_FILE, tokenizer))
+            corpus = new_corpus(folder / TRAIN_FILE, largest_vocab_size(tokenizer))
+            write = whole.enter_context(corpus)
             text: BinaryIO | None = None
             if self.config.tokenizer.sampling:
                 text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
                 encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
-                found = encode(split.pairs(), encoder, writer, self.log, text)
+                found = encode(split.pairs(), encoder, write, self.log, text)
                 counts[split.name] = found.counts
                 unknown.add(found.unknown)
                 digests += found.check.digests

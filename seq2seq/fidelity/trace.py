@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, Lengths, Rows
+from seq2seq.data.encoded import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
@@ -56,8 +56,8 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.arrow"
-        with EncodedCorpusWriter(path, vocab_size) as writer:
-            writer.write(*sides)
+        with new_corpus(path, vocab_size) as write:
+            write(encode_ids(*sides, vocab_size))
         # The file stays mapped after it is deleted.
         return EncodedCorpus(path)
 

@@ -71,8 +71,7 @@ def make_trainer(
     batching = config.training.batching(
         train, seed=config.seed, devices=world.size, mixture=data.mixture
     )
-    if world.local_size > 1:
-        batching.share = world.share_file
+    batching.share = world.share_file
     trainer = Trainer(
         model,
         batching,

@@ -4,8 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from sacrebleu import CHRF
@@ -30,9 +29,6 @@ logger = logging.getLogger("seq2seq")
 _BATCH_TOKENS = 2048
 # Of training.max_minutes: the outputs of a model that doesn't end them take long.
 _MAX_SHARE = 0.1
-_NOTHING: Any = object()
-
-T = TypeVar("T")
 
 
 class _TimeOverError(Exception):
@@ -40,28 +36,23 @@ class _TimeOverError(Exception):
 
 
 @torch.inference_mode()
-def batch_losses(
-    model: Transformer, corpus: EncodedCorpus, compute: Compute, world: World
-) -> list[tuple[float, int]]:
-    """Compute the summed cross-entropy of batches, in nats (teacher forcing), and their tokens.
-
-    The batches of process r of n are r, r + n, r + 2n, ...; the tokens are those of the targets.
-    """
+def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
+    """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
     tokens = max(_BATCH_TOKENS, *corpus.longest)
     batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
-    found = []
-    for indices in batching.in_order()[world.rank :: world.size]:
+    total, count = 0.0, 0
+    for indices in batching.in_order():
         batch = batching.collate(indices).to(compute.device)
         with compute.autocast():
             logits = model(batch.source, batch.target_input)
-        loss = F.cross_entropy(
+        total += F.cross_entropy(
             logits.float().flatten(0, 1),
             batch.target_output.flatten(),
             ignore_index=PADDING_ID,
             reduction="sum",
-        )
-        found.append((loss.item(), int((batch.target_output != PADDING_ID).sum())))
-    return found
+        ).item()
+        count += int((batch.target_output != PADDING_ID).sum())
+    return total / count
 
 
 class SetShare(NamedTuple):
@@ -69,8 +60,8 @@ class SetShare(NamedTuple):
 
     outputs: list[str] | None
     """Of every n-th line; None if time was over."""
-    losses: list[tuple[float, int]]
-    """See `batch_losses`."""
+    loss: float
+    """Of all pairs, which takes little time; NaN but in the main process."""
 
 
 def validate_share(
@@ -87,9 +78,8 @@ def validate_share(
     """
     limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
     end = time.monotonic() + 60 * limit
-    target_language = config.data.valid.target_language
     options = TranslationOptions(
-        device=str(compute.device), search=config.search, to=target_language
+        device=str(compute.device), search=config.search, to=config.data.valid.target_language
     )
 
     def watch(done: int, lines: int) -> None:
@@ -113,7 +103,8 @@ def validate_share(
                     f"{over} were translated in {limit:.2g} minutes, a tenth of"
                     " training.max_minutes: this validation is cut off, and its BLEU counts as 0"
                 )
-            found.append(SetShare(outputs, batch_losses(trained.model, corpus, compute, world)))
+            loss = cross_entropy(trained.model, corpus, compute) if world.is_main else math.nan
+            found.append(SetShare(outputs, loss))
     trained.model.train(training)
     return found
 
@@ -128,16 +119,15 @@ def summarize(
     """
     found, cut_off = {}, False
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
-    for (name, pairs, _, _), of_set in zip(
-        _sets(config, data), zip(*shares, strict=True), strict=True
-    ):
-        losses = _in_turn([share.losses for share in of_set])
+    for i, (name, pairs, _, _) in enumerate(_sets(config, data)):
         # Without label smoothing, per target token; against the untouched references.
-        loss = sum(loss for loss, _ in losses) / sum(tokens for _, tokens in losses)
-        references = [pair.target for pair in pairs]
-        outputs = _in_turn([share.outputs or [] for share in of_set])
-        if any(share.outputs is None for share in of_set):
-            outputs, cut_off = [""] * len(pairs), True
+        loss = shares[0][i].loss
+        references, outputs = [pair.target for pair in pairs], [""] * len(pairs)
+        if any(share[i].outputs is None for share in shares):
+            cut_off = True
+        else:
+            for rank, share in enumerate(shares):
+                outputs[rank :: len(shares)] = share[i].outputs or []
         found[name] = {
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
@@ -163,9 +153,3 @@ def _sets(
     yield "valid", data.valid_pairs, data.valid, config.data.valid.target_language
     for name, added in data.valid_sets.items():
         yield f"valid/{name}", added.pairs, added.corpus, added.split.target_language
-
-
-def _in_turn(shares: Sequence[Sequence[T]]) -> list[T]:
-    """Put together what processes have taken in turn: the first item of each, the second, ..."""
-    turns = zip_longest(*shares, fillvalue=_NOTHING)
-    return [item for turn in turns for item in turn if item is not _NOTHING]

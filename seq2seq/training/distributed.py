@@ -161,32 +161,32 @@ class World:
         self.on_main(lambda: done.append(act()))
         return done[0] if done else act()
 
-    def share_file(self, write: Callable[[Path], object], open_: Callable[[Path], T]) -> T:
-        """Let the first process of each machine write a file, and open it in all: see `Share`."""
+    @contextmanager
+    def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:
+        """Let the first process of each machine write a file that all open in the block."""
         if self.local_size == 1:
-            return share_with_none(write, open_)
+            with share_with_none(write) as path:
+                yield path
+            return
         self.shared_files += 1
         first = self.rank - self.local_rank
         store = PrefixStore(f"rank_{first}/file_{self.shared_files}", self._connect())
-
-        def open_in_all(path: Path) -> T:
-            store.set("path", str(path))
-            opened = open_(path)
-            store.wait([f"opened by {number}" for number in range(1, self.local_size)], _TIMEOUT)
-            return opened
-
         if self.local_rank == 0:
             try:
-                return share_with_none(write, open_in_all)
+                with share_with_none(write) as path:
+                    store.set("path", str(path))
+                    yield path
+                    opened = [f"opened by {number}" for number in range(1, self.local_size)]
+                    store.wait(opened, _TIMEOUT)
             except BaseException:
                 store.set("path", "")
                 raise
+            return
         store.wait(["path"], _TIMEOUT)
-        if not (path := store.get("path").decode()):
+        if not (shared := store.get("path").decode()):
             raise UserError(f"rank {first} could not write what it shares with rank {self.rank}")
-        opened = open_(Path(path))
+        yield Path(shared)
         store.set(f"opened by {self.local_rank}", "")
-        return opened
 
     def gather(self, *values: float) -> list[list[float]]:
         """Return the values of all processes, in the order of their ranks."""

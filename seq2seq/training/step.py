@@ -77,8 +77,9 @@ class Updater:
         `read` raises DivergenceError, which says `where` in the data the update is.
         """
         started = self.clock()
-        lengths = self.batching.corpus.lengths(np.concatenate(micro_batches))
-        source_tokens, target_tokens = (int(side.sum()) for side in lengths)
+        lengths = map(self.batching.corpus.lengths, micro_batches)
+        sources, targets = zip(*lengths, strict=True)
+        source_tokens, target_tokens = (sum(int(n.sum()) for n in s) for s in (sources, targets))
 
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
         share = dropout_share(step, self.config.dropout_warmup_steps)

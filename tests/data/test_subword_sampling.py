@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seq2seq.data.batching import Batching
-from seq2seq.data.encoded import EncodedCorpus, EncodedCorpusWriter, SampledCorpus
+from seq2seq.data.encoded import EncodedCorpus, SampledCorpus, encode_ids, new_corpus
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
 
@@ -35,8 +36,9 @@ def text_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def corpus(texts: list[str], tokenizer: Tokenizer, text_file: Path) -> EncodedCorpus:
     path = text_file.with_name("train.arrow")
-    with EncodedCorpusWriter(path, tokenizer.vocab_size) as writer:
-        writer.write(tokenizer.encode(texts), tokenizer.encode([text[::-1] for text in texts]))
+    sides = (tokenizer.encode(side) for side in (texts, [text[::-1] for text in texts]))
+    with new_corpus(path, tokenizer.vocab_size) as write:
+        write(encode_ids(*sides, tokenizer.vocab_size))
     return EncodedCorpus(path)
 
 
@@ -134,8 +136,8 @@ def test_processes_encode_what_one_does_and_a_machine_once(
     monkeypatch.setattr("seq2seq.data.processes._FEW_ITEMS", 1)
     first, second = (sampled(corpus, text_file, tokenizer) for _ in range(2))
     path = tmp_path / "shared"
-    first.share = lambda write, open_: (write(path), open_(path))[1]
-    second.share = lambda write, open_: open_(path)
+    first.share = lambda write: nullcontext(write(path) or path)
+    second.share = lambda write: nullcontext(path)
     assert ids_of(first, 2) == ids_of(second, 2) == alone
 
 

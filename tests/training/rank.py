@@ -49,8 +49,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
         world=world,
     )
     trainer.updater.slices = slices
-    if world.size > 1:
-        trainer.batching.share = world.share_file
+    trainer.batching.share = world.share_file
     return trainer
 
 
