@@ -101,7 +101,8 @@ class Batching:
         # turn, so that no batch has both very short and very long sources.
         keys = np.empty(len(rows), dtype=np.int64)
         longest = self.corpus.longest[0]
-        for block in _blocks(len(rows)):
+        for start in range(0, len(rows), _BLOCK_PAIRS):
+            block = slice(start, start + _BLOCK_PAIRS)
             source, target = self.corpus.lengths(rows[block])
             stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
             target_key = np.rint(target * stretch).astype(np.int64)
@@ -201,10 +202,6 @@ def _load(path: Path) -> list[Rows]:
     return np.split(rows, ends[:-1])
 
 
-def _blocks(pairs: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK_PAIRS) for start in range(0, pairs, _BLOCK_PAIRS))
-
-
 @dataclass(frozen=True)
 class BatchStatistics:
     """The number of batches of a corpus, and what one holds on average."""
@@ -249,8 +246,7 @@ class Mixture:
             start, end = self._start(name, epoch), self._start(name, epoch + 1)
             for number in range(start // size, -(-end // size)):
                 random = np.random.default_rng([seed, number, *name.encode()])
-                one_pass = np.arange(first, first + size, dtype=np.int32)
-                random.shuffle(one_pass)
+                one_pass = random.permutation(np.arange(first, first + size, dtype=np.int32))
                 taken.append(one_pass[max(start - number * size, 0) : end - number * size])
             first += size
         return np.concatenate(taken)

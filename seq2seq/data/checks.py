@@ -26,6 +26,7 @@ _ALARMING_SHARE = 0.01
 _ALARMING_UNKNOWN = 0.0001
 _MAX_UNKNOWN = 0.05
 _EXAMPLES = 5
+_DIGEST_BYTES = 8
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 
 
@@ -33,19 +34,14 @@ _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 class PairCheck:
     """Detect misaligned lines, by the lengths of the two sides, and pairs that teach errors."""
 
-    max_length_ratio: float
-    pairs: int = 0
-    """Checked, blank ones not counted."""
     digests: bytearray = field(default_factory=bytearray)
-    """Of each of them, to find copies."""
+    """Of each pair, blank ones not counted, to find copies."""
     suspicious: Counter[str] = field(default_factory=Counter)
     """Pairs by what is wrong with them."""
     first: dict[str, list[int]] = field(default_factory=dict)
     """Numbers of the first three of them, counted from 1."""
-    windows: int = 0  # of consecutive pairs, whose lengths were correlated
-    uncorrelated: int = 0  # windows below _LOWEST_CORRELATION
-    first_uncorrelated: tuple[int, int, float] | None = None
-    """First pair, last pair and correlation of the first of them."""
+    windows: list[tuple[int, int, float]] = field(default_factory=list)
+    """Of consecutive pairs, the first and the last, and how their lengths correlate."""
 
     def check(
         self,
@@ -53,26 +49,24 @@ class PairCheck:
         chunk: Sequence[Sequence[str]],
         source_lengths: NDArray[np.int64],
         target_lengths: NDArray[np.int64],
+        max_ratio: float,
     ) -> None:
         """Check the two sides of some pairs, and their lengths (chunk,), after `before` others."""
         not_blank = (source_lengths > 1) & (target_lengths > 1)
         pair_numbers = before + 1 + np.flatnonzero(not_blank)
         sources, targets = source_lengths[not_blank], target_lengths[not_blank]
         pairs = list(compress(zip(*chunk, strict=True), not_blank))
-        self.pairs += len(pairs)
         self.digests += b"".join(map(_digest, pairs))
         ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
         signs: dict[str, Iterable[bool]] = {
-            f"have one side over {self.max_length_ratio:g} times as long as the other": (
-                ratio > self.max_length_ratio
-            ),
+            f"have one side over {max_ratio:g} times as long as the other": ratio > max_ratio,
             "have a target equal to its source": (a == b for a, b in pairs),
             "have HTML entities such as &quot;": (any(map(_ENTITY.search, pair)) for pair in pairs),
         }
         for sign, holds in signs.items():
             numbers = list(compress(pair_numbers.tolist(), holds))
-            self.suspicious[sign] += len(numbers)
-            self.first[sign] = [*self.first.get(sign, []), *numbers][:3]
+            self.suspicious[sign] = len(numbers)
+            self.first[sign] = numbers[:3]
         for start in range(0, len(pair_numbers), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
             self._check_window(
@@ -84,41 +78,36 @@ class PairCheck:
     ) -> None:
         if len(pair_numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
             return
-        self.windows += 1
         correlation = float(np.corrcoef(sources, targets)[0, 1])
-        if correlation < _LOWEST_CORRELATION:
-            self.uncorrelated += 1
-            if self.first_uncorrelated is None:
-                self.first_uncorrelated = (int(pair_numbers[0]), int(pair_numbers[-1]), correlation)
+        self.windows.append((int(pair_numbers[0]), int(pair_numbers[-1]), correlation))
 
     def add(self, later: "PairCheck") -> None:
         """Add what was found in the pairs that follow."""
-        self.pairs += later.pairs
         self.digests += later.digests
         self.suspicious.update(later.suspicious)
         for sign, numbers in later.first.items():
             self.first[sign] = [*self.first.get(sign, []), *numbers][:3]
         self.windows += later.windows
-        self.uncorrelated += later.uncorrelated
-        self.first_uncorrelated = self.first_uncorrelated or later.first_uncorrelated
 
     def warnings(self, split: Split) -> list[str]:
         """Describe each sign of misalignment or of noise in one line."""
-        self.suspicious["are copies of another one"] = self.pairs - len(different(self.digests))
+        pairs = len(self.digests) // _DIGEST_BYTES
+        self.suspicious["are copies of another one"] = pairs - len(different(self.digests))
         found = []
         for sign, count in self.suspicious.items():
-            if count > _ALARMING_SHARE * self.pairs:
+            if count > _ALARMING_SHARE * pairs:
                 lines = ", ".join(map(split.locate, self.first.get(sign, [])))
                 found.append(
-                    f"{count:,} of {self.pairs:,} training pairs {sign}"
+                    f"{count:,} of {pairs:,} training pairs {sign}"
                     f"{lines and f', first {lines}'}: check whether they should be learned from;"
                     " OpusFilter can remove such pairs"
                 )
-        if self.first_uncorrelated and self.uncorrelated > _ALARMING_SHARE * self.windows:
-            first, last, correlation = self.first_uncorrelated
+        uncorrelated = [window for window in self.windows if window[-1] < _LOWEST_CORRELATION]
+        if len(uncorrelated) > _ALARMING_SHARE * len(self.windows):
+            first, last, correlation = uncorrelated[0]
             found.append(
-                f"source and target lengths hardly correlate in {self.uncorrelated:,} of"
-                f" {self.windows:,} windows of the training pairs, first at"
+                f"source and target lengths hardly correlate in {len(uncorrelated):,} of"
+                f" {len(self.windows):,} windows of the training pairs, first at"
                 f" {split.locate(first)} to {last} (correlation"
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
@@ -142,7 +131,7 @@ def check_references(
 
 
 def _digest(pair: tuple[str, ...]) -> bytes:
-    return blake2b("\t".join(pair).encode(), digest_size=8).digest()
+    return blake2b("\t".join(pair).encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
@@ -168,30 +157,28 @@ class UnknownCharacters:
     """Count the characters of a text that the tokenizer of a trained model does not know."""
 
     characters: int = 0
-    in_lines: tuple[Counter[str], Counter[str]] = field(
-        default_factory=lambda: (Counter(), Counter())
-    )
-    """The characters of sources, and of targets, that have unknown tokens."""
+    in_lines: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """The characters of sources (0) and of targets (1) that have unknown tokens."""
 
     def count(self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
         """Count the characters of sources (0) or targets (1), given with their token ids."""
         self.characters += sum(map(len, texts))
         for text, token_ids in zip(texts, encoded, strict=True):
             if UNKNOWN_ID in token_ids:
-                self.in_lines[side].update(text)
+                self.in_lines.update((side, character) for character in text)
 
     def add(self, other: "UnknownCharacters") -> None:
         """Add what was counted elsewhere."""
         self.characters += other.characters
-        for characters, more in zip(self.in_lines, other.in_lines, strict=True):
-            characters.update(more)
+        self.in_lines.update(other.in_lines)
 
     def warnings(self, tokenizer: Tokenizer) -> list[str]:
         """Describe the unknown characters in one line, if they matter."""
         unknown: Counter[str] = Counter()
-        sides = tokenizer.encode, tokenizer.encode_target
-        for encode, characters in zip(sides, self.in_lines, strict=True):
-            unknown.update({c: n for c, n in characters.items() if UNKNOWN_ID in encode([c])[0]})
+        for (side, character), count in self.in_lines.items():
+            encode = tokenizer.encode_target if side else tokenizer.encode
+            if UNKNOWN_ID in encode([character])[0]:
+                unknown[character] += count
         share = unknown.total() / max(self.characters, 1)
         examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
         found = (

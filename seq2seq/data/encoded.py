@@ -8,8 +8,7 @@ With BPE-dropout, `SampledCorpus` writes one for each epoch.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -244,49 +243,42 @@ class SampledCorpus(EncodedCorpus):
         return self.encoded[int(rows[0]) // len(self)].padded_targets(rows % len(self))
 
     def _encode(self, path: Path, epoch: int) -> None:
-        sampler = _Sampler(self.corpus, self.tokenizer, self.rate, self.seed, epoch)
+        sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
         with (
             open(self.text, "rb") as text,
             new_corpus(path, self.tokenizer.vocab_size) as append,
         ):
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
-            with closing(map_in_processes(sampler, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
+            with closing(map_in_processes(sample, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:
                     append(pairs)
 
 
-@dataclass(frozen=True)
-class _Sampler:
-    """Encodes the text of some pairs for an epoch, in any process."""
-
-    corpus: EncodedCorpus
-    tokenizer: Tokenizer
-    rate: float
-    seed: int
-    epoch: int
-
-    def __call__(self, chunk: tuple[int, list[bytes]]) -> Any:
-        """Return a record batch of the pairs in some lines, the first of which has this number."""
-        first, lines = chunk
-        # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
-        texts = zip(*map(json.loads, lines), strict=True)
-        seeds = np.random.SeedSequence([self.seed, self.epoch, first]).generate_state(2)
-        sides = [
-            self.tokenizer.encode_sampled(list(side), self.rate, int(seed))
-            for side, seed in zip(texts, seeds, strict=True)
-        ]
-        # Put the control symbols before the sources, which sampling doesn't know.
-        for i in range(len(lines)):
-            sides[0][i] = self._controls(first + i) + sides[0][i]
+def _sample(
+    corpus: EncodedCorpus,
+    tokenizer: Tokenizer,
+    rate: float,
+    seed: int,
+    epoch: int,
+    chunk: tuple[int, list[bytes]],
+) -> Any:
+    """Return a record batch of the pairs in some lines, the first of which has this number."""
+    first, lines = chunk
+    # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
+    texts = zip(*map(json.loads, lines), strict=True)
+    seeds = np.random.SeedSequence([seed, epoch, first]).generate_state(2)
+    sources, targets = (
+        tokenizer.encode_sampled(list(side), rate, int(side_seed))
+        for side, side_seed in zip(texts, seeds, strict=True)
+    )
+    controls = set(tokenizer.controls.values())
+    longest_source, longest_target = corpus.longest
+    for row, (source, target) in enumerate(zip(sources, targets, strict=True), start=first):
+        # Put the control symbols before the source, which sampling doesn't know.
+        if controls:
+            source[:0] = takewhile(controls.__contains__, corpus.source(row).tolist())
         # Keep the usual pieces of what became too long.
-        longest_source, longest_target = self.corpus.longest
-        for i, (source, target) in enumerate(zip(*sides, strict=True)):
-            if len(source) >= longest_source or len(target) >= longest_target:
-                sides[0][i] = self.corpus.source(first + i)[:-1].tolist()
-                sides[1][i] = self.corpus.target(first + i)[:-1].tolist()
-        return encode_ids(sides[0], sides[1], self.tokenizer.vocab_size)
-
-    def _controls(self, pair: int) -> list[int]:
-        """Return the control symbols before a source."""
-        ids = self.tokenizer.controls.values()
-        return list(takewhile(ids.__contains__, self.corpus.source(pair).tolist())) if ids else []
+        if len(source) >= longest_source or len(target) >= longest_target:
+            source[:] = corpus.source(row)[:-1].tolist()
+            target[:] = corpus.target(row)[:-1].tolist()
+    return encode_ids(sources, targets, tokenizer.vocab_size)

@@ -1,12 +1,12 @@
 """From pairs of sentences to token ids on disk: tokenized, checked, filtered, each drop counted."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import compress, count, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,13 @@ class Encoder:
     limits: FilterConfig
     keeps_text: bool = False
 
-    def __call__(self, numbered: "Chunk") -> "Encoded":
-        """Encode some pairs."""
+    def __call__(self, numbered: Chunk) -> "tuple[Any, bytes, Findings]":
+        """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
+
+        The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
+        """
         before, chunk = numbered
-        found = Findings(PairCheck(self.limits.max_length_ratio))
+        found = Findings()
         # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
         texts = [[text if text.strip() else "" for text in side] for side in chunk]
         sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
@@ -49,7 +52,8 @@ class Encoder:
         # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        found.check.check(before, chunk, source_lengths, target_lengths)
+        max_ratio = self.limits.max_length_ratio
+        found.check.check(before, chunk, source_lengths, target_lengths, max_ratio)
         kept = filter_lengths(source_lengths, target_lengths, self.limits, found.counts)
         if self.controls:
             sources = [self.controls + source for source in sources]
@@ -62,79 +66,7 @@ class Encoder:
         if self.keeps_text:
             pairs = compress(zip(*chunk, strict=True), kept)
             text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
-        return Encoded(ids, text, found)
-
-
-@dataclass
-class Findings:
-    """What is known of the pairs of a split when they are encoded."""
-
-    check: PairCheck
-    unknown: UnknownCharacters = field(default_factory=UnknownCharacters)
-    counts: "FilterCounts" = field(default_factory=lambda: FilterCounts())
-
-    def add(self, later: "Findings") -> None:
-        """Add what was found in the pairs that follow."""
-        self.check.add(later.check)
-        self.unknown.add(later.unknown)
-        self.counts.add(later.counts)
-
-
-class Encoded(NamedTuple):
-    """Some pairs, encoded."""
-
-    ids: Any
-    """Of the pairs that are kept: see `encode_ids`."""
-    text: bytes
-    """A JSON list of each of them, if the encoder keeps text."""
-    found: Findings
-
-
-def encode(
-    pairs: Iterable[SentencePair],
-    encoder: Encoder,
-    write: Callable[[Any], None],
-    log: Log,
-    text: BinaryIO | None = None,
-) -> Findings:
-    """Encode and write pairs; `text` gets the text of those that are kept."""
-    found = Findings(PairCheck(encoder.limits.max_length_ratio))
-    with closing(map_in_processes(encoder, _chunks(iter(pairs)))) as chunks:
-        for ids, lines, later in chunks:
-            write(ids)
-            if text is not None:
-                text.write(lines)
-            found.add(later)
-            if found.counts.read % _PAIRS_PER_MESSAGE == 0:
-                log(f"data: {found.counts.read:,} pairs encoded")
-    return found
-
-
-def _chunks(pairs: Iterator[SentencePair]) -> Iterator[Chunk]:
-    for before in count(0, _CHUNK_PAIRS):
-        chunk = tuple(zip(*islice(pairs, _CHUNK_PAIRS), strict=True))
-        if not chunk:
-            return
-        yield before, chunk
-
-
-def encode_valid(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    path: Path,
-    controls: list[int],
-    limits: FilterConfig,
-    log: Log,
-) -> "FilterCounts":
-    """Write the validation pairs that are not blank or over-long."""
-    encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
-    with new_corpus(path, largest_vocab_size(tokenizer)) as write:
-        return encode(pairs, encoder, write, log).counts
-
-
-def largest_vocab_size(tokenizer: Tokenizer) -> int:
-    """Return the size of the larger vocabulary, of sources or of targets."""
-    return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
+        return ids, text, found
 
 
 @dataclass(kw_only=True)
@@ -160,6 +92,61 @@ class FilterCounts:
         reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
         skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
         return f"{self.read:,} pairs read, {self.kept:,} kept{skipped}"
+
+
+@dataclass
+class Findings:
+    """What is known of the pairs of a split when they are encoded."""
+
+    check: PairCheck = field(default_factory=PairCheck)
+    unknown: UnknownCharacters = field(default_factory=UnknownCharacters)
+    counts: FilterCounts = field(default_factory=FilterCounts)
+
+    def add(self, later: "Findings") -> None:
+        """Add what was found in the pairs that follow."""
+        self.check.add(later.check)
+        self.unknown.add(later.unknown)
+        self.counts.add(later.counts)
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    encoder: Encoder,
+    write: Callable[[Any], None],
+    log: Log,
+    text: BinaryIO | None = None,
+) -> Findings:
+    """Encode and write pairs; `text` gets the text of those that are kept."""
+    found, remaining = Findings(), iter(pairs)
+    chunks = iter(lambda: tuple(zip(*islice(remaining, _CHUNK_PAIRS), strict=True)), ())
+    with closing(map_in_processes(encoder, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
+        for ids, lines, later in encoded:
+            write(ids)
+            if text is not None:
+                text.write(lines)
+            found.add(later)
+            if found.counts.read % _PAIRS_PER_MESSAGE == 0:
+                log(f"data: {found.counts.read:,} pairs encoded")
+    return found
+
+
+def encode_valid(
+    pairs: Iterable[SentencePair],
+    tokenizer: Tokenizer,
+    path: Path,
+    controls: list[int],
+    limits: FilterConfig,
+    log: Log,
+) -> "FilterCounts":
+    """Write the validation pairs that are not blank or over-long."""
+    encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
+    with new_corpus(path, largest_vocab_size(tokenizer)) as write:
+        return encode(pairs, encoder, write, log).counts
+
+
+def largest_vocab_size(tokenizer: Tokenizer) -> int:
+    """Return the size of the larger vocabulary, of sources or of targets."""
+    return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
 
 
 def filter_lengths(

@@ -8,7 +8,6 @@ that does not match its report is rebuilt.
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +30,7 @@ from seq2seq.data.encoding import (
     encode_valid,
     largest_vocab_size,
 )
+from seq2seq.data.lines import is_url
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
@@ -41,7 +41,6 @@ TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
 DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
 TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
-_FRESH = 2_000_000_000  # nanoseconds: some file systems count in steps of two seconds
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,11 @@ class _CachedCorpus:
         self.config = config
         self.log = log
         self.tokenizer = tokenizer
-        self.started = time.time_ns()
         cache = Path(cache).expanduser()
         known = _known_sums(cache)
         self.train = training_splits(config, known)
         self.valid = Split(config, "valid", known)
+        self.splits = [*self.train, self.valid]
         self.states = self._file_states()
         self.folder = cache / self._digest()
 
@@ -183,8 +182,8 @@ class _CachedCorpus:
             options = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
         content = {
             "format": FORMAT_VERSION,
-            "text": {split.name: split.fingerprint for split in [*self.train, self.valid]},
-            "prefixes": {split.name: self._prefix(split) for split in [*self.train, self.valid]},
+            "text": {split.name: split.fingerprint for split in self.splits},
+            "prefixes": {split.name: self._prefix(split) for split in self.splits},
             "languages": [self.config.source_language, self.config.target_language],
             "filter": asdict(self.config.filter),
             "tokenizer": options,
@@ -197,8 +196,8 @@ class _CachedCorpus:
             return split.target_language, split.tag
         return split.control_ids(self.tokenizer.controls)
 
-    def _file_states(self) -> list[list[FileState]]:
-        return [split.file_states() for split in [*self.train, self.valid]]
+    def _file_states(self) -> list[FileState]:
+        return [state for split in self.splits for state in split.file_states()]
 
     def _open(self, folder: Path) -> PreparedData | None:
         """Open a prepared folder; None if it is missing or does not agree with its report."""
@@ -211,7 +210,7 @@ class _CachedCorpus:
             valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             return PreparedData(
                 folder=folder,
-                splits=[*self.train, self.valid],
+                splits=self.splits,
                 tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
                 train=EncodedCorpus(folder / TRAIN_FILE),
                 valid=EncodedCorpus(folder / VALID_FILE),
@@ -239,11 +238,9 @@ class _CachedCorpus:
 
     def _read_files(self) -> list[tuple[Any, ...]]:
         """Return the sums and states of the files, so that they need not be read to be known."""
-        sums = [digest for split in [*self.train, self.valid] for digest in split.sums.values()]
-        states = zip(sums, chain.from_iterable(self.states), strict=True)
-        # Not of files that are fresh, whose next change may have the same time, and not of URLs.
-        oldest = self.started - _FRESH
-        return [(digest, *state) for digest, state in states if 0 < state[-1] < oldest]
+        sums = [digest for split in self.splits for digest in split.sums.values()]
+        states = zip(sums, self.states, strict=True)
+        return [(digest, *state) for digest, state in states if not is_url(state[0])]
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         """Write everything but the report, and return its counts and warnings."""

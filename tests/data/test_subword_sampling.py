@@ -141,6 +141,19 @@ def test_processes_encode_what_one_does_and_a_machine_once(
     assert ids_of(first, 2) == ids_of(second, 2) == alone
 
 
+def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60), print, ["<tag>"])
+    control = tokenizer.controls["<tag>"]
+    text, path = tmp_path / "text", tmp_path / "corpus"
+    text.write_text("".join(json.dumps([line, line]) + "\n" for line in LINES))
+    plain = tokenizer.encode(LINES)
+    with new_corpus(path, tokenizer.vocab_size) as write:
+        write(encode_ids([[control, *ids] for ids in plain], plain, tokenizer.vocab_size))
+    for source, target in ids_of(sampled(EncodedCorpus(path), text, tokenizer), 0):
+        assert source[0] == control
+        assert control not in source[1:] + target
+
+
 def test_no_side_is_longer_than_the_longest(
     corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
 ) -> None:
