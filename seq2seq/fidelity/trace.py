@@ -50,14 +50,14 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
     """Make a corpus of pairs of random tokens."""
     random = np.random.default_rng(1)
     lengths = SyntheticLengths(pairs, mean_length=mean_length, max_length=int(4 * mean_length))
-    sides = [
+    sources, targets = (
         [random.integers(FIRST_WORD, vocab_size, n - 1).tolist() for n in side.tolist()]
         for side in lengths.lengths()
-    ]
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.arrow"
         with new_corpus(path, vocab_size) as write:
-            write(encode_ids(*sides, vocab_size))
+            write(encode_ids(sources, targets, vocab_size))
         # The file stays mapped after it is deleted.
         return EncodedCorpus(path)
 
