@@ -1,7 +1,7 @@
 """The encoded corpus: token ids of every pair, memory-mapped from one Arrow file.
 
 Every sequence ends with the end symbol. The file has the columns ``source`` and ``target``, lists
-of uint16 ids where the vocabulary allows it and int32 otherwise, in any number of record batches.
+of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
 With BPE-dropout, `SampledCorpus` writes one for each epoch.
 """
 
@@ -32,6 +32,7 @@ Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[P
 """A context in which processes of a machine open a file, which one of them writes by the function.
 All processes call it in the same order."""
 
+_ROWS_PER_BATCH = 1 << 15
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
@@ -96,7 +97,8 @@ class _Column:
         ids = [batch.values.to_numpy(zero_copy_only=True) for batch in batches]
         self._offsets = [batch.offsets.to_numpy() for batch in batches]
         """Of each record batch, (rows + 1,): where its sequences start in its ids."""
-        self._first_rows = np.cumsum([0, *map(len, batches)])
+        self._rows = sum(map(len, batches))
+        self._rows_per_batch = max(map(len, batches), default=1)
         self._first_ids, self._first_offsets = _places(ids, file), _places(self._offsets, file)
         # Arrow aligns what it writes, so that the whole file can be read as ids, or as offsets.
         dtype = ids[0].dtype if ids else np.dtype(np.uint16)
@@ -104,7 +106,7 @@ class _Column:
         self._file_offsets = np.frombuffer(file, np.int32, file.size // 4)
 
     def __len__(self) -> int:
-        return int(self._first_rows[-1])
+        return self._rows
 
     def __getitem__(self, index: int) -> TokenIds:
         if not 0 <= index < len(self):
@@ -130,9 +132,9 @@ class _Column:
 
     def _spans(self, rows: Rows) -> tuple[NDArray[np.int64], Lengths]:
         """Return where the sequences of some rows start in the file, and their lengths."""
-        batches = np.searchsorted(self._first_rows, rows, "right") - 1
+        batches = rows // self._rows_per_batch
         # The place of each row's offset in the file; after it comes where the sequence ends.
-        places = self._first_offsets[batches] + rows - self._first_rows[batches]
+        places = self._first_offsets[batches] + (rows - batches * self._rows_per_batch)
         starts = self._file_offsets[places]
         return self._first_ids[batches] + starts, self._file_offsets[places + 1] - starts
 
@@ -151,7 +153,19 @@ def new_corpus(path: str | Path, vocab_size: int) -> Iterator[Callable[[Any], No
     """
     schema = encode_ids([], [], vocab_size).schema
     with new_file(Path(path)) as file, pa.ipc.new_file(file, schema) as writer:
-        yield writer.write_batch
+        waiting: list[Any] = []
+
+        def append(pairs: Any) -> None:
+            waiting.append(pairs)
+            if sum(map(len, waiting)) > _ROWS_PER_BATCH:
+                whole = pa.Table.from_batches(waiting).combine_chunks()
+                *full, rest = whole.to_batches(_ROWS_PER_BATCH)
+                for batch in full:
+                    writer.write_batch(batch)
+                waiting[:] = [rest]
+
+        yield append
+        writer.write_table(pa.Table.from_batches(waiting, schema).combine_chunks())
 
 
 def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> Any:
@@ -211,10 +225,8 @@ class SampledCorpus(EncodedCorpus):
         self.seed = seed
         self.share = share
         self.longest = corpus.longest
-        self.encoded = [corpus] * _EPOCHS
-        """The newest epochs, by their numbers modulo `_EPOCHS`."""
-        self.epochs: list[int | None] = [None] * _EPOCHS
-        """Their numbers."""
+        self.newest = [(-1, corpus)] * _EPOCHS
+        """The newest epochs, by their numbers modulo `_EPOCHS`: number and pairs."""
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -222,25 +234,27 @@ class SampledCorpus(EncodedCorpus):
     def first_row(self, epoch: int) -> int:
         """Encode an epoch, unless it is one of the newest, and return the row of its first pair."""
         slot = epoch % _EPOCHS
-        if self.epochs[slot] != epoch:
+        if self.newest[slot][0] != epoch:
             with self.share(lambda path: self._encode(path, epoch)) as path:
-                self.encoded[slot] = EncodedCorpus(path)
-            self.epochs[slot] = epoch
+                self.newest[slot] = epoch, EncodedCorpus(path)
         return slot * len(self)
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`; all rows are of one epoch."""
         if rows is None:
             return self.corpus.lengths()
-        return self.encoded[int(rows[0]) // len(self)].lengths(rows % len(self))
+        return self._epoch_of(rows).lengths(rows % len(self))
 
     def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
-        return self.encoded[int(rows[0]) // len(self)].padded_sources(rows % len(self))
+        return self._epoch_of(rows).padded_sources(rows % len(self))
 
     def padded_targets(self, rows: Rows) -> NDArray[np.int64]:
         """See `EncodedCorpus.padded_targets`; all rows are of one epoch."""
-        return self.encoded[int(rows[0]) // len(self)].padded_targets(rows % len(self))
+        return self._epoch_of(rows).padded_targets(rows % len(self))
+
+    def _epoch_of(self, rows: Rows) -> EncodedCorpus:
+        return self.newest[int(rows[0]) // len(self)][1]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)

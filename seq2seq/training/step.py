@@ -77,9 +77,8 @@ class Updater:
         `read` raises DivergenceError, which says `where` in the data the update is.
         """
         started = self.clock()
-        lengths = map(self.batching.corpus.lengths, micro_batches)
-        sources, targets = zip(*lengths, strict=True)
-        source_tokens, target_tokens = (sum(int(n.sum()) for n in s) for s in (sources, targets))
+        sides = zip(*map(self.batching.corpus.lengths, micro_batches), strict=True)
+        source_tokens, target_tokens = (int(np.concatenate(side).sum()) for side in sides)
 
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
         share = dropout_share(step, self.config.dropout_warmup_steps)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from seq2seq.errors import UserError
 Rows = list[tuple[list[int], list[int]]]
 
 
-def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3) -> None:
-    with new_corpus(path, vocab_size) as append:
+def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3, batch: int = 4) -> None:
+    with (
+        patch("seq2seq.data.encoded._ROWS_PER_BATCH", batch),
+        new_corpus(path, vocab_size) as append,
+    ):
         for start in range(0, len(rows), chunk):
             part = rows[start : start + chunk]
             sides = ([source for source, _ in part], [target for _, target in part])
@@ -33,10 +37,10 @@ def assert_padded(padded: np.ndarray, rows: list[list[int]]) -> None:
 ids = st.lists(st.integers(0, 99), max_size=6)
 
 
-@given(st.lists(st.tuples(ids, ids), max_size=20), st.integers(1, 7))
-def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int) -> None:
+@given(st.lists(st.tuples(ids, ids), max_size=20), st.integers(1, 7), st.integers(1, 7))
+def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int) -> None:
     path = tmp_path / "corpus.arrow"
-    write(path, rows, chunk=chunk)
+    write(path, rows, chunk=chunk, batch=batch)
     corpus = EncodedCorpus(path)
     assert len(corpus) == len(rows)
     sides = [[len(ids) + 1 for ids in side] for side in zip(*rows, strict=True)] or [[], []]
