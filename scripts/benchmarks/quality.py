@@ -128,7 +128,7 @@ class Loop:
         texts = [""] * len(order)
         for start in range(0, len(order), _SENTENCES):
             indices = order[start : start + _SENTENCES]
-            source = torch.from_numpy(data.valid.padded_sources(indices)).to(self.compute.device)
+            source = torch.from_numpy(data.valid.padded(indices)[0]).to(self.compute.device)
             with self.compute.autocast():
                 found: Tensor = self.marian.model.generate(
                     input_ids=source,

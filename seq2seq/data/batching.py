@@ -146,12 +146,11 @@ class Batching:
     def collate(self, indices: Indices) -> Batch:
         """Read and pad the pairs of a batch."""
         # Shift right: <s> y1 y2 for the output y1 y2 </s>, both (B, T).
-        target_output = self.corpus.padded_targets(indices)
+        source, target_output = self.corpus.padded(indices)
         target_input = np.roll(target_output, 1, axis=1)
         target_input[:, 0] = START_ID
         # In a shorter sentence the roll leaves </s> as the input where the output is padding.
         target_input[target_output == PADDING_ID] = PADDING_ID
-        source = self.corpus.padded_sources(indices)
         return Batch(*map(torch.from_numpy, (source, target_input, target_output)))
 
     def _split(self, rows: Rows) -> Iterator[Rows]:

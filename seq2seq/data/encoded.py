@@ -81,13 +81,9 @@ class EncodedCorpus:
         """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
         return self._target[index]
 
-    def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the ids of some sources, padded on the right: (B, S)."""
-        return self._source.padded(rows)
-
-    def padded_targets(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the ids of some targets, padded on the right: (B, T)."""
-        return self._target.padded(rows)
+    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the ids of some sources, (B, S), and their targets, (B, T), padded on the right."""
+        return self._source.padded(rows), self._target.padded(rows)
 
 
 class _Column:
@@ -245,13 +241,9 @@ class SampledCorpus(EncodedCorpus):
             return self.corpus.lengths()
         return self._epoch_of(rows).lengths(rows % len(self))
 
-    def padded_sources(self, rows: Rows) -> NDArray[np.int64]:
-        """See `EncodedCorpus.padded_sources`; all rows are of one epoch."""
-        return self._epoch_of(rows).padded_sources(rows % len(self))
-
-    def padded_targets(self, rows: Rows) -> NDArray[np.int64]:
-        """See `EncodedCorpus.padded_targets`; all rows are of one epoch."""
-        return self._epoch_of(rows).padded_targets(rows % len(self))
+    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See `EncodedCorpus.padded`; all rows are of one epoch."""
+        return self._epoch_of(rows).padded(rows % len(self))
 
     def _epoch_of(self, rows: Rows) -> EncodedCorpus:
         return self.newest[int(rows[0]) // len(self)][1]

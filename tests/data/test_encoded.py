@@ -53,8 +53,8 @@ def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int, batch: int
         assert corpus.source(index).tolist() == [*source, END_ID]
         assert corpus.target(index).tolist() == [*target, END_ID]
     some = np.arange(len(rows))[::2]
-    assert_padded(corpus.padded_sources(some), [[*rows[i][0], END_ID] for i in some])
-    assert_padded(corpus.padded_targets(some), [[*rows[i][1], END_ID] for i in some])
+    for side, padded in enumerate(corpus.padded(some)):
+        assert_padded(padded, [[*rows[i][side], END_ID] for i in some])
     assert [side.tolist() for side in corpus.lengths(some)] == [side[::2] for side in sides]
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):

@@ -51,10 +51,7 @@ def ids_of(corpus: SampledCorpus, epoch: int) -> list[tuple[list[int], list[int]
     found = []
     first = corpus.first_row(epoch)
     for row in range(first, first + len(corpus)):
-        source, target = (
-            padded(np.array([row]))[0].tolist()
-            for padded in (corpus.padded_sources, corpus.padded_targets)
-        )
+        source, target = (padded[0].tolist() for padded in corpus.padded(np.array([row])))
         found.append((source[:-1], target[:-1]))
     return found
 
