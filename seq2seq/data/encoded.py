@@ -82,7 +82,7 @@ class EncodedCorpus:
         return self._target[index]
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ids of some sources, (B, S), and their targets, (B, T), padded on the right."""
+        """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
         return self._source.padded(rows), self._target.padded(rows)
 
 
