@@ -60,7 +60,7 @@ class Encoder:
         ids = encode_ids(
             list(compress(sources, kept)),
             list(compress(targets, kept)),
-            largest_vocab_size(self.tokenizer),
+            larger_vocab(self.tokenizer),
         )
         text = b""
         if self.keeps_text:
@@ -140,11 +140,11 @@ def encode_valid(
 ) -> "FilterCounts":
     """Write the validation pairs that are not blank or over-long."""
     encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
-    with new_corpus(path, largest_vocab_size(tokenizer)) as write:
+    with new_corpus(path, larger_vocab(tokenizer)) as write:
         return encode(pairs, encoder, write, log).counts
 
 
-def largest_vocab_size(tokenizer: Tokenizer) -> int:
+def larger_vocab(tokenizer: Tokenizer) -> int:
     """Return the size of the larger vocabulary, of sources or of targets."""
     return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
 

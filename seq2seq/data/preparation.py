@@ -22,14 +22,7 @@ from seq2seq.data.checks import UnknownCharacters, check_overlap, check_referenc
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
 from seq2seq.data.corpus import FileState, Split, file_state, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, new_corpus, temporary_folder
-from seq2seq.data.encoding import (
-    Encoder,
-    FilterCounts,
-    Log,
-    encode,
-    encode_valid,
-    largest_vocab_size,
-)
+from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, larger_vocab
 from seq2seq.data.lines import is_url
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -257,7 +250,7 @@ class _CachedCorpus:
         warnings: list[str] = []
         digests = bytearray()
         with ExitStack() as whole:
-            corpus = new_corpus(folder / TRAIN_FILE, largest_vocab_size(tokenizer))
+            corpus = new_corpus(folder / TRAIN_FILE, larger_vocab(tokenizer))
             write = whole.enter_context(corpus)
             text: BinaryIO | None = None
             if self.config.tokenizer.sampling:
