@@ -28,6 +28,11 @@ _FOUND = re.compile(
     re.VERBOSE,
 )
 _BREAK = r"(?:<|&lt;)(?:\w+:)?(?:line-)?br(?:eak)?\b|\\n\Z"  # a mark that ends a line
+# Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
+_PLURAL = re.compile(
+    r"(?:^|\|)\s*(?:\{\d+\}|[\[\]](?:-?\d+|-?Inf|\*),)"
+    r"|:count\b|%count%|\{(?:count|n)\}|\{\{ \w+ \}\}"
+)
 _EMPTY = frozenset({"br", "hr", "img", "input", "wbr"})
 
 
@@ -81,16 +86,21 @@ def as_strings(parts: Iterable[str | Mark]) -> Text:
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:
-    """Divide a text at line ends, `<br>` and `|`, which stay, except inside pairs of marks."""
+    """Divide a text at line ends and `<br>`, which stay, except inside pairs of marks.
+
+    So are the forms of plurals of Symfony, Laravel and Vue, at `|`.
+    """
+    raw = "".join(part if isinstance(part, str) else part.raw for part in text)
+    ends = r"[\r\n|]" if _PLURAL.search(raw) else r"[\r\n]"
     parts: list[str | Mark] = []
     depth = 0
     for part in text:
         if isinstance(part, Mark):
             depth += {"open": 1, "close": -1}.get(part.kind, 0)
-        pieces = [part] if depth or isinstance(part, Mark) else re.split(r"([\r\n|]+)", part)
+        pieces = [part] if depth or isinstance(part, Mark) else re.split(f"({ends}+)", part)
         for piece in pieces:
-            raw, pattern = (piece.raw, _BREAK) if isinstance(piece, Mark) else (piece, r"[\r\n|]")
-            if depth == 0 and re.match(pattern, raw):
+            found = (_BREAK, piece.raw) if isinstance(piece, Mark) else (ends, piece)
+            if depth == 0 and re.match(*found):
                 yield tuple(parts)
                 yield piece
                 parts = []

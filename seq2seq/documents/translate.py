@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
@@ -12,8 +13,7 @@ from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show
 
-NAMES = ("Tom",)
-NUMBERS = ("100", "2013", "7")
+_STAND_INS = ("Tom", "100", "2013", "7")
 """What the model sees for words such as `{name}`, if its translation then has each of them once."""
 _NUMBER = re.compile(r"%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
 
@@ -30,14 +30,13 @@ class Plan:
         # Of each text, the indexes of its pieces, and what stands between them.
         self._layouts: list[list[int | str | Mark]] = []
         for text in texts:
-            layout: list[int | str | Mark] = []
+            self._layouts.append([])
             for part in divide(find_placeholders(text)) if placeholders else [text]:
                 if isinstance(part, str | Mark):
-                    layout.append(part)
+                    self._layouts[-1].append(part)
                 else:
-                    layout.append(len(self._pieces))
+                    self._layouts[-1].append(len(self._pieces))
                     self._pieces.append(part)
-            self._layouts.append(layout)
         self._shown = [show(piece, _stand_ins(piece)) for piece in self._pieces]
         self._asked = list(range(len(self._pieces)))
         self.translations = [Translation([])] * len(self._pieces)
@@ -63,8 +62,8 @@ class Plan:
     def _has_stand_ins(self, i: int) -> bool:
         return all(
             candidate.text.count(atom.stand_in) == 1
-            for atom in self._shown[i].stand_ins
             for candidate in self.translations[i].candidates
+            for atom in self._shown[i].stand_ins
         )
 
     def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
@@ -86,17 +85,13 @@ class Plan:
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""
         waiting = iter(alignments)
-        placed = []
+        placed = list(self._pieces)
         for i, shown in enumerate(self._shown):
             links = _links(next(waiting)) if self._needs_links(i) else []
-            target = self._target(i, rank)
-            placed.append(place(shown, target, links) if target.strip() else self._pieces[i])
+            if (target := self._target(i, rank)).strip():
+                placed[i] = place(shown, target, links)
         return [
-            as_strings(
-                part
-                for index in layout
-                for part in (placed[index] if isinstance(index, int) else [index])
-            )
+            as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
             for layout in self._layouts
         ]
 
@@ -104,14 +99,14 @@ class Plan:
 def _stand_ins(piece: Text) -> Iterator[str]:
     """Choose what is shown for each word, "" for nothing."""
     text = "".join(part for part in piece if isinstance(part, str))
+    free = [one for one in _STAND_INS if one not in text]
     if any(map(str.isalpha, text)):
-        names, numbers = (
-            (one for one in stand_ins if one not in text) for stand_ins in (NAMES, NUMBERS)
-        )
         for mark in piece:
             if isinstance(mark, Mark) and mark.kind == "word":
-                name = "" if _NUMBER.search(mark.raw) else next(names, "")
-                yield name or next(numbers, "")
+                is_number = _NUMBER.search(mark.raw)
+                chosen = next((one for one in free if one.isdigit() or not is_number), "")
+                free = [one for one in free if one != chosen]
+                yield chosen
 
 
 def _links(alignment: Alignment) -> list[Link]:

@@ -60,14 +60,29 @@ def test_tags_in_strings_are_pairs_if_both_are_there(text: tuple, kinds: str) ->
     assert as_strings(found) == text
 
 
-def test_lines_and_choices_of_a_text_are_translated_by_themselves() -> None:
-    text = read("One\n\n<b>two | three\nfour</b> | five")
+def test_lines_of_a_text_are_translated_by_themselves() -> None:
+    text = read("One\n\n<b>two\nthree</b> \n five")
     assert [part if isinstance(part, str) else write(part) for part in divide(text)] == [
-        "One", "\n\n", "<b>two | three\nfour</b> ", "|", " five"
+        "One", "\n\n", "<b>two\nthree</b> ", "\n", " five"
     ]  # fmt: skip
-    plan = Plan([text, read(" a\r\n|b|"), read("a {n}.<br/> b <i>c<br/></i>")])
-    assert translate(plan, str.upper)[1:] == [" A\r\n|B|", "A {n}.<br/> B <i>C<br/></i>"]
+    plan = Plan([text, read(" a\r\nb\n"), read("a {n}.<br/> b <i>c<br/></i>")])
+    assert translate(plan, str.upper)[1:] == [" A\r\nB\n", "A {n}.<br/> B <i>C<br/></i>"]
     assert plan.lines[-2:] == ["a 100.", "b c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("{0} No dogs|{1} One dog|]1,Inf[ %count% dogs", 3),
+        ("A dog|:count dogs", 2),
+        ("no dogs | one dog | {n} dogs", 3),
+        ("At least {{ limit }} dog.|At least {{ limit }} dogs.", 2),
+        ("Press | to see a dog", 1),
+        ("Use `a | b` of {name} or <b>%s | %d</b>", 1),
+    ],
+)
+def test_only_the_forms_of_a_plural_are_translated_by_themselves(text: str, count: int) -> None:
+    assert len(Plan([(text,)]).lines) == count
 
 
 def test_placeholders_are_shown_as_words_and_taken_out_if_these_are_lost() -> None:
