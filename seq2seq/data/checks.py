@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,19 +66,14 @@ class PairCheck:
             numbers = list(compress(pair_numbers.tolist(), holds))
             self.suspicious[sign] = len(numbers)
             self.first[sign] = numbers[:3]
-        for start in range(0, len(pair_numbers), _WINDOW_PAIRS):
+        logs = np.log(sources), np.log(targets)
+        for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
-            self._check_window(
-                pair_numbers[window], np.log(sources[window]), np.log(targets[window])
-            )
-
-    def _check_window(
-        self, pair_numbers: NDArray[Any], sources: NDArray[np.float64], targets: NDArray[np.float64]
-    ) -> None:
-        if len(pair_numbers) < _SMALLEST_WINDOW or not (sources.std() > 0 and targets.std() > 0):
-            return
-        correlation = float(np.corrcoef(sources, targets)[0, 1])
-        self.windows.append((int(pair_numbers[0]), int(pair_numbers[-1]), correlation))
+            numbers = pair_numbers[window].tolist()
+            source, target = (side[window] for side in logs)
+            if len(numbers) >= _SMALLEST_WINDOW and source.std() > 0 and target.std() > 0:
+                correlation = float(np.corrcoef(source, target)[0, 1])
+                self.windows.append((numbers[0], numbers[-1], correlation))
 
     def add(self, later: "PairCheck") -> None:
         """Add what was found in the pairs that follow."""
