@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, Languages, Text
@@ -54,31 +54,27 @@ class TextFile:
         return self.encoding.encode(self.document.join(translations))
 
 
-@dataclass(frozen=True)
-class Format:
-    """How the files of a format are read."""
-
-    read: Callable[[bytes, Languages], File]
+Reader: TypeAlias = Callable[[bytes, Languages], File]
 
 
-def _text(read: Callable[[str, Languages], Document], **encoding: Any) -> Format:
-    """Make a format of characters; `encoding` is how `encodings.decode` finds theirs."""
+def _text(read: Callable[[str, Languages], Document], **encoding: Any) -> Reader:
+    """Make the reader of a format of characters; `encodings.decode` is told `encoding`."""
 
     def read_text(content: bytes, languages: Languages) -> File:
         text, found = encodings.decode(content, **encoding)
         return TextFile(read(text, languages), found)
 
-    return Format(read_text)
+    return read_text
 
 
-def _xml(read: Callable[[str, Languages], Document]) -> Format:
+def _xml(read: Callable[[str, Languages], Document]) -> Reader:
     return _text(read, declared=encodings.XML, escape=encodings.xml_reference)
 
 
-FORMATS = {
+FORMATS: dict[str, Reader] = {
     "arb": _text(read_arb),
     "ass": _text(read_ass),
-    "docx": Format(read_docx),
+    "docx": read_docx,
     "html": _text(
         read_html,
         declared=encodings.HTML,
@@ -87,7 +83,7 @@ FORMATS = {
     ),
     "json": _text(read_json),
     "md": _text(read_markdown),
-    "odt": Format(read_odt),
+    "odt": read_odt,
     "po": _text(read_po, declared=encodings.PO),
     "properties": _text(
         read_properties, usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
@@ -137,7 +133,7 @@ def read_file(
     if chosen not in FORMATS:
         raise UserError(f"{name}: format is not supported: choose {', '.join(SUFFIXES)}")
     try:
-        read = _FUZZY.read if fuzzy and chosen == "po" else FORMATS[chosen].read
+        read = _FUZZY if fuzzy and chosen == "po" else FORMATS[chosen]
         return read(content, languages)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.spans import VOID
 
 _FOUND = re.compile(
     r"""
@@ -33,7 +34,6 @@ _PLURAL = re.compile(
     r"(?:^|\|)\s*(?:\{\d+\}|[\[\]](?:-?\d+|-?Inf|\*),)"
     r"|:count\b|%count%|\{(?:count|n)\}|\{\{ \w+ \}\}"
 )
-_EMPTY = frozenset({"br", "hr", "img", "input", "wbr"})
 
 
 class Found(Mark):
@@ -65,7 +65,7 @@ def find_placeholders(text: Text) -> Text:
                     start, _, raw = opened.pop()
                     parts[start] = Found(raw, "open")
                     kind = "close"
-            elif name and not (found[0].endswith("/>") or name.lower() in _EMPTY):
+            elif name and not (found[0].endswith("/>") or name.lower() in VOID):
                 opened.append((len(parts), name, found[0]))
             parts.append(Found(found[0], kind))
         parts.append(part[done:])

@@ -10,7 +10,7 @@ from seq2seq.documents.document import Mark, Slot, Text
 LINE_END = re.compile(r"\r\n|\r|\n")
 # To many programs, these end a line.
 _ENDS_A_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_VOID = frozenset(["br", "hr", "img", "input", "wbr"])
+VOID = frozenset(["br", "hr", "img", "input", "wbr"])
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
 
 
@@ -29,7 +29,7 @@ def tag_piece(start: int, end: int, raw: str) -> Piece:
     """Return the piece of a tag as HTML writes them, such as `<b>`, `</b>` or `<br/>`."""
     name = re.split(r"[\s.<>/]", raw.lstrip("</"), maxsplit=1)[0]
     kind: Literal["open", "close", "alone"] = "close" if raw.startswith("</") else "open"
-    if raw.endswith("/>") or name.lower() in _VOID:
+    if raw.endswith("/>") or name.lower() in VOID:
         kind = "alone"
     return Piece(start, end, Mark(raw, kind), f"<{name}>")
 
