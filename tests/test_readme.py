@@ -224,8 +224,8 @@ def test_every_launch_on_many_devices_is_understood(start: str) -> None:
         launch = get_args_parser().parse_args(words[len(start.split()) :])
         assert launch.module
         assert launch.training_script == "seq2seq"
-        assert launch.training_script_args[0] == "train"
-        assert accepted(launch.training_script_args[1:])
+        command, *overrides = launch.training_script_args
+        assert command == "translate" or accepted(overrides)
 
 
 @pytest.mark.parametrize("words", [words for _, words in commands("python")], ids=" ".join)
@@ -261,6 +261,9 @@ EXAMPLES = [
 def test_every_python_example_runs(
     code: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "import ray" in code:  # from a bucket, on a cluster: tests/decoding/test_ray_data.py
+        compile(code, "example", "exec")
+        return
     (tmp_path / "runs").mkdir()
     for run in ("captions", "second"):
         save_untrained(tmp_path / "runs" / run, tokenizer)
@@ -271,7 +274,8 @@ def test_every_python_example_runs(
 def test_the_commands_are_found() -> None:
     assert len(TRAIN) >= 8
     assert len(OTHERS) >= 15
-    assert len(commands("torchrun")) == len(commands("srun torchrun")) == 1
+    assert len(commands("torchrun")) == 2
+    assert len(commands("srun torchrun")) == 1
     assert len(commands("python")) >= 7
     assert len(commands("bash")) >= 5
     assert len(EXAMPLES) == 2

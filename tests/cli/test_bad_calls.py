@@ -22,7 +22,7 @@ CALLS = [
     ("translate --model {model} -i {text} --device cuda:99", 1, "device 'cuda:99'"),
     ("translate --model {model} -i {text} --precision fp8", 2, "precision 'fp8'"),
     ("translate --model {model} -i {nowhere}", 1, "no such file"),
-    ("translate --model {model} -i {folder}", 1, "is a folder"),
+    ("translate --model {model} -i {folder}", 2, "is a folder"),
     ("translate --model {model} -i {text} -o new/", 1, "new/: names a folder"),
     ("translate --model {model} -i {text} -o {text}/x", 1, "can't be written"),
     ("translate --model {nowhere} -i {text}", 1, "no folder of this name"),

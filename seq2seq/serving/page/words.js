@@ -6,13 +6,13 @@ const WORD = /([^ \t\r\n]+)/; // as the server divides texts
 
 const wordsOf = (element) => [...element.querySelectorAll(".word")];
 
-/** Make an element for each word of a translation, with the blanks between them. */
+/** Make an element for each word, with the blanks between them. */
 export function makeWords(text) {
   const parts = text.split(WORD);
   return parts.map((part, i) => (i % 2 ? make("span", { className: "word", textContent: part }) : part));
 }
 
-/** Mark what belongs to a word of the translation, an element in that of its sentence. */
+/** Mark what belongs to a word of the translation. */
 export function markAtPointer(sentence, word) {
   const part = word.parentNode;
   const place = wordsOf(part).indexOf(word);
