@@ -278,4 +278,4 @@ def test_the_commands_are_found() -> None:
     assert len(commands("srun torchrun")) == 1
     assert len(commands("python")) >= 7
     assert len(commands("bash")) >= 5
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
