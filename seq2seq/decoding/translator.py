@@ -247,7 +247,7 @@ class Translator:
     def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
         """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
         with worker_threads(self.workers) as pool:
-            # A chunk is some 16 batches; while one waits for its last, others have more.
+            # A chunk is several batches; while one waits for its last, others have more.
             yield [partial(self._translate_chunk, pool.map)] * (2 + self.workers // 8)
 
     def _translate_chunk(
@@ -256,8 +256,8 @@ class Translator:
         segments_of_lines = self.segments(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
         segments = [segment for of_line in segments_of_lines for segment in of_line]
         sizes = [len(segment.source_ids) for segment in segments]
-        # A GPU has one worker, and its batches are large.
-        parts = min(16, len(sizes) // 16) if self.device.type == "cpu" else 1
+        # Few, since small batches are slow; a GPU has one worker.
+        parts = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
         batches = make_batches(sizes, self.batch_tokens, parts, self._engine.rounded)
         blank: list[Candidate] = []
         found = run_batches(run, self.translate_batch, segments, batches, blank)
