@@ -119,6 +119,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(
     assert ids_of(sampled(corpus, text_file, tokenizer, seed=2), 0) != in_order[0]
 
 
+@pytest.mark.integration
 def test_processes_encode_what_one_does_and_a_machine_once(
     corpus: EncodedCorpus,
     text_file: Path,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seq2seq.decoding.chunks import in_order, make_chunks
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator
@@ -73,10 +73,11 @@ def test_no_worker_waits_while_there_is_text(
 def test_the_number_of_workers_changes_not_a_bit(
     make_trained: Callable[[], TrainedModel], sentences: list[str]
 ) -> None:
+    search = SearchConfig(beam_size=2, max_extra_tokens=5)
     found = [
-        list(Translator(make_trained(), options).translate_stream(sentences * 3, chunk_lines=70))
+        list(Translator(make_trained(), options).translate_stream(sentences * 2, chunk_lines=70))
         for options in (
-            TranslationOptions(device="cpu", workers=workers, precision="bf16")
+            TranslationOptions(device="cpu", workers=workers, precision="bf16", search=search)
             for workers in (1, 5)
         )
     ]

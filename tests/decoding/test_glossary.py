@@ -88,7 +88,7 @@ def test_outputs_have_the_terms_of_their_sources(
     terms = {"sea": "old friends", "red house": "an apple", "the woman": "two small dogs"}
     path = tmp_path / "terms.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in terms.items()))
-    search, trained = SearchConfig(beam_size=2), make_trained()
+    search, trained = SearchConfig(beam_size=2, max_extra_tokens=15), make_trained()
 
     def translator(glossary: object, **options: object) -> Translator:
         chosen = {"device": "cpu", "search": search, "glossary": glossary} | options
