@@ -54,7 +54,7 @@ class Encoder:
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
         max_ratio = self.limits.max_length_ratio
         found.check.check(before, chunk, source_lengths, target_lengths, max_ratio)
-        kept = filter_lengths(source_lengths, target_lengths, self.limits, found.counts)
+        kept, found.counts = filter_lengths(source_lengths, target_lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
         ids = encode_ids(
@@ -137,7 +137,7 @@ def encode_valid(
     controls: list[int],
     limits: FilterConfig,
     log: Log,
-) -> "FilterCounts":
+) -> FilterCounts:
     """Write the validation pairs that are not blank or over-long."""
     encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
     with new_corpus(path, larger_vocab(tokenizer)) as write:
@@ -150,11 +150,8 @@ def larger_vocab(tokenizer: Tokenizer) -> int:
 
 
 def filter_lengths(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
-    limits: FilterConfig,
-    counts: FilterCounts,
-) -> list[bool]:
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
+) -> tuple[list[bool], FilterCounts]:
     """Select the pairs to keep; count each other one under the first reason that applies."""
     longer = np.maximum(source_lengths, target_lengths)
     shorter = np.minimum(source_lengths, target_lengths)
@@ -164,9 +161,8 @@ def filter_lengths(
         "too long": longer > limits.max_tokens,
         "length ratio": longer > limits.max_length_ratio * shorter,
     }
-    kept = np.ones(len(longer), dtype=bool)
+    counts, kept = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
     for reason, applies in reasons.items():
-        counts.dropped[reason] = counts.dropped.get(reason, 0) + int((kept & applies).sum())
+        counts.dropped[reason] = int((kept & applies).sum())
         kept &= ~applies
-    counts.read += len(longer)
-    return kept.tolist()
+    return kept.tolist(), counts

@@ -4,7 +4,7 @@
 |---|---|---|
 | `training.py` | attention, dropout, norms and layers of `model/transformer.py` | training |
 | `loss.py` | `label_smoothed_loss` of `training/loss.py` | training |
-| `rows.py` | a forward pass over padded sentences | training in bf16, CPU |
+| `rows.py` | a forward pass over padded sentences | training in bf16, CPU with AMX |
 | `joined.py` | a forward pass for each micro-batch | training, GPU |
 | `packed.py` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder.py` | `IncrementalDecoder` of `model/incremental.py` | translation, a form each |

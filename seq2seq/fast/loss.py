@@ -92,11 +92,9 @@ class _ProjectedLoss(Function):
                 gradient = gradient.scatter_add_(1, target, gold_gradient)
                 if bias_gradient is not None:
                     bias_gradient += gradient.sum(dim=0)
-                if len(gradient) < len(logits):
-                    logits[: len(gradient)] = gradient
-                    logits[len(gradient) :] = 0
-                    gradient = logits
                 gradient = gradient.to(states.dtype)
+                if filled := len(logits) - len(gradient):
+                    gradient = F.pad(gradient, (0, 0, 0, filled))
                 states_gradient[rows] = gradient @ low
                 weight_gradient += gradient.t() @ states[rows]
         ctx.save_for_backward(

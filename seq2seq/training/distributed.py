@@ -46,7 +46,7 @@ class World:
     restarts: int = 0
     """How often torchrun has started all processes again (--max-restarts)."""
     local_size: int = 1
-    """The number of processes of this machine, as far as is known."""
+    """Number of the processes of its machine."""
     timeout: timedelta = timedelta(minutes=10)
     """How long processes wait for each other in an exchange, before they end."""
     main_group: distributed.ProcessGroup | None = None

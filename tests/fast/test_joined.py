@@ -19,6 +19,15 @@ from seq2seq.training.loss import label_smoothed_loss
 MakeModel = Callable[..., Transformer]
 V, SHAPES = 23, [(3, 7, 5), (1, 2, 9), (4, 4, 1)]
 
+of_all_kinds = pytest.mark.parametrize(
+    "choices",
+    [
+        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
+        {"d_k": 3, "d_v": 5, "shared_embedding": False, "tied_output": False, "output_bias": True},
+    ],
+    ids=str,
+)
+
 
 def make_batches() -> list[Batch]:
     """Padded on both sides, on the target's alone, and not at all."""
@@ -33,14 +42,7 @@ def make_batches() -> list[Batch]:
     return batches
 
 
-@pytest.mark.parametrize(
-    "choices",
-    [
-        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
-        {"d_k": 3, "d_v": 5, "shared_embedding": False, "tied_output": False, "output_bias": True},
-    ],
-    ids=str,
-)
+@of_all_kinds
 def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
     make_model: MakeModel, choices: dict[str, Any]
 ) -> None:

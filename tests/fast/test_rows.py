@@ -13,10 +13,9 @@ from seq2seq.fast import replace_modules
 from seq2seq.fast.rows import RowAttention, fill_up, token_states
 from seq2seq.fast.training import PLAIN, TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
-from seq2seq.model.config import Positions, Start
 from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.training.loss import BatchLoss
-from tests.fast.test_joined import V, make_batches
+from tests.fast.test_joined import V, make_batches, of_all_kinds
 
 MakeModel = Callable[..., Transformer]
 
@@ -30,23 +29,26 @@ def loss_and_gradients(
     return [smoothed, cross_entropy, *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize(
-    "choices",
-    [
-        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
-        {"d_k": 3, "d_v": 5, "shared_embedding": False, "tied_output": False, "output_bias": True},
-    ],
-    ids=str,
+    ("chunked", "elements"), [(False, 0), (True, 2**20), (True, 1)], ids=["plain", "one", "several"]
 )
+@of_all_kinds
 def test_rows_have_the_loss_and_the_gradient_of_the_padded_batch(
-    make_model: MakeModel, choices: dict[str, Any], chunked: bool
+    make_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    choices: dict[str, Any],
+    chunked: bool,
+    elements: int,
 ) -> None:
+    monkeypatch.setattr("seq2seq.fast.loss._CHUNK_ELEMENTS", elements)
     plain, fast = (make_model(vocab_size=V, max_learned_positions=99, **choices) for _ in "12")
     replace_modules(fast, MultiHeadAttention, RowAttention)
-    full = torch.randint(4, V, (8, 8))  # 64 tokens: the row of zeros begins another multiple
-    for batch in [*make_batches(), Batch(full, full.roll(1, 1), full)]:
-        expected = loss_and_gradients(plain, batch, rows=False, chunked=chunked)
+    # 64 tokens, so that the row of zeros begins another multiple; and 84.
+    full, padded = torch.randint(4, V, (8, 8)), torch.randint(4, V, (10, 9))
+    padded[3:, 7:] = 0
+    larger = [Batch(ids, ids.roll(1, 1), ids) for ids in (full, padded)]
+    for batch in [*make_batches(), *larger]:
+        expected = loss_and_gradients(plain, batch, rows=False, chunked=False)
         found = loss_and_gradients(fast, batch, rows=True, chunked=chunked)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
@@ -68,20 +70,6 @@ def test_rows_are_as_exact_as_the_padded_batch_in_bf16(
         return sum(((f - e).norm() / e.norm()).item() for f, e in zip(found, exact, strict=True))
 
     assert error(rows=True) < 1.5 * error(rows=False)
-
-
-def test_the_loss_in_several_chunks_takes_filled_rows(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seq2seq.fast.loss._CHUNK_ELEMENTS", 1)
-    model = make_model(vocab_size=V)
-    ids = torch.randint(4, V, (10, 9))
-    ids[3:, 7:] = 0
-    batch = Batch(ids, ids.roll(1, 1), ids)
-    expected = loss_and_gradients(model, batch, rows=False, chunked=False)
-    replace_modules(model, MultiHeadAttention, RowAttention)
-    for one, other in zip(loss_and_gradients(model, batch, rows=True), expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
 def test_batches_of_many_shapes_have_few_numbers_of_rows(make_model: MakeModel) -> None:
