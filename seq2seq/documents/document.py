@@ -5,19 +5,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+Kind = Literal["open", "close", "alone", "word"]
+
 
 class Mark(NamedTuple):
     """A tag or a placeholder inside a text, which the translation has exactly once."""
 
     raw: str
     """As it stands in the file."""
-    kind: Literal["open", "close", "alone", "word"] = "alone"
+    kind: Kind = "alone"
     """Marks that open and close are balanced within a text; others are alone. A `word` is shown to
     readers as some word, such as a name or a number; in strings, placeholders are found later."""
 
 
 Text = tuple[str | Mark, ...]
 """A text as its reader sees it, without escapes, with the marks at their places."""
+
+
+def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
+    """Write the marks of a text as they are, and its strings by `escape`."""
+    return "".join(part.raw if isinstance(part, Mark) else escape(part) for part in text)
 
 
 @dataclass(frozen=True)

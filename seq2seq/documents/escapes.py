@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from seq2seq.documents.document import Slot, Text
-from seq2seq.documents.spans import LINE_END
 
 # The halves of a character that UTF-16 writes as two, or any other character
 UTF_16_ESCAPE = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"
@@ -20,8 +19,6 @@ def unescape(
     raw: str, escape: re.Pattern[str], character: Callable[[re.Match[str]], str]
 ) -> tuple[str, Sequence[int]]:
     """Return the text that a raw form stands for, and where each character begins, and the end."""
-    if "\\" not in raw:
-        return raw, range(len(raw) + 1)
     parts, offsets, done = [], [], 0
     for match in escape.finditer(raw):
         parts += [raw[done : match.start()], character(match)]
@@ -53,8 +50,3 @@ def quoted(
         return Slot(inner.text, first, last, write)
 
     return [slot(inner) for inner in slots]
-
-
-def count_lines(content: str, offset: int) -> int:
-    """Return the number of the line that a character is in."""
-    return 1 + sum(1 for _ in LINE_END.finditer(content, 0, offset))

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
 from seq2seq.documents.escapes import quoted
 from seq2seq.documents.spans import (
+    ENTITY,
     LINE_END,
     Piece,
     break_lines,
     in_place,
-    one_line,
     read_pieces,
+    split_at,
     tag_piece,
 )
 
@@ -40,7 +41,7 @@ _TOKEN = re.compile(
     rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
     r"|\A:[ \t]|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
     r"|(?P<tag></?[A-Za-z][^<>]*+>)"
-    r"|(?P<entity>&(?:#\w{1,8}|[A-Za-z]\w{1,31});)"
+    rf"|(?P<entity>{ENTITY})"
     r"|(?P<open>\[)"
     rf"|(?P<close>\](?:{_TARGET}|\[[^\[\]]*+\])?)"
     r"|(?P<line>\n)"
@@ -60,10 +61,7 @@ def read_markdown(content: str, languages: Languages) -> Document:
     from markdown_it import MarkdownIt
 
     front = _FRONT_MATTER.match(content)
-    start = front.end() if front else 0
-    ends = list(LINE_END.finditer(content, start))
-    starts = [start, *(end.end() for end in ends)]
-    lines = list(zip(starts, [*(end.start() for end in ends), len(content)], strict=True))
+    lines = split_at(LINE_END, content, front.end() if front else 0)
     parser = MarkdownIt("commonmark").enable("table")
     tokens: list[Token] = []
     env: dict[str, Any] = {}
@@ -119,23 +117,23 @@ def _slots(
 
 def _read(text: str) -> list[Piece]:
     def read(token: re.Match[str]) -> Piece:
-        raw, span = token[0], token.span()
+        raw, span = token[0].replace("\n", " "), token.span()
         match token.lastgroup:
             case "escape":
                 return Piece(*span, raw[1])
             case "entity":
                 return Piece(*span, html.unescape(raw))
             case "outside":
-                return Piece(*span, Mark(raw.replace("\n", " ")), "outside")
+                return Piece(*span, Mark(raw), "outside")
             case "open" | "close" as kind:
-                return Piece(*span, Mark(raw.replace("\n", " "), kind), "[")
+                return Piece(*span, Mark(raw, kind), "[")
             case "tag":
-                return tag_piece(*span, raw.replace("\n", " "))
+                return tag_piece(*span, raw)
             case "run":
                 return Piece(*span, raw, "run")
             case "line":
-                return Piece(*span, " ")
-        return Piece(*span, Mark(raw.replace("\n", " "), "word"))
+                return Piece(*span, raw)
+        return Piece(*span, Mark(raw, "word"))
 
     return read_pieces(text, 0, len(text), _TOKEN, read)
 
@@ -196,11 +194,8 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
 def _render(text: Text, start: int, end: int, source: str, newline: str, in_table: bool) -> str:
     begins_line = not start or source[start - 1] == "\n"
     count = 1 + source.count("\n", start, end)
-    clean = tuple(
-        part if isinstance(part, Mark) else re.sub(r"\s+", " ", one_line(part)) for part in text
-    )
     parts = []
-    for part in break_lines(clean, count, r"[^\W\d_]"):
+    for part in break_lines(text, count, r"[^\W\d_]"):
         if isinstance(part, Mark):
             parts.append(part.raw)
             continue

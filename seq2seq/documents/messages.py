@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from seq2seq.documents.document import Mark, Slot
-from seq2seq.documents.spans import Piece, in_place, one_line, read_pieces, tag_piece
+from seq2seq.documents.spans import ENTITY, Piece, in_place, one_line, read_pieces, tag_piece
 
 # <b>, </0> and &nbsp;
-_MARKUP = r"</?(?:[A-Za-z][^<>]*+|\d+/?)>|&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
+_MARKUP = rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}"
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
 _ARGUMENT = r"\{(?:[^{}]++|\{[^{}]*+\})*+\}"
 # %s, %-5.2f, %1$@ and %(name)s
@@ -27,26 +27,23 @@ class Syntax:
 
     arguments: str = r"(?!)"
     """What stands for a word that is put in."""
-    signs: str = r"(?!)"
-    """What stands for a character that would mean something else."""
     escape: Callable[[str], str] = str
     """Writes text so that it is read as such."""
     characters: dict[str, str] = field(default_factory=dict)
-    """Signs that are shown as characters."""
+    """What stands for a character that would mean something else, and that character."""
 
 
 # ${count > 1 ? 'dogs' : 'dog'} of Java's expression language
 PLAIN = Syntax(r"""\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
 """No way of formatting is known: other placeholders are found later."""
-PRINTF = Syntax(_DIRECTIVE, "%%", lambda text: text.replace("%", "%%"))
+PRINTF = Syntax(_DIRECTIVE, lambda text: text.replace("%", "%%"), {"%%": "%"})
 """`%s` and `%(count)d`; `%%` is a percent sign."""
 APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
 """The same where nobody has said that it is one: `100% done` has no directive."""
-BRACES = Syntax(_ARGUMENT, r"\{\{|\}\}", lambda text: re.sub(r"([{}])", r"\1\1", text))
+BRACES = Syntax(_ARGUMENT, lambda text: re.sub(r"([{}])", r"\1\1", text), {"{{": "{", "}}": "}"})
 """Python's and C#'s `{name}`; `{{` is a brace."""
 JAVA = Syntax(
     rf"{_ARGUMENT}|'[^']+'",
-    "''",
     lambda text: re.sub(r"[{}]", r"'\g<0>'", text.replace("'", "''")),
     {"''": "'"},
 )
@@ -70,7 +67,6 @@ def combine(syntaxes: Sequence[Syntax]) -> Syntax:
     one, other = syntaxes[0], combine(syntaxes[1:])
     return Syntax(
         f"{one.arguments}|{other.arguments}",
-        f"{one.signs}|{other.signs}",
         lambda text: one.escape(other.escape(text)),
         {**one.characters, **other.characters},
     )
@@ -78,12 +74,13 @@ def combine(syntaxes: Sequence[Syntax]) -> Syntax:
 
 def find_texts(message: str, syntax: Syntax) -> list[Slot]:
     """Find the texts of a message: its lines, and with ICU each branch of its plurals."""
-    token = re.compile(rf"({syntax.signs})|({syntax.arguments})|{_MARKUP}")
+    signs = "|".join(map(re.escape, syntax.characters)) or r"(?!)"
+    token = re.compile(rf"({signs})|({syntax.arguments})|{_MARKUP}")
 
     def read(match: re.Match[str]) -> Piece:
         raw = match[0]
         if match[1]:
-            return Piece(*match.span(), syntax.characters.get(raw, Mark(raw)))
+            return Piece(*match.span(), syntax.characters[raw])
         if match[2] or raw[0] == "&":
             return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
         return tag_piece(*match.span(), raw)

@@ -5,9 +5,8 @@ Readers find what their format says; this finds the rest, in the strings of any 
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
-from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.document import Kind, Mark, Text, write_text
 from seq2seq.documents.spans import VOID
 
 _FOUND = re.compile(
@@ -59,7 +58,7 @@ def find_placeholders(text: Text) -> Text:
             parts.append(part[done : found.start()])
             done = found.end()
             name = found["name"]
-            kind: Literal["word", "close", "alone"] = "alone" if name else "word"
+            kind: Kind = "alone" if name else "word"
             if name and found[0].startswith("</"):
                 if opened and opened[-1][1] == name:
                     start, _, raw = opened.pop()
@@ -90,8 +89,7 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
 
     So are the forms of plurals of Symfony, Laravel and Vue, at `|`.
     """
-    raw = "".join(part if isinstance(part, str) else part.raw for part in text)
-    ends = r"[\r\n|]" if _PLURAL.search(raw) else r"[\r\n]"
+    ends = r"[\r\n|]" if _PLURAL.search(write_text(text)) else r"[\r\n]"
     parts: list[str | Mark] = []
     depth = 0
     for part in text:

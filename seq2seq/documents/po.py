@@ -1,17 +1,15 @@
 """Catalogues of gettext (.po, .pot): empty entries are filled."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from seq2seq.documents.document import Document, Languages, Slot, Text
 from seq2seq.documents.messages import BRACES, JAVA, PRINTF, Syntax, combine, find_texts
-from seq2seq.documents.spans import LINE_END
+from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 
 _LINE = re.compile(
-    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr|domain)(?:[ \t]*+\[[ \t]*+(\d+)[ \t]*+\])?)?+"
+    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr)(?:[ \t]*+\[[ \t]*+(\d+)[ \t]*+\])?)?+"
     r'[ \t]*+((?:"(?:[^"\\]|\\.)*+"[ \t]*+)*+)'
 )
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
@@ -58,9 +56,9 @@ class _Entry:
 def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
     """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
 
-    An entry that is filled becomes fuzzy, which is how the tools of gettext mark what a person has
-    yet to look at: `msgattrib --clear-fuzzy` accepts all, `msgfmt --use-fuzzy` takes them as they
-    are. The header and obsolete entries stay. The first form of a plural is translated from the
+    What is filled is marked as fuzzy, as gettext marks what a person has yet to check: `msgattrib
+    --clear-fuzzy` takes the marks away, and `msgfmt --use-fuzzy` uses such entries all the same.
+    The header and obsolete entries stay. The first form of a plural is translated from the
     singular, and the others from the plural.
     """
     slots: list[Slot] = []
@@ -77,18 +75,15 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     singular = entry.fields["msgid"].value
     plural = entry.fields["msgid_plural"].value if "msgid_plural" in entry.fields else singular
     # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
-    serves_all = len(_arguments(singular, syntax)) == len(_arguments(plural, syntax))
+    counts = [len(re.findall(syntax.arguments, form)) for form in (singular, plural)]
+    serves_first = len(targets) == 2 or (len(targets) > 2 and counts[0] == counts[1])
     for key in targets:
         if entry.fields[key].value and not (fuzzy and "fuzzy" in entry.flags):
             continue
-        is_first = key == "msgstr[0]" and (len(targets) == 2 or (len(targets) > 2 and serves_all))
-        message = singular if is_first or key == "msgstr" else plural
+        is_singular = key == "msgstr" or (key == "msgstr[0]" and serves_first)
+        message = singular if is_singular else plural
         slots += _fill(content, entry, entry.fields[key], message, syntax, not slots)
     return slots
-
-
-def _arguments(message: str, syntax: Syntax) -> list[str]:
-    return re.findall(syntax.arguments, message)
 
 
 def _fill(
@@ -96,58 +91,40 @@ def _fill(
 ) -> list[Slot]:
     """Make slots of the lines of a message: the first has the place, and others follow it."""
     found = find_texts(message, syntax)
-    newline = next((end[0] for end in [LINE_END.search(content)] if end), "\n")
+    line_end = LINE_END.search(content, entry.fields["msgid"].end)
+    assert line_end  # `msgstr` is in another line
+    newline = line_end[0]
     keyword = content[target.head : target.start]
-    indent = newline + keyword[: len(keyword) - len(keyword.lstrip())]
+    indent = keyword[: len(keyword) - len(keyword.lstrip())]
     head, before = "", target.start
     if flag and "fuzzy" not in entry.flags:
         before = min(one.head for one in entry.fields.values())
-        head = f"{indent.removeprefix(newline)}#, fuzzy{newline}"
+        head = f"{indent}#, fuzzy{newline}"
         if entry.flags_at >= 0:
             before, head = entry.flags_at, " fuzzy,"
         head += content[before : target.start]
+    # Each text is written with what stands in the message before it, from the start of its line.
+    cuts = [0, *(message.rfind("\n", 0, slot.start) + 1 for slot in found[1:]), len(message)]
 
-    slots: list[Slot] = []
-    done = 0
-    cuts = [message.rfind("\n", 0, slot.start) + 1 for slot in found[1:]]
-    for index, (slot, cut) in enumerate(zip(found, [*cuts, len(message)], strict=False)):
-        write = partial(
-            _write,
-            write=slot.write,
-            head="" if index else head,
-            before=message[done : slot.start],
-            after=message[slot.end : cut],
-            newline=indent,
-            width=_WIDTH - len(keyword) if len(found) == 1 else 0,
-            goes_on=index > 0,
-        )
-        done = cut
-        start = target.end if index else before
-        slots.append(Slot(slot.text, start, target.end, write))
-    return slots
+    def fill(index: int) -> Slot:
+        slot = found[index]
+        start, stop = cuts[index : index + 2]
+
+        def write(text: Text) -> str:
+            line = message[start : slot.start] + slot.write(text) + message[slot.end : stop]
+            one = f'"{line.translate(_ESCAPES)}"'
+            if len(found) == 1 and "\n" not in line[:-1] and len(keyword + one) <= _WIDTH:
+                return head + one
+            return f"{newline}{indent}".join(["" if index else f'{head}""', *_wrap(line)])
+
+        return Slot(slot.text, target.end if index else before, target.end, write)
+
+    return [fill(index) for index in range(len(found))]
 
 
-def _write(
-    text: Text,
-    *,
-    write: Callable[[Text], str],
-    head: str,
-    before: str,
-    after: str,
-    newline: str,
-    width: int,
-    goes_on: bool,
-) -> str:
-    message = before + write(text) + after
-    return head + _quote(message, width, newline, goes_on)
-
-
-def _quote(text: str, width: int, newline: str, goes_on: bool) -> str:
-    """Write a string in one line if it has room there, or else in lines of its own."""
-    one = f'"{text.translate(_ESCAPES)}"'
-    if "\n" not in text[:-1] and len(one) <= width:
-        return one
-    lines = [""] if goes_on else ['""']
+def _wrap(text: str) -> list[str]:
+    """Write a string in lines of its own."""
+    lines = []
     for paragraph in re.findall(r"[^\n]*\n|[^\n]+", text):
         line = ""
         for word in re.findall(r"[^ ]* +|[^ ]+", paragraph):
@@ -157,7 +134,7 @@ def _quote(text: str, width: int, newline: str, goes_on: bool) -> str:
                 line = ""
             line += escaped
         lines.append(f'"{line}"')
-    return newline.join(lines)
+    return lines
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -172,15 +149,13 @@ def _unescape(match: re.Match[str]) -> str:
 def _read_entries(content: str) -> list[_Entry]:
     entries: list[_Entry] = []
     entry = _Entry(1)
-    start, key, number = 0, "", 0
+    key, number = "", 0
 
     def refuse(reason: str) -> UserError:
         return UserError(f"line {number}: {reason}")
 
-    ends = [(end.start(), end.end()) for end in LINE_END.finditer(content)]
-    for number, (end, after) in enumerate([*ends, (len(content), len(content))], start=1):
-        line = content[start:end]
-        begin, start = start, after
+    for number, (begin, end) in enumerate(split_at(LINE_END, content), start=1):
+        line = content[begin:end]
         bare = line.lstrip()
         has_target = any(name.startswith("msgstr") for name in entry.fields)
         if bare.startswith("#"):
@@ -197,8 +172,6 @@ def _read_entries(content: str) -> list[_Entry]:
             raise refuse(f"not a keyword with a string in quotes: {bare:.40}")
         if match[1]:
             key = match[1] if match[2] is None else f"{match[1]}[{int(match[2])}]"
-            if match[1] == "domain":
-                continue
             if match[1] in ("msgctxt", "msgid") and (has_target or not entry.fields):
                 if has_target:
                     entries.append(entry)
@@ -214,8 +187,6 @@ def _read_entries(content: str) -> list[_Entry]:
                 raise refuse("msgstr[0] goes with msgid_plural, and msgstr without it")
             entry.fields[key] = _Field(begin, begin + match.start(3), begin + match.start(3), "")
         strings = _STRING.findall(match[3])
-        if strings and key == "domain":
-            continue
         if strings and key not in entry.fields:
             raise refuse("a string without a keyword")
         if strings:
@@ -224,7 +195,6 @@ def _read_entries(content: str) -> list[_Entry]:
             if not match[1] and target.start == target.end:
                 target.start = begin + match.start(3)
             target.end = begin + match.start(3) + len(match[3].rstrip())
-    number = entry.line
     if entry.fields:
         entries.append(entry)
     for entry in entries:

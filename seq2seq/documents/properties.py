@@ -4,14 +4,9 @@ import re
 from itertools import chain
 
 from seq2seq.documents.document import Document, Languages, Slot
-from seq2seq.documents.escapes import (
-    UTF_16_ESCAPE,
-    count_lines,
-    decode_utf_16,
-    quoted,
-    unescape,
-)
+from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16, quoted, unescape
 from seq2seq.documents.messages import APPLE, JAVA, PLAIN, find_texts
+from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 
 # A comment or a blank line, or else a key, what is between it and its value, and the value
@@ -41,8 +36,8 @@ def read_properties(content: str, languages: Languages) -> Document:
     found = [match for match in _PROPERTY.finditer(content) if match[1] is not None]
     for match in found:
         if wrong := re.search(r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})", match[0]):
-            number = count_lines(content, match.start() + wrong.end())
-            raise UserError(f"line {number}: \\u needs four hexadecimal digits")
+            at = match.start() + wrong.end()
+            raise _refusal(content, at, "\\u needs four hexadecimal digits")
     values = [unescape(match[3], _JAVA_ESCAPE, _java_character) for match in found]
     quotes = "".join(value for value, _ in values if re.search(r"\{\d", value))
     format_doubles = "''" in quotes or "'" not in quotes
@@ -61,8 +56,8 @@ def read_strings(content: str, languages: Languages) -> Document:
     for token in chain(_APPLE_TOKEN.finditer(content), [None]):
         gap = content[done : token.start() if token else len(content)]
         if gap.strip() or (token and token[0] == "/"):
-            number = count_lines(content, done + len(gap) - len(gap.lstrip()))
-            raise UserError(f'line {number}: not "key" = "value"; nor a comment')
+            at = done + len(gap) - len(gap.lstrip())
+            raise _refusal(content, at, 'not "key" = "value"; nor a comment')
         if token is None or token[0].startswith("/"):
             done = token.end() if token else done
             continue
@@ -73,8 +68,7 @@ def read_strings(content: str, languages: Languages) -> Document:
         if token[0] != ";":
             continue
         if [part[0] for part in statement[1::2]] not in (["=", ";"], [";"]):
-            number = count_lines(content, statement[0].start())
-            raise UserError(f'line {number}: not "key" = "value";')
+            raise _refusal(content, statement[0].start(), 'not "key" = "value";')
         value = statement[2] if len(statement) == 4 else None
         if value and value[1]:
             text, offsets = unescape(value[1], _APPLE_ESCAPE, _apple_character)
@@ -83,9 +77,12 @@ def read_strings(content: str, languages: Languages) -> Document:
             slots += quoted(content, value.start(1), found, offsets, _quote_apple)
         statement = []
     if statement:
-        number = count_lines(content, statement[0].start())
-        raise UserError(f"line {number}: no semicolon after the value")
+        raise _refusal(content, statement[0].start(), "no semicolon after the value")
     return Document(content, slots)
+
+
+def _refusal(content: str, at: int, reason: str) -> UserError:
+    return UserError(f"line {len(split_at(LINE_END, content[:at]))}: {reason}")
 
 
 def _java_character(match: re.Match[str]) -> str:

@@ -3,14 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
-from seq2seq.documents.document import Mark, Slot, Text
+from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 # To many programs, these end a line.
 _ENDS_A_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 VOID = frozenset(["br", "hr", "img", "input", "wbr"])
+ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
 
 
@@ -21,17 +23,23 @@ class Piece(NamedTuple):
     end: int
     value: str | Mark
     tag: str = ""
-    """What an opening and a closing mark have in common; other tags have a name, too, and those
-    without one stand for something that is read."""
+    """An opening and a closing mark of the same tag are a pair. A mark that is alone and has a tag
+    says nothing to readers; without a tag it does, as `%s` does."""
 
 
 def tag_piece(start: int, end: int, raw: str) -> Piece:
     """Return the piece of a tag as HTML writes them, such as `<b>`, `</b>` or `<br/>`."""
     name = re.split(r"[\s.<>/]", raw.lstrip("</"), maxsplit=1)[0]
-    kind: Literal["open", "close", "alone"] = "close" if raw.startswith("</") else "open"
+    kind: Kind = "close" if raw.startswith("</") else "open"
     if raw.endswith("/>") or name.lower() in VOID:
         kind = "alone"
     return Piece(start, end, Mark(raw, kind), f"<{name}>")
+
+
+def split_at(pattern: re.Pattern[str], content: str, start: int = 0) -> list[tuple[int, int]]:
+    """Return where the parts of a file begin and end that are between matches of a pattern."""
+    spans = [(0, start), *(match.span() for match in pattern.finditer(content, start))]
+    return [(one[1], other[0]) for one, other in pairwise([*spans, (len(content), 0)])]
 
 
 def read_pieces(
@@ -62,9 +70,9 @@ def in_place(
 ) -> list[Slot]:
     """Make a slot of pieces that follow one another, or none if nothing in them can be translated.
 
-    White space, the characters `outside` and tags at both ends stay where they are. A text that is
-    its own translation stays as it is written. Others are written by `render`, which is told where
-    the text begins and ends, or else each string in them by `escape`.
+    White space, the characters `outside` and tags at both ends stay where they are. A translation
+    that is the same as the text changes nothing. Any other is written by `render`, from the start
+    and the end of the text, too; without it, marks as they are and strings by `escape`.
     """
     pairs, unpaired = find_pairs(pieces)
     pieces = list(pieces)
@@ -90,7 +98,7 @@ def in_place(
             return content[start:end]
         if render:
             return render(translation, start, end)
-        return "".join(part.raw if isinstance(part, Mark) else escape(part) for part in translation)
+        return write_text(translation, escape)
 
     return [Slot(source, start, end, write)]
 
@@ -101,10 +109,13 @@ def one_line(text: str) -> str:
 
 
 def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
-    """Break a text at spaces into at most `count` lines of similar length.
+    """Break a text at spaces into at most `count` lines of similar length; several become one.
 
     A line begins with what the pattern `first` matches.
     """
+    text = tuple(
+        part if isinstance(part, Mark) else re.sub("[ \t]+", " ", one_line(part)) for part in text
+    )
     visible = "".join(part for part in text if isinstance(part, str))
     breaks: set[int] = set()
     current: int | None = None

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
+from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, write_text
 from seq2seq.documents.spans import (
+    ENTITY,
     LINE_END,
     Piece,
     break_lines,
     in_place,
-    one_line,
     read_pieces,
+    split_at,
     tag_piece,
 )
 from seq2seq.errors import UserError
@@ -26,12 +27,11 @@ _SRT_HEAD = re.compile(
     r"(?<![^\r\n])(?:[ \t]*+\d++[ \t]*+[\r\n]\s*+)?"
     r"[ \t]*+[0-9:.,]++[ \t]*+-->[ \t]*+[0-9:.,]++[^\r\n]*+"
 )
-_ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
 # <i>, </font>, {\an8} and {y:i}
 _SRT_TAG = r"</?[A-Za-z][^<>]*+>|\{(?:\\|[A-Za-z]:)[^{}]*+\}"
-_SRT_TOKEN = re.compile(rf"{_SRT_TAG}|{_ENTITY}|{LINE_END.pattern}")
+_SRT_TOKEN = re.compile(rf"{_SRT_TAG}|{ENTITY}|{LINE_END.pattern}")
 _VTT_HEAD = re.compile(r"(?<![^\r\n])[^\r\n]*?-->[^\r\n]*+")
-_VTT_TOKEN = re.compile(rf"<[^<>]*+>|{_ENTITY}|{LINE_END.pattern}")
+_VTT_TOKEN = re.compile(rf"<[^<>]*+>|{ENTITY}|{LINE_END.pattern}")
 _BLANK_LINE = re.compile(r"(?>\r\n|\r|\n){2}")
 # {\i1}, \N, \n and \h; a brace that isn't closed is text
 _ASS_TOKEN = re.compile(r"\{[^}]*+\}?|\\[Nnh]")
@@ -45,14 +45,13 @@ _OUTSIDE = " \t\r\n\f\v-–—♪♫"  # stays at both ends of a text: speakers'
 
 def read_srt(content: str, languages: Languages) -> Document:
     """Find the texts of a SubRip file; whatever is not the text of a subtitle stays as it is."""
-    heads = list(_SRT_HEAD.finditer(content))
-    if not heads and content.strip():
+    _, *cues = split_at(_SRT_HEAD, content)
+    if not cues and content.strip():
         raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
-    escape = partial(_escape_srt, entities=bool(re.search(_ENTITY, content)))
-    ends = [*(head.start() for head in heads[1:]), len(content)]
+    escape = partial(_escape_srt, entities=bool(re.search(ENTITY, content)))
     slots: list[Slot] = []
-    for head, end in zip(heads, ends, strict=False):
-        pieces = read_pieces(content, head.end(), end, _SRT_TOKEN, _read_tag)
+    for start, end in cues:
+        pieces = read_pieces(content, start, end, _SRT_TOKEN, _read_tag)
         slots += _slots(content, pieces, escape)
     return Document(content, slots)
 
@@ -61,13 +60,12 @@ def read_vtt(content: str, languages: Languages) -> Document:
     """Find the texts of the cues of a WebVTT file."""
     if not re.match(r"WEBVTT(?![^ \t\r\n])", content):
         raise UserError("not a WebVTT file: it doesn't begin with WEBVTT")
-    heads = list(_VTT_HEAD.finditer(content))
-    ends = [*(head.start() for head in heads[1:]), len(content)]
+    _, *cues = split_at(_VTT_HEAD, content)
     slots: list[Slot] = []
-    for head, end in zip(heads, ends, strict=False):
-        blank = _BLANK_LINE.search(content, head.end(), end)
+    for start, end in cues:
+        blank = _BLANK_LINE.search(content, start, end)
         end = blank.start() if blank else end
-        pieces = read_pieces(content, head.end(), end, _VTT_TOKEN, _read_tag)
+        pieces = read_pieces(content, start, end, _VTT_TOKEN, _read_tag)
         slots += _slots(content, pieces, partial(html.escape, quote=False))
     return Document(content, slots)
 
@@ -75,9 +73,8 @@ def read_vtt(content: str, languages: Languages) -> Document:
 def read_ass(content: str, languages: Languages) -> Document:
     """Find the texts of the dialogue of a SubStation Alpha file."""
     slots: list[Slot] = []
-    section, columns, start = "", 10, 0
-    ends = [(end.start(), end.end()) for end in LINE_END.finditer(content)]
-    for number, (end, after) in enumerate([*ends, (len(content), len(content))], start=1):
+    section, columns = "", 10
+    for number, (start, end) in enumerate(split_at(LINE_END, content), start=1):
         line = content[start:end]
         name, _, values = line.partition(":")
         if re.fullmatch(r"\[[\w+ ]+\]\s*", line):
@@ -92,7 +89,6 @@ def read_ass(content: str, languages: Languages) -> Document:
                 raise UserError(f"line {number}: fewer than {columns} columns")
             pieces = _read_ass_text(content, end - len(text[0]), end)
             slots += _slots(content, pieces, _escape_ass)
-        start = after
     if not section and content.strip():
         raise UserError("not a SubStation Alpha file: it has no section such as [Events]")
     return Document(content, slots)
@@ -156,18 +152,8 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
 def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:
     ends = _LINE_END.findall(content, start, end)
     newline, count = ends[0] if ends else "", len(ends) + 1
-    lines = break_lines(
-        tuple(
-            part if isinstance(part, Mark) else re.sub(" +", " ", one_line(part)) for part in text
-        ),
-        count,
-    )
-    return "".join(
-        part.raw
-        if isinstance(part, Mark)
-        else newline.join(escape(line) for line in part.split("\n"))
-        for part in lines
-    )
+    lines = break_lines(text, count)
+    return write_text(lines, lambda part: newline.join(map(escape, part.split("\n"))))
 
 
 def _escape_srt(text: str, entities: bool) -> str:

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from seq2seq.documents.document import Document, Languages, Mark, Text
+from seq2seq.documents.document import Document, Languages, Mark, Text, write_text
 
 LANGUAGES = Languages("en", "de")
 
@@ -44,7 +44,7 @@ def join_words(document: Document, words: str) -> str:
 
 def strings(document: Document) -> list[str]:
     """Return the texts with marks as they stand in the file."""
-    return ["".join(p.raw if isinstance(p, Mark) else p for p in text) for text in document.texts]
+    return [write_text(text) for text in document.texts]
 
 
 def assert_unchanged(document: Document) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.document import Mark, Text, write_text
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import Shown, show
 
@@ -25,10 +25,6 @@ def kind(raw: str) -> str:
     )  # fmt: skip
 
 
-def write(text: Text) -> str:
-    return "".join(part if isinstance(part, str) else part.raw for part in text)
-
-
 def link_words(source: str, target: str, links: str) -> list[Link]:
     """Make links of pairs `i-j` of words and signs, counted from 0."""
     words = [[found.span() for found in re.finditer(r"\w+|[^\w\s]", t)] for t in (source, target)]
@@ -38,4 +34,4 @@ def link_words(source: str, target: str, links: str) -> list[Link]:
 
 def transfer(marked: str, target: str, links: str, stand_ins: Sequence[str] = ()) -> str:
     shown: Shown = show(read(marked), stand_ins)
-    return write(place(shown, target, link_words(shown.line, target, links)))
+    return write_text(place(shown, target, link_words(shown.line, target, links)))

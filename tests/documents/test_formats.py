@@ -9,12 +9,12 @@ import pytest
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.documents.document import Languages, Mark
+from seq2seq.documents.document import Mark
 from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES
 
-LANGUAGES = Languages("en", "de")
 XML = "<?xml version='1.0' encoding='iso-8859-1'?>\n"
 SMALL = {
     "arb": '{"a": "A {n} dog", "@a": {"description": "x"}}',
@@ -82,6 +82,47 @@ def test_the_format_is_found_by_the_name() -> None:
     assert {find_format(f"a.b{suffix}") for suffix in SUFFIXES} == set(FORMATS)
     assert find_format("A.XLF") == "xliff"
     assert find_format("html") == find_format("a.html.bak") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("srt", "1\nA dog --> runs.\n", "no subtitle was recognised"),
+        ("vtt", "1\n00:01.000 --> 00:02.000\nA", "doesn't begin with WEBVTT"),
+        ("ass", "A dog", "no section"),
+        ("ass", "[Events]\n\nDialogue: 0,0:00:01.00,A dog", "line 3: fewer than 10 columns"),
+        ("ass", "[Events]\nFormat: Start, Text, End\n", "line 2: the last column"),
+        ("po", 'msgid "a"\nmsgstr "b', "line 2: not a keyword with a string"),
+        (
+            "po",
+            'msgid "a"\n\nmsgid "b"\nmsgstr ""',
+            "line 3: msgid: the entry before has no msgstr",
+        ),
+        ("po", 'msgstr "a"', "line 1: msgstr: not expected here"),
+        ("po", '#, a\n"a"', "line 2: a string without a keyword"),
+        ("po", 'msgid "a"\nmsgstr[0] "b"', r"line 2: msgstr\[0\] goes with msgid_plural"),
+        ("po", '\nmsgid "a"\n', "line 2: the entry has no msgstr"),
+        ("properties", "a=b\nc=\\u12x", "line 2: .u needs four hexadecimal digits"),
+        ("strings", '"a" = "b";\n"c" = "d', "line 2: not"),
+        ("strings", '"a" = "b"\n"c" = "d";', "line 1: not"),
+        ("strings", '"a" = "b"', "line 1: no semicolon"),
+        ("strings", "/* a", "line 1: not"),
+        ("json", '{"a": "b",\n}', "line 2: .*column 1"),
+        ("json", "[" * 100_000, "nested too deeply"),
+        ("arb", '["a"]', "not an object"),
+    ],
+)
+def test_malformed_files_are_refused_with_the_line(name: str, content: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_file(f"a.{name}", content.encode(), LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    "name", ["arb", "ass", "html", "json", "md", "po", "properties", "srt", "strings", "txt"]
+)
+@pytest.mark.parametrize("content", [b"", b"\n", b"\r\n\r\n"])
+def test_empty_files_have_no_texts(name: str, content: bytes) -> None:
+    assert read_file(f"a.{name}", content, LANGUAGES).join([]) == content
 
 
 @pytest.mark.skipif("DOCUMENTS" not in os.environ, reason="DOCUMENTS names no folder of documents")

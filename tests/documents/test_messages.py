@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import javaproperties
@@ -13,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.documents.document import Document, Languages, Mark
+from seq2seq.documents.document import Mark
 from seq2seq.documents.json_messages import read_arb, read_json
 from seq2seq.documents.messages import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
 from seq2seq.documents.po import read_po
 from seq2seq.documents.properties import read_properties, read_strings
 from seq2seq.documents.spans import one_line
-from seq2seq.errors import UserError
 from tests.documents.hostile import (
     HOSTILE,
     LANGUAGES,
@@ -70,7 +68,7 @@ msgstr "Fertig"
 
 def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     document = read_po(PO, LANGUAGES)
-    assert strings(document) == ['%d%% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
+    assert strings(document) == ['%d% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
     assert document.join([None] * 4) == PO
     filled = document.join(document.texts)
     assert filled == PO.replace("#, c-format", "#, fuzzy, c-format").replace(
@@ -151,7 +149,7 @@ def test_java_reads_what_was_written(words: str) -> None:
 
 def test_apples_strings_keep_keys_comments_and_escapes() -> None:
     document = read_strings(STRINGS, LANGUAGES)
-    assert strings(document) == ['A "dog" ä %1$@ of 100%%', "runs", "Sea"]
+    assert strings(document) == ['A "dog" ä %1$@ of 100%', "runs", "Sea"]
     assert_unchanged(document)
 
 
@@ -226,43 +224,7 @@ def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> Non
     [slot] = find_texts(message, syntax)
     marks = [part for part in slot.text if isinstance(part, Mark)]
     written = slot.write((f"é {words}", *marks, f"{words} é"))
-    literal = re.compile(syntax.signs if syntax is not JAVA else "''|'[{}]'")
-    assert re.findall(syntax.arguments, literal.sub("", written)) == [mark.raw for mark in marks]
-
-
-@pytest.mark.parametrize(
-    ("read", "content", "message"),
-    [
-        (read_po, 'msgid "a"\nmsgstr "b', "line 2: not a keyword with a string"),
-        (
-            read_po,
-            'msgid "a"\n\nmsgid "b"\nmsgstr ""',
-            "line 3: msgid: the entry before has no msgstr",
-        ),
-        (read_po, 'msgstr "a"', "line 1: msgstr: not expected here"),
-        (read_po, '#, a\n"a"', "line 2: a string without a keyword"),
-        (read_po, 'msgid "a"\nmsgstr[0] "b"', r"line 2: msgstr\[0\] goes with msgid_plural"),
-        (read_po, '\nmsgid "a"\n', "line 2: the entry has no msgstr"),
-        (read_properties, "a=b\nc=\\u12x", "line 2: .u needs four hexadecimal digits"),
-        (read_strings, '"a" = "b";\n"c" = "d', "line 2: not"),
-        (read_strings, '"a" = "b"\n"c" = "d";', "line 1: not"),
-        (read_strings, '"a" = "b"', "line 1: no semicolon"),
-        (read_strings, "/* a", "line 1: not"),
-        (read_json, '{"a": "b",\n}', "line 2: .*column 1"),
-        (read_json, "[" * 100_000, "nested too deeply"),
-        (read_arb, '["a"]', "not an object"),
-    ],
-)
-def test_malformed_files_are_refused_with_the_line(
-    read: Callable[[str, Languages], Document], content: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        read(content, LANGUAGES)
-
-
-@pytest.mark.parametrize("read", [read_po, read_properties, read_strings, read_json, read_arb])
-@pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n"])
-def test_empty_files_have_no_texts(
-    read: Callable[[str, Languages], Document], content: str
-) -> None:
-    assert read(content, LANGUAGES).join([]) == content
+    literal = "''|'[{}]'" if syntax is JAVA else "|".join(syntax.characters)
+    assert re.findall(syntax.arguments, re.sub(literal, "", written)) == [
+        mark.raw for mark in marks
+    ]

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from seq2seq.documents.document import Mark
+from seq2seq.documents.document import Mark, write_text
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show
-from tests.documents.marks import read, transfer, write
+from tests.documents.marks import read, transfer
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_each_mark_is_there_once_and_nested_as_it_was(count: int) -> None:
             for one, other in zip(*spans, strict=True)
             if one[0] < one[1] and other[0] < other[1]
         ]
-        found = write(place(shown, target, links))
+        found = write_text(place(shown, target, links))
         assert nesting(found) == nesting(source), (source, target, links)
         alone = [p.raw for p in read(source) if isinstance(p, Mark) and p.kind == "alone"]
         order = [p.raw for p in read(found) if isinstance(p, Mark) and p.kind == "alone"]

@@ -8,10 +8,10 @@ import pytest
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.documents.document import Mark
+from seq2seq.documents.document import Mark, write_text
 from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
 from seq2seq.documents.translate import Plan
-from tests.documents.marks import read, write
+from tests.documents.marks import read
 
 
 def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
@@ -21,7 +21,9 @@ def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
         asked = plan.take(
             [Translation([Candidate(function(line), 0.0, [], False)]) for line in asked]
         )
-    return [write(text) for text in plan.place([Alignment.verbatim(a) for a, _ in plan.pairs()])]
+    return [
+        write_text(text) for text in plan.place([Alignment.verbatim(a) for a, _ in plan.pairs()])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_tags_in_strings_are_pairs_if_both_are_there(text: tuple, kinds: str) ->
 
 def test_lines_of_a_text_are_translated_by_themselves() -> None:
     text = read("One\n\n<b>two\nthree</b> \n five")
-    assert [part if isinstance(part, str) else write(part) for part in divide(text)] == [
+    assert [part if isinstance(part, str) else write_text(part) for part in divide(text)] == [
         "One", "\n\n", "<b>two\nthree</b> ", "\n", " five"
     ]  # fmt: skip
     plan = Plan([text, read(" a\r\nb\n"), read("a {n}.<br/> b <i>c<br/></i>")])
@@ -120,7 +122,7 @@ def test_strings_of_any_signs_are_found_again() -> None:
             assert depth >= 0
         assert depth == 0
         parts = (p for x in divide(found) for p in ([x] if isinstance(x, str | Mark) else x))
-        assert write(tuple(parts)) == write(found)
+        assert write_text(tuple(parts)) == write_text(found)
 
 
 @pytest.mark.parametrize(
