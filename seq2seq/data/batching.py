@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -22,8 +21,6 @@ from seq2seq.data.encoded import EncodedCorpus, Rows, Share, share_with_none
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-
-Indices: TypeAlias = Rows
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share
 # a batch in each epoch, and padding stays low.
@@ -69,7 +66,7 @@ class Batching:
     """Which pairs each epoch takes; all of them, once, if not given."""
     share: Share = share_with_none
     """By which one process of a machine orders an epoch for all of them."""
-    _newest: tuple[int, list[Indices]] | None = field(default=None, init=False)
+    _newest: tuple[int, list[Rows]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         longest_source, longest_target = self.corpus.longest
@@ -81,7 +78,7 @@ class Batching:
                 " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
 
-    def epoch(self, epoch: int) -> list[Indices]:
+    def epoch(self, epoch: int) -> list[Rows]:
         """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
             first = self.corpus.first_row(epoch)
@@ -89,7 +86,7 @@ class Batching:
                 self._newest = epoch, _load(path)
         return self._newest[1]
 
-    def _order(self, epoch: int, first: int) -> list[Indices]:
+    def _order(self, epoch: int, first: int) -> list[Rows]:
         """Order the pairs of an epoch, in 16 bytes for each; `first` is the row of pair 0."""
         random = np.random.default_rng([self.seed, epoch])
         if self.mixture is None:
@@ -123,11 +120,11 @@ class Batching:
         batches = list(self._split(rows))
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def in_order(self) -> list[Indices]:
+    def in_order(self) -> list[Rows]:
         """Make batches of all pairs, shortest first, without randomness, for validation."""
         return list(self._split(np.lexsort(self.corpus.lengths())))
 
-    def statistics(self, batches: Sequence[Indices]) -> "BatchStatistics":
+    def statistics(self, batches: Sequence[Rows]) -> "BatchStatistics":
         """Compute the statistics of batches."""
         positions = source_tokens = target_tokens = 0
         for batch in batches:
@@ -143,7 +140,7 @@ class Batching:
             padding=1.0 - (source_tokens + target_tokens) / positions,
         )
 
-    def collate(self, indices: Indices) -> Batch:
+    def collate(self, indices: Rows) -> Batch:
         """Read and pad the pairs of a batch."""
         # Shift right: <s> y1 y2 for the output y1 y2 </s>, both (B, T).
         source, target_output = self.corpus.padded(indices)

@@ -179,7 +179,7 @@ def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: i
 
 @contextmanager
 def share_with_none(write: Callable[[Path], object]) -> Iterator[Path]:
-    """Write a file that only this process opens, in the block; then it has no name any more."""
+    """Write a file for this process alone, which opens it in the block; its name ends with it."""
     with temporary_folder() as folder:
         write(folder / "shared")
         yield folder / "shared"

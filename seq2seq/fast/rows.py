@@ -23,7 +23,7 @@ _SMALL = 2**19
 
 
 def fill_up(rows: int) -> int:
-    """Round a number of rows up to a multiple of 64, of more than 4,095 of a 32nd to a 64th."""
+    """Round a number of rows up to a multiple of 64, from 4,096 on by at most a 32nd."""
     multiple = 1 << max(6, rows.bit_length() - 6)
     return -(-rows // multiple) * multiple
 

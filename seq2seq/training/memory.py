@@ -12,20 +12,19 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from seq2seq.data.batching import Indices
-from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.encoded import EncodedCorpus, Rows
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.model import Transformer
 
 
-def split(micro_batch: Indices, slices: int) -> list[Indices]:
+def split(micro_batch: Rows, slices: int) -> list[Rows]:
     """Split a micro-batch into at most `slices` slices of almost equal size; none is empty."""
     return [pairs for pairs in np.array_split(micro_batch, slices) if len(pairs)]
 
 
 def find_joined(
-    attempt: Callable[[Sequence[Indices]], None],
-    micro_batches: Sequence[Indices],
+    attempt: Callable[[Sequence[Rows]], None],
+    micro_batches: Sequence[Rows],
     corpus: EncodedCorpus,
     most: int,
 ) -> int:
@@ -45,13 +44,13 @@ def find_joined(
     return 1
 
 
-def _padded_tokens(pairs: Indices, corpus: EncodedCorpus) -> int:
+def _padded_tokens(pairs: Rows, corpus: EncodedCorpus) -> int:
     source, target = corpus.lengths(pairs)
     return len(pairs) * int(source.max() + target.max())
 
 
 def find_slices(
-    attempt: Callable[[Indices], None], micro_batches: Sequence[Indices], corpus: EncodedCorpus
+    attempt: Callable[[Rows], None], micro_batches: Sequence[Rows], corpus: EncodedCorpus
 ) -> int:
     """Find the smallest number of slices, of 1, 2, 4, ..., whose largest fits into memory."""
     slices = 1

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn.utils import get_total_norm
 
-from seq2seq.data.batching import Batch, Batching, Indices
+from seq2seq.data.batching import Batch, Batching
+from seq2seq.data.encoded import Rows
 from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.fast.joined import JoinedBatch, join
@@ -70,7 +71,7 @@ class Updater:
         self.read_at = -math.inf
         """The time at which metrics were last read."""
 
-    def start(self, micro_batches: Sequence[Indices], step: int, where: str) -> None:
+    def start(self, micro_batches: Sequence[Rows], step: int, where: str) -> None:
         """Start update number `step`, from 1.
 
         If a loss or the norm is not finite, neither this update nor any after it is done, and
@@ -146,7 +147,7 @@ class Updater:
             self.read_at = now
         return read
 
-    def groups(self, micro_batches: Sequence[Indices]) -> list["Group"]:
+    def groups(self, micro_batches: Sequence[Rows]) -> list["Group"]:
         """Divide this process's share of a step into what is computed at once."""
         slices = [
             (number, index, pairs)
@@ -161,7 +162,7 @@ class Updater:
         entropy = [self.seed, step, group.micro_batch, *([group.slice] if group.slice else [])]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
-    def collate(self, parts: Sequence[Indices]) -> Batch | JoinedBatch:
+    def collate(self, parts: Sequence[Rows]) -> Batch | JoinedBatch:
         """Make the batch of a group, on the device."""
         batches = [self.batching.collate(pairs) for pairs in parts]
         batch = join(batches) if self.joins else batches[0]
@@ -175,10 +176,10 @@ class Updater:
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def fit_memory(self, epoch: Sequence[Indices], micro_batches: int) -> None:
+    def fit_memory(self, epoch: Sequence[Rows], micro_batches: int) -> None:
         """Find how much is computed at once: here, or never, memory runs out."""
 
-        def attempt(parts: Sequence[Indices]) -> None:
+        def attempt(parts: Sequence[Rows]) -> None:
             kept = preserve_state(self.model, self.optimizer, self.compute.device)
             with oom_as_user_error(), kept:
                 # Not through DistributedDataParallel: another process may have memory enough.
@@ -189,8 +190,8 @@ class Updater:
         d_model = self.model.config.d_model
         self.model.positions(self.model.embedding.weight.new_empty(1, max(corpus.longest), d_model))
 
-        most = micro_batches // self.world.size if self.joins else 1
-        joined = find_joined(attempt, epoch, corpus, most)
+        most = micro_batches // self.world.size
+        joined = find_joined(attempt, epoch, corpus, most) if self.joins else 1
         slices = find_slices(lambda pairs: attempt([pairs]), epoch, corpus) if joined == 1 else 1
         rows = self.world.gather(joined, slices)
         self.joined = int(min(row[0] for row in rows))
@@ -204,7 +205,7 @@ class Group(NamedTuple):
     """The number of its first micro-batch in the step."""
     slice: int
     """The number of its first slice in that micro-batch."""
-    parts: list[Indices]
+    parts: list[Rows]
     """The pairs of each of its micro-batches or slices."""
 
 

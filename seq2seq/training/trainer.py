@@ -7,7 +7,8 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from seq2seq.data.batching import Batching, Indices
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import Rows
 from seq2seq.device import Compute
 from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import Transformer
@@ -156,13 +157,13 @@ class Trainer:
         seconds = self.clock() - self.started
         self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
 
-    def steps(self) -> Iterator[list[Indices]]:
+    def steps(self) -> Iterator[list[Rows]]:
         """Yield the micro-batches of each step, starting from the progress."""
         stream = self._stream()
         while True:
             yield list(islice(stream, self.micro_batches))
 
-    def _stream(self) -> Iterator[Indices]:
+    def _stream(self) -> Iterator[Rows]:
         """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
@@ -177,12 +178,12 @@ class Trainer:
                 progress.epoch += 1
                 progress.batch = 0
 
-    def update(self, micro_batches: Sequence[Indices]) -> StepMetrics:
+    def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
         """Do one update with the micro-batches of a step, and wait for its metrics."""
         self.start_update(micro_batches)
         return self.read_updates()[-1]
 
-    def start_update(self, micro_batches: Sequence[Indices]) -> None:
+    def start_update(self, micro_batches: Sequence[Rows]) -> None:
         """Start one update."""
         progress = self.progress
         where = f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from seq2seq.data.batching import Batching, Indices
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import Rows
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fidelity.trace import SyntheticLengths
 from seq2seq.training.memory import find_joined, find_slices, split
@@ -13,7 +14,7 @@ CORPUS = SyntheticLengths(2000, mean_length=20, max_length=60)
 EPOCH = Batching(CORPUS, source_tokens=1000, target_tokens=1000, seed=1).epoch(0)
 
 
-def padded_tokens(pairs: Indices) -> int:
+def padded_tokens(pairs: Rows) -> int:
     return len(pairs) * sum(int(side.max()) for side in CORPUS.lengths(pairs))
 
 
@@ -21,7 +22,7 @@ def slices_in(memory: int) -> tuple[int, list[int]]:
     """The slices found where a batch of at most `memory` padded tokens fits, and what was tried."""
     tried: list[int] = []
 
-    def attempt(pairs: Indices) -> None:
+    def attempt(pairs: Rows) -> None:
         tried.append(padded_tokens(pairs))
         if padded_tokens(pairs) > memory:
             raise OutOfMemoryError("no memory")
@@ -50,7 +51,7 @@ def test_only_a_single_pair_that_does_not_fit_is_refused() -> None:
 def test_micro_batches_are_joined_while_the_largest_of_them_fit(fit: int, found: int) -> None:
     largest = sorted(map(padded_tokens, EPOCH))[-7:]
 
-    def attempt(parts: Sequence[Indices]) -> None:
+    def attempt(parts: Sequence[Rows]) -> None:
         assert sorted(map(padded_tokens, parts)) == largest[-len(parts) :]
         if len(parts) > fit:
             raise OutOfMemoryError("no memory")

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.data.batching import Batching, Indices
-from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import EncodedCorpus, Rows
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -49,7 +49,7 @@ class Equal(Batching):
         super().__init__(corpus, source_tokens=100, target_tokens=100, seed=1)
         self.pairs = pairs
 
-    def epoch(self, epoch: int) -> list[Indices]:
+    def epoch(self, epoch: int) -> list[Rows]:
         order = np.random.default_rng(epoch).permutation(len(self.corpus))
         return list(order.reshape(-1, self.pairs))
 
