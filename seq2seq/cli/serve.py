@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
-    add_glossary_option,
     translation_options,
 )
 
@@ -50,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 takes a free one")
     add_beam_options(parser)
-    add_glossary_option(parser)
     parser.add_argument(
         "--no-sentences",
         dest="sentences",

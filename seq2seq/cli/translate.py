@@ -170,8 +170,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume and arguments.alignments is not None:
         raise UsageError("--resume continues one file: remove --alignments")
     rank, size = rank_and_size()
-    if arguments.interactive and size > 1:
-        raise UsageError("torchrun's processes don't answer line by line: remove --interactive")
+    one_by_one = arguments.interactive or (rank == 0 and _from_terminal(arguments))
+    if one_by_one and size > 1:
+        raise UsageError(
+            "torchrun's processes don't answer line by line: give -i FILE, or remove --interactive"
+        )
     is_folder = Path(arguments.input).expanduser().is_dir()
     chosen = "" if is_folder else document_format(arguments)
     if chosen or is_folder:
@@ -180,7 +183,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("torchrun's processes translate lines: give documents to one process")
     if rank > 0:  # the main process alone reads, writes and reports
         logging.getLogger("seq2seq").setLevel(logging.ERROR)
-        return _translate_lines(arguments, io.BytesIO())
+        return _translate_lines(arguments, io.BytesIO(), one_by_one=False)
     if is_folder:
         check_folders(arguments)
     check_output(arguments.output, arguments.input, arguments.prefix)
@@ -195,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
     if chosen or is_folder:
         return _translate_documents(arguments, chosen)
     with open_input(arguments.input) as source:
-        return _translate_lines(arguments, source)
+        return _translate_lines(arguments, source, one_by_one=one_by_one)
 
 
 def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
@@ -213,7 +216,7 @@ def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
     return 0
 
 
-def _translate_lines(arguments: argparse.Namespace, source: BinaryIO) -> int:
+def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_one: bool) -> int:
     from seq2seq.decoding.chunks import in_order
     from seq2seq.decoding.ranks import DAY, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
@@ -221,9 +224,6 @@ def _translate_lines(arguments: argparse.Namespace, source: BinaryIO) -> int:
     from seq2seq.training.distributed import World
 
     world = World.from_environment()
-    one_by_one = arguments.interactive or (world.is_main and _from_terminal(arguments))
-    if one_by_one and world.size > 1:
-        raise UsageError("torchrun's processes don't answer a terminal: give -i FILE")
     with world.process_group(DAY):
         options = options_of_rank(world, translation_options(arguments, arguments.model))
         translator = Translator.load(arguments.model, options)
@@ -256,8 +256,9 @@ def _write(
 ) -> None:
     """Read the input in chunks, write their translations, and report what to check in them."""
     from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
-    from seq2seq.decoding.chunks import Counts, make_chunks
+    from seq2seq.decoding.chunks import make_chunks
     from seq2seq.decoding.resume import resumable_output
+    from seq2seq.decoding.translation import OutputWarnings
 
     raw_lines = iterate_lines(source, keep_returns=True)
     if not one_by_one:
@@ -268,15 +269,15 @@ def _write(
     prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
     chunks = make_chunks(lines, prefixes, 1 if one_by_one else translator.chunk_lines)
     bar = _progress_bar(arguments, " lines", hidden=one_by_one)
-    total = Counts()
+    total = OutputWarnings()
     if arguments.resume:
         made_by = _made_by(arguments, translator)
         with resumable_output(arguments.output, made_by) as resumable, bar:
             bar.n = bar.initial = resumable.progress.lines
             for done in translate(resumable.remaining(chunks)):
-                resumable.write(done.text, done.counts)
-                bar.update(done.counts.warnings.lines)
-            total = resumable.progress.counts
+                resumable.write(done.text, done.warnings)
+                bar.update(done.warnings.lines)
+            total = resumable.progress.warnings
     else:
         to_stdout = arguments.output == "-"
         links = arguments.alignments
@@ -292,8 +293,8 @@ def _write(
                     stream.write(content)
                     if one_by_one:
                         stream.flush()
-                total += done.counts
-                bar.update(done.counts.warnings.lines)
+                total += done.warnings
+                bar.update(done.warnings.lines)
             output.flush()
     report_replaced(arguments.input, lines.replaced, lines.first_replaced)
     report(str(total))
@@ -372,18 +373,19 @@ def _chunk_output(
     chunk: "Chunk",
 ) -> "ChunkOutput":
     """Translate a chunk; return what is written, and counted."""
-    from seq2seq.decoding.chunks import ChunkOutput, Counts
+    from seq2seq.decoding.chunks import ChunkOutput
+    from seq2seq.decoding.translation import OutputWarnings
 
-    written, links, counts = [], list[str](), Counts()
+    written, links, warnings = [], list[str](), OutputWarnings()
     translations = translate(chunk)
     pairs = zip(chunk.lines, translations, strict=True)
     for number, (line, translation) in enumerate(pairs, chunk.first_line):
         end = "\r\n" if line.endswith("\r") else "\n"
         written.append(_format(number - 1, translation, arguments, end))
-        counts.count(number, line, translation)
+        warnings.count(line, translation, number)
     if arguments.alignments is not None:
         links = [f"{found}\n" for found in translator.alignments(chunk.lines, translations)]
-    return ChunkOutput("".join(written).encode(), "".join(links).encode(), counts)
+    return ChunkOutput("".join(written).encode(), "".join(links).encode(), warnings)
 
 
 def _format(

@@ -45,7 +45,7 @@ def add_control_options(parser: argparse._ActionsContainer) -> None:
 
 
 def add_beam_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of beam search."""
+    """Add the options of beam search, and of a file of terms."""
     parser.add_argument(
         "--beam",
         dest="beam_size",
@@ -57,9 +57,6 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
         "--alpha", type=float, help="exponent of the length penalty (default: as tuned, else 0.6)"
     )
 
-
-def add_glossary_option(parser: argparse._ActionsContainer) -> None:
-    """Add the option for a file of terms."""
     parser.add_argument(
         "--glossary",
         metavar="FILE",
@@ -82,7 +79,6 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
         metavar="CODE",
         help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
     )
-    add_glossary_option(parser)
     parser.add_argument(
         "--engine",
         help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"

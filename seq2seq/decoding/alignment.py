@@ -45,7 +45,7 @@ class Alignment:
     target_spans: list[Span]
     """Where each piece stands in the translation."""
     pieces: list[Link]
-    """The links from a piece of the source to one of the translation; each of these has one."""
+    """The links from a piece of the source to one of the translation, one for each of these."""
     mutual: list[Link]
     """Those of `pieces` that are the best for the piece of the source, too."""
 
@@ -179,9 +179,10 @@ def align_pieces(
 
     Also return which links are mutual: the best of the source's piece, too.
 
-    Sources begin with so many control symbols, which are not counted, and end with `</s>`; targets
-    have neither start symbol nor `</s>`. Where `stops` says that both end with a mark, the marks
-    are linked to each other alone (Chen et al. 2020). Of several models, the mean share decides.
+    Each source begins with `controls` control symbols, which have no number, and ends with `</s>`;
+    each target has neither start symbol nor `</s>`. Where `stops` says that both end with a mark,
+    the marks are linked to each other alone (Chen et al. 2020). With several models, the mean of
+    their shares decides.
     """
     device = next(models[0].parameters()).device
     source = copy_to_device(pad(sources), device)  # (B, S)

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, repeat
 from queue import SimpleQueue
 from typing import TypeVar
 
 from seq2seq.decoding.segments import pair_prefixes
-from seq2seq.decoding.translation import OutputWarnings, Translation
+from seq2seq.decoding.translation import OutputWarnings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,37 +24,13 @@ class Chunk:
     prefixes: Sequence[str]
 
 
-@dataclass
-class Counts:
-    """The suspicious outputs of some lines, and the first line of each kind."""
-
-    warnings: OutputWarnings = field(default_factory=OutputWarnings)
-    first_lines: dict[str, int] = field(default_factory=dict)
-
-    def count(self, number: int, line: str, translation: Translation) -> None:
-        """Count a line, of which `number` is the number."""
-        before = vars(self.warnings).copy()
-        self.warnings.count(line, translation)
-        for kind, count in vars(self.warnings).items():
-            if count > before[kind]:
-                self.first_lines.setdefault(kind, number)
-
-    def __add__(self, later: "Counts") -> "Counts":
-        """Return the counts of these lines and of later ones."""
-        return Counts(self.warnings + later.warnings, later.first_lines | self.first_lines)
-
-    def __str__(self) -> str:
-        """Return all counts, on one line."""
-        return self.warnings.describe(self.first_lines)
-
-
 @dataclass(frozen=True)
 class ChunkOutput:
     """What is written of a chunk: its translations and their alignments, and what to report."""
 
     text: bytes
     links: bytes
-    counts: Counts
+    warnings: OutputWarnings
 
 
 def make_chunks(lines: Iterable[str], prefixes: Iterable[str] | None, size: int) -> Iterator[Chunk]:
@@ -67,7 +43,7 @@ def make_chunks(lines: Iterable[str], prefixes: Iterable[str] | None, size: int)
 
 
 def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterator[R]:
-    """Let workers, each of which takes an item at a time, work; yield the results in order.
+    """Give items to workers, each of which takes one at a time; yield the results in order.
 
     Items are read by the caller's thread, and are at most two per worker ahead of the results.
     """

@@ -70,7 +70,7 @@ class NativeEngine:
         """Find the hypotheses of each segment, the best first."""
         if not any(segment.terms for segment in segments):
             return self._search(segments, search)
-        # Those with terms apart.
+        # Segments with terms are searched apart from the others.
         groups = [[one for one in segments if bool(one.terms) is has] for has in (False, True)]
         found = [iter(self._search(group, search) if group else ()) for group in groups]
         return [next(found[bool(segment.terms)]) for segment in segments]

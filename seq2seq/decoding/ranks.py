@@ -46,9 +46,9 @@ def options_of_rank(world: World, options: TranslationOptions) -> TranslationOpt
 def workers_of_all(
     world: World, workers: Sequence[Callable[[T], R]]
 ) -> Iterator[Sequence[Callable[[T], R]]]:
-    """Provide the main process with the workers of all processes; in the others, run theirs.
+    """Provide the main process with the workers of all processes.
 
-    The others have none of their own when the block begins: all the work is done.
+    The others run theirs until the main process is done; then their block begins, without workers.
     """
     counts = [int(count) for (count,) in world.gather(len(workers))]
     if not world.is_main:

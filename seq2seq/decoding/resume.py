@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seq2seq.data.lines import COMPRESSIONS, create_binary
-from seq2seq.decoding.chunks import Chunk, Counts
+from seq2seq.decoding.chunks import Chunk
+from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import (
     errors_as_user_errors,
@@ -46,7 +47,7 @@ class Progress:
     sha256: str = _EMPTY
     source_sha256: str = _EMPTY
     """Of the lines, and of the prefixes, that were translated."""
-    counts: Counts = field(default_factory=Counts)
+    warnings: OutputWarnings = field(default_factory=OutputWarnings)
 
 
 class ResumableOutput:
@@ -85,7 +86,7 @@ class ResumableOutput:
             " again"
         )
 
-    def write(self, text: bytes, counts: Counts) -> None:
+    def write(self, text: bytes, warnings: OutputWarnings) -> None:
         """Write the translations of the next chunk, and how far they go."""
         progress = self.progress
         self.file.write(text)
@@ -95,7 +96,7 @@ class ResumableOutput:
         progress.bytes += len(text)
         progress.sha256 = self._digest.hexdigest()
         progress.lines, progress.source_sha256 = self._read.popleft()
-        progress.counts += counts
+        progress.warnings += warnings
         write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
 
 

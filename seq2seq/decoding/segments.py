@@ -19,9 +19,9 @@ from seq2seq.model.config import Positions
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.
 _ADDRESS = re.compile(
-    r"\W*+ (?: [a-z][a-z\d+.-]*+:// | www\. | [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w )"
+    r"\W*+ (?: (?i: [a-z][a-z\d+.-]*+:// | www\. ) | [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w )"
     r"[^\u2e80-\uffff]*",
-    re.IGNORECASE | re.VERBOSE,
+    re.VERBOSE,
 )
 _MARK = r"[-+*•‣◦▪●○■□–—·>#]+|\(?(?:\d{1,3}|[a-zA-Z])\)"
 _END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")

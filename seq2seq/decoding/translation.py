@@ -1,8 +1,8 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from seq2seq.data.tokenizer import Tokenizer
@@ -173,9 +173,12 @@ class OutputWarnings:
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
     missing_terms: int = 0  # terms of the glossary that were not translated as told
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
+    first_lines: dict[str, int] = field(default_factory=dict)
+    """The first line of each count, of those that have numbers."""
 
-    def count(self, source: str, translation: Translation) -> None:
-        """Count one line and its translation."""
+    def count(self, source: str, translation: Translation, number: int | None = None) -> None:
+        """Count one line, which may have a number, and its translation."""
+        before = vars(self).copy()
         text = source.strip()
         self.lines += 1
         self.unknown += translation.unknown
@@ -190,22 +193,25 @@ class OutputWarnings:
             self.repeating += repeats(best.pieces)
             self.output_truncated += best.truncated
             self.other_numbers += bool(best.pieces) and _digits(text) != _digits(best.text)
+        if number is not None:
+            for name, count in before.items():
+                if getattr(self, name) != count:
+                    self.first_lines.setdefault(name, number)
 
-    def __add__(self, other: "OutputWarnings") -> "OutputWarnings":
-        """Return the counts of two texts together."""
-        theirs = asdict(other)
-        return OutputWarnings(**{name: count + theirs[name] for name, count in vars(self).items()})
+    def __add__(self, later: "OutputWarnings") -> "OutputWarnings":
+        """Return the counts of these lines and of later ones."""
+        counts = vars(self) | {"first_lines": later.first_lines | self.first_lines}
+        for name in counts.keys() - {"first_lines"}:
+            counts[name] += getattr(later, name)
+        return OutputWarnings(**counts)
 
     def __str__(self) -> str:
-        """Return all counts, on one line."""
-        return self.describe({})
-
-    def describe(self, first_lines: Mapping[str, int]) -> str:
-        """Return all counts, on one line, with the numbers of the first lines of some of them."""
+        """Return all counts, on one line, with the first lines of some of them."""
 
         def counted(name: str, meaning: str) -> str:
-            first = f" (first: line {first_lines[name]:,})" if name in first_lines else ""
-            return f"{getattr(self, name):,} {meaning}{first}"
+            first = self.first_lines.get(name)
+            where = "" if first is None else f" (first: line {first:,})"
+            return f"{getattr(self, name):,} {meaning}{where}"
 
         terms = ""
         if self.missing_terms:

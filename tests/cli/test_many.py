@@ -109,19 +109,6 @@ def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, los
         assert "torchrun's report says which process ended first" in line
 
 
-def test_processes_that_answer_lines_are_refused_once(
-    folder: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank, lines in ((0, 1), (1, 0)):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("LOCAL_RANK", str(rank))
-        result = seq2seq("translate", "--model", folder / "model", "--interactive")
-        assert (result.code, result.err.count("\n")) == (2, lines)
-        assert "remove --interactive" in result.err or not lines
-
-
 def kill_after(lines: int, words: list[str | Path], folder: Path, text: Path) -> None:
     """Kill a command when it has written so many lines; it waits for more text than it gets."""
     with subprocess.Popen([*COMMAND, *words], cwd=folder, stdin=subprocess.PIPE) as run:

@@ -145,4 +145,8 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         " other numbers, 1 cut off at the maximum length; sources: 1 split, 1 too long (their ends"
         " were skipped), 3 unknown pieces"
     )
-    assert "1 empty (first: line 3), 1 equal" in warnings.describe({"empty": 3})
+    for number in (3, 4):
+        warnings.count("two", translation(""), number)
+    later = OutputWarnings()
+    later.count("six", translation(""), 1025)
+    assert "4 empty (first: line 3), 1 equal" in str(warnings + later)
