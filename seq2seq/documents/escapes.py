@@ -11,7 +11,7 @@ UTF_16_ESCAPE = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u
 
 def decode_utf_16(escapes: str) -> str:
     r"""Return the character that one or two `\uXXXX` stand for."""
-    units = bytes.fromhex(escapes.replace("\\u", ""))
+    units = bytes.fromhex(escapes.lower().replace("\\u", ""))
     return units.decode("utf-16-be", "surrogatepass")
 
 

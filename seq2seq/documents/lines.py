@@ -2,10 +2,10 @@
 
 import re
 
-from seq2seq.documents.document import Document, Languages, Slot
+from seq2seq.documents.document import Document, Languages, Slot, write_text
 
 
 def read_lines(content: str, languages: Languages) -> Document:
-    """Read a text; a carriage return before a line feed belongs to the line's end."""
+    """Find the lines that aren't empty."""
     found = re.finditer(r"[^\r\n]+", content)
-    return Document(content, [Slot((m[0],), *m.span(), lambda text: str(text[0])) for m in found])
+    return Document(content, [Slot((line[0],), *line.span(), write_text) for line in found])

@@ -1,7 +1,7 @@
 """Messages of programs: the texts in them, and what each way of formatting makes of characters."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from seq2seq.documents.document import Mark, Slot
@@ -39,7 +39,7 @@ PLAIN = Syntax(r"""\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
 PRINTF = Syntax(_DIRECTIVE, lambda text: text.replace("%", "%%"), {"%%": "%"})
 """`%s` and `%(count)d`; `%%` is a percent sign."""
 APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
-"""The same where nobody has said that it is one: `100% done` has no directive."""
+"""The same where no flag says that there are directives: `100% done` has none."""
 BRACES = Syntax(_ARGUMENT, lambda text: re.sub(r"([{}])", r"\1\1", text), {"{{": "{", "}}": "}"})
 """Python's and C#'s `{name}`; `{{` is a brace."""
 JAVA = Syntax(
@@ -98,7 +98,7 @@ def is_icu(message: str) -> bool:
     return any("," in token[0] for token in _ICU_TOKEN.finditer(message) if token[0][0] == "{")
 
 
-def _icu_runs(message: str) -> Iterator[tuple[int, int]]:
+def _icu_runs(message: str) -> list[tuple[int, int]]:
     """Find what is text outside and inside of branches; nothing if the braces don't match."""
     runs, start = [], 0
     within = ["text"]
@@ -109,7 +109,7 @@ def _icu_runs(message: str) -> Iterator[tuple[int, int]]:
         if raw == "}":
             ended = within.pop()
             if not within:
-                return iter(())
+                return []
             if ended == "text":
                 runs.append((start, token.start()))
             elif ended == "branches":
@@ -122,4 +122,4 @@ def _icu_runs(message: str) -> Iterator[tuple[int, int]]:
             within.append("branches")
         else:
             within.append("argument")
-    return iter([*runs, (start, len(message))] if within == ["text"] else ())
+    return [*runs, (start, len(message))] if within == ["text"] else []

@@ -71,7 +71,8 @@ def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Docum
 def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     slots: list[Slot] = []
     targets = [key for key in entry.fields if key.startswith("msgstr")]
-    syntax = combine([_SYNTAXES[flag] for flag in entry.flags if flag in _SYNTAXES])
+    flagged = [_SYNTAXES.get(flag) for flag in entry.flags]
+    syntax = combine([one for one in (PRINTF, BRACES, JAVA) if one in flagged])
     singular = entry.fields["msgid"].value
     plural = entry.fields["msgid_plural"].value if "msgid_plural" in entry.fields else singular
     # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.

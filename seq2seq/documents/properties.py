@@ -25,7 +25,7 @@ _JAVA_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _APPLE_TOKEN = re.compile(
     r'/\*[\s\S]*?\*/|//[^\r\n]*+|"((?:[^"\\]|\\[\s\S])*+)"|[^\s"=;{}/]++|[={};/]'
 )
-_APPLE_ESCAPE = re.compile(r"\\(?:[uU]([0-9a-fA-F]{4})|([0-7]{1,3})|([\s\S]))")
+_APPLE_ESCAPE = re.compile(rf"({UTF_16_ESCAPE.replace('u', '[uU]')})|\\(?:([0-7]{{1,3}})|([\s\S]))")
 
 
 def read_properties(content: str, languages: Languages) -> Document:
@@ -102,7 +102,7 @@ def _quote_java(text: str) -> str:
 
 def _apple_character(match: re.Match[str]) -> str:
     if match[1]:
-        return chr(int(match[1], 16))
+        return decode_utf_16(match[1])
     return chr(int(match[2], 8)) if match[2] else _JAVA_CHARACTERS.get(match[3], match[3])
 
 

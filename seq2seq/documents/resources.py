@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
+from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
 from seq2seq.documents.xml import Element, Role, Span, parse, read_span
 from seq2seq.errors import UserError
 
-_ANDROID_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|\"", re.DOTALL)
+_ANDROID_ESCAPE = re.compile(rf"({UTF_16_ESCAPE})|\\(.)|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
 # Keys of rules in a .stringsdict whose values are no texts.
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
@@ -74,7 +75,7 @@ def _android_parts(raw: str, cdata: bool) -> Iterator[str | Mark]:
             yield Mark(found[0])
             string = ""
         elif found[1]:
-            string += chr(int(found[1], 16))
+            string += decode_utf_16(found[1])
         else:
             string += found[2] or ('"' if cdata else "")
     string += raw[done:]

@@ -138,7 +138,7 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
         if not words and all(isinstance(piece.value, str) for piece in line):
             blocks.append([])
             continue
-        if blocks[-1] and _DASH.match(words):
+        if blocks[-1] and (_DASH.match(words) or line[0].tag == "<v>"):
             blocks.append([])
         if blocks[-1]:
             blocks[-1].append(pieces[before])

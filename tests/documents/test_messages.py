@@ -39,7 +39,7 @@ PO = (
     + r"""
 # said by a person
 #: a.c:1
-#, c-format
+#, c-format, python-format
 msgctxt "menu"
 msgid "%d%% of \"<b>%s</b>\"\n"
 msgstr ""
@@ -70,8 +70,9 @@ def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     document = read_po(PO, LANGUAGES)
     assert strings(document) == ['%d% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
     assert document.join([None] * 4) == PO
+    assert 'msgstr "5 %%\\n"' in document.join([("5 %",), None, None, None])
     filled = document.join(document.texts)
-    assert filled == PO.replace("#, c-format", "#, fuzzy, c-format").replace(
+    assert filled == PO.replace("#, c-", "#, fuzzy, c-").replace(
         'msgstr ""\n\n#, fuzzy', 'msgstr "%d%% of \\"<b>%s</b>\\"\\n"\n\n#, fuzzy', 1
     ).replace('msgid "One sea"', '#, fuzzy\nmsgid "One sea"').replace(
         'msgstr[0] ""', 'msgstr[0] "One sea"'
@@ -121,7 +122,7 @@ empty=
 last   Größe \
 """
 STRINGS = r"""/* A "comment" = "x"; */
-"A" = "A \"dog\" \U00e4 %1$@ of 100%%\nruns";
+"A" = "A \"dog\" \U00e4\ud83d\ude00 %1$@ of 100%%\nruns";
 // "B" = "b";
 NSName = "Sea" ;
 "none" = "%@";
@@ -149,7 +150,7 @@ def test_java_reads_what_was_written(words: str) -> None:
 
 def test_apples_strings_keep_keys_comments_and_escapes() -> None:
     document = read_strings(STRINGS, LANGUAGES)
-    assert strings(document) == ['A "dog" ä %1$@ of 100%', "runs", "Sea"]
+    assert strings(document) == ['A "dog" ä😀 %1$@ of 100%', "runs", "Sea"]
     assert_unchanged(document)
 
 

@@ -20,7 +20,7 @@ def android(inside: str) -> Document:
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (r"Can\'t \"go\" \u0041 &lt;b> &#8230;", ('Can\'t "go" A <b> …',)),
+        (r"Can\'t \"go\" \u0041\uD83D\uDE00 &lt;b> &#8230;", ('Can\'t "go" A😀 <b> …',)),
         (r"One\nTwo\\n", ("One", Mark(r"\n"), r"Two\n")),
         ('"It\'s  here"', ("It's  here",)),
         (r"\@home <b>now</b>", ("@home ", Mark("<b>", "open"), "now", Mark("</b>", "close"))),

@@ -48,6 +48,7 @@ meet</v>
 00:05.000 --> 00:06.000
 - No.
 - <i>Why?</i>
+<v Ann>Look.</v>
 
 This is not a cue.
 """
@@ -127,6 +128,7 @@ def test_webvtt_keeps_blocks_settings_names_and_time_stamps() -> None:
         "Yes\xa0<3",
         "No.",
         "Why?",
+        "Look.",
     ]
     assert_unchanged(document)
     assert "- A &lt;b&gt; &amp; --&gt; c\n00:05" in join_words(document, "A <b> & --> c")
