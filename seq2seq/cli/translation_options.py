@@ -60,7 +60,7 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--glossary",
         metavar="FILE",
-        help="terms to be translated as told: on each line a term, a tab, and its translation",
+        help="terms and the translations to use: on each line a term, a tab, and its translation",
     )
 
 

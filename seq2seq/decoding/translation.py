@@ -171,7 +171,7 @@ class OutputWarnings:
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     source_split: int = 0  # lines translated in more than one segment
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
-    missing_terms: int = 0  # terms of the glossary that were not translated as told
+    missing_terms: int = 0  # terms of the glossary that were not translated as given
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
     first_lines: dict[str, int] = field(default_factory=dict)
     """The first line of each count, of those that have numbers."""
@@ -215,7 +215,7 @@ class OutputWarnings:
 
         terms = ""
         if self.missing_terms:
-            terms = "; " + counted("missing_terms", "terms not translated as the glossary tells")
+            terms = "; " + counted("missing_terms", "terms not translated as the glossary says")
         outputs = ", ".join(counted(*kind) for kind in _OUTPUT_KINDS.items())
         return (
             f"lines: {self.lines:,}; outputs: {outputs}; sources:"
