@@ -29,17 +29,19 @@ _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*+(?:\r\n|\r|\n))*?\1[ \t]*(?![^\r\n])"
 )
 _DIRECTIVE = re.compile(r"\s*(?::::|!!!|\?\?\?)")  # of Docusaurus and MkDocs
+_NOTE = r"\[\^[^\[\]\s]++\]:|:[ \t]"  # what begins a footnote or a definition
 _DESTINATION = r"(?:<[^<>\n]*+>|(?:[^()\s\\]|\\.|\((?:[^()\s\\]|\\.)*+\))*+)"
 _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?"""
 _TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
 _TOKEN = re.compile(
     r"(?P<escape>\\[!-/:-@\[-`{-~])"
+    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
+    rf"|\A(?:{_NOTE})"
+    r"|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
     r"|(?P<word>(?<!`)(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)"  # code
     r"|<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"  # links that show their target
     r"|(?:https?://|www\.)[^\s<>]*[^\s<>.,;:!?\"')\]*_~]"
     r"|\{\{[^{}]*+\}\}|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\])"
-    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
-    r"|\A:[ \t]|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
     r"|(?P<tag></?[A-Za-z][^<>]*+>)"
     rf"|(?P<entity>{ENTITY})"
     r"|(?P<open>\[)"
@@ -84,7 +86,7 @@ def read_markdown(content: str, languages: Languages) -> Document:
 def _locate(
     content: str, lines: list[tuple[int, int]], text: str, done: int, in_table: bool
 ) -> list[list[tuple[int, int]]]:
-    """Find where the lines of a paragraph are, those together between which there is no break."""
+    """Find where the lines of a paragraph are, those together that are one text."""
     groups: list[list[tuple[int, int]]] = [[]]
     for (start, end), line in zip(lines, text.split("\n"), strict=False):
         bare = line.strip()
@@ -97,6 +99,8 @@ def _locate(
         if at < 0 or _DIRECTIVE.match(bare):
             groups.append([])
             continue
+        if re.match(_NOTE, bare):
+            groups.append([])
         groups[-1].append((at, at + len(bare)))
         if breaks:
             groups.append([])

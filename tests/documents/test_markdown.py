@@ -70,6 +70,11 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
     assert_unchanged(document)
 
 
+def test_footnotes_and_definitions_are_texts_of_their_own() -> None:
+    document = read_markdown("Word\n: Meaning\n\n[^1]: A note\n[^b]: Another [^1]", LANGUAGES)
+    assert strings(document) == ["Word", "Meaning", "A note", "Another [^1]"]
+
+
 def test_translations_are_broken_into_lines_that_begin_no_block() -> None:
     document = read_markdown("> A dog and\n> a cat\n> at sea\n", LANGUAGES)
     assert document.join([("Ein Hund - und 2. eine Katze # am Meer",)]) == (
