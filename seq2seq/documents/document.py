@@ -1,9 +1,10 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, NamedTuple
+
+from seq2seq.documents.encodings import Encoding
 
 Kind = Literal["open", "close", "alone", "word"]
 
@@ -65,10 +66,36 @@ class Document:
         parts, done = [], 0
         for slot, text in zip(self.slots, translations, strict=True):
             if text is not None:
+                assert done <= slot.start
                 parts += [self.content[done : slot.start], slot.write(text)]
                 done = slot.end
         return "".join([*parts, self.content[done:]])
 
-    def __post_init__(self) -> None:
-        """Check that no two translations go to the same place."""
-        assert all(one.end <= other.start for one, other in pairwise(self.slots))
+
+@dataclass(frozen=True)
+class File:
+    """A file that was read: a document, or an archive with several."""
+
+    documents: Mapping[str, tuple[Document, Encoding]]
+    """By their names in an archive."""
+    replace: Callable[[Mapping[str, bytes]], bytes]
+    """Returns the file with other content in some of its documents."""
+
+    @property
+    def texts(self) -> list[Text]:
+        """What is to be translated."""
+        return [text for document, _ in self.documents.values() for text in document.texts]
+
+    def join(self, translations: Sequence[Text | None]) -> bytes:
+        """Return the file with translations in their places; where there is None, nothing changes.
+
+        With None everywhere, it is the same file.
+        """
+        new, done = {}, 0
+        for name, (document, encoding) in self.documents.items():
+            count = len(document.texts)
+            joined = document.join(translations[done : done + count])
+            done += count
+            if joined != document.content:
+                new[name] = encoding.encode(joined)
+        return self.replace(new)

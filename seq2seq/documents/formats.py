@@ -1,19 +1,18 @@
 """The formats: from a file's name to its reader, and a file as its texts and its bytes again."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from seq2seq.documents import encodings
-from seq2seq.documents.document import Document, Languages, Text
-from seq2seq.documents.encodings import Encoding
+from seq2seq.documents.document import Document, File, Languages
+from seq2seq.documents.docx import read_docx
 from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.markdown import read_markdown
-from seq2seq.documents.office import read_docx, read_odt
+from seq2seq.documents.office import read_odt
 from seq2seq.documents.po import read_po
 from seq2seq.documents.properties import read_properties, read_strings
 from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
@@ -22,49 +21,18 @@ from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
 
-
-class File(Protocol):
-    """A file that was read."""
-
-    @property
-    def texts(self) -> list[Text]:
-        """What is to be translated."""
-
-    def join(self, translations: Sequence[Text | None]) -> bytes:
-        """Return the file with translations in their places; where there is None, nothing changes.
-
-        With None everywhere, it is the same file.
-        """
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file of characters."""
-
-    document: Document
-    encoding: Encoding
-
-    @property
-    def texts(self) -> list[Text]:
-        """What is to be translated."""
-        return self.document.texts
-
-    def join(self, translations: Sequence[Text | None]) -> bytes:
-        """Return the file with translations in their places."""
-        return self.encoding.encode(self.document.join(translations))
-
-
 Reader: TypeAlias = Callable[[bytes, Languages], File]
 
 
-def _text(read: Callable[[str, Languages], Document], **encoding: Any) -> Reader:
-    """Make the reader of a format of characters; `encodings.decode` is told `encoding`."""
+def _text(read: Callable[[str, Languages], Document], **options: Any) -> Reader:
+    """Make a reader of bytes of a reader of text; the options are those of `encodings.decode`."""
 
-    def read_text(content: bytes, languages: Languages) -> File:
-        text, found = encodings.decode(content, **encoding)
-        return TextFile(read(text, languages), found)
+    def read_bytes(content: bytes, languages: Languages) -> File:
+        text, encoding = encodings.decode(content, **options)
+        document = read(text, languages)
+        return File({"": (document, encoding)}, lambda new: new.get("", content))
 
-    return read_text
+    return read_bytes
 
 
 def _xml(read: Callable[[str, Languages], Document]) -> Reader:

@@ -1,11 +1,14 @@
 """Texts of applications: strings.xml of Android, .ts of Qt, .stringsdict of Apple."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
-from seq2seq.documents.xml import Element, Role, Span, parse, read_span
+from seq2seq.documents.xml import Element, Role, opened, parse, read_span
 from seq2seq.errors import UserError
 
 _ANDROID_ESCAPE = re.compile(rf"({UTF_16_ESCAPE})|\\(.)|\"", re.DOTALL)
@@ -41,23 +44,24 @@ def _android_slots(element: Element) -> Iterator[Slot]:
     if not span or _ANDROID_REFERENCE.fullmatch(span.raw):
         return
     quoted = len(span.raw) > 1 and span.raw[0] == span.raw[-1] == '"' and span.raw[-2] != "\\"
-    text = tuple(
-        part
-        for piece in span.text
-        for part in ([piece] if isinstance(piece, Mark) else _android_parts(piece, span.cdata))
-    )
+    text = _divide(span.text, partial(_android_parts, cdata=span.cdata))
 
     def write(translation: Text) -> str:
         if translation == text:
             return span.raw
-        escaped = tuple(
-            part if isinstance(part, Mark) else _android_escape(part) for part in translation
-        )
+        escaped = _divide(translation, lambda string: [_android_escape(string)])
         if escaped and isinstance(escaped[0], str) and escaped[0].startswith(("@", "?")):
             escaped = (f"\\{escaped[0]}", *escaped[1:])
         return span.write(('"', *escaped, '"') if quoted else escaped)
 
     yield Slot(text, span.start, span.end, write)
+
+
+def _divide(text: Text, parts: Callable[[str], Iterable[str | Mark]]) -> Text:
+    """Put parts in place of each string of a text."""
+    return tuple(
+        part for piece in text for part in ([piece] if isinstance(piece, Mark) else parts(piece))
+    )
 
 
 def _android_role(element: Element) -> Role:
@@ -100,45 +104,25 @@ def read_qt(content: str, _languages: Languages) -> Document:
         source, target = message.find("source"), message.find("translation")
         if source is None or not (span := read_span(source, _qt_role, quotes=True)):
             continue
-        text = tuple(
-            part
-            for piece in span.text
-            for part in ([piece] if isinstance(piece, Mark) else _qt_parts(piece))
-        )
+        span = replace(span, text=_divide(span.text, _qt_parts))
         if target is None:
             head = f'{source.indentation()}<translation type="unfinished">'
-            slots.append(_around(source, span, text, head, "</translation>", source.end))
+            slots.append(span.slot(source.end, source.end, head, "</translation>"))
         elif target.get("type") in ("vanished", "obsolete"):
             continue
         elif forms := target.find_all("numerusform"):
             slots += [
-                _around(source, span, text, form.tag, "</numerusform>", form)
+                span.slot(form.start, form.end, opened(form.tag), "</numerusform>")
                 for form in forms
                 if not read_span(form, _qt_role)
             ]
         elif not read_span(target, _qt_role):
-            head, tail = target.tag, "</translation>"
+            head, tail = opened(target.tag), "</translation>"
             if message.get("numerus") == "yes":
                 head += "<numerusform>"
                 tail = f"</numerusform>{tail}"
-            slots.append(_around(source, span, text, head, tail, target))
+            slots.append(span.slot(target.start, target.end, head, tail))
     return Document(content, slots)
-
-
-def _around(
-    source: Element, span: Span, text: Text, head: str, tail: str, place: Element | int
-) -> Slot:
-    """Write a translation of Qt in place of an element, or at a place."""
-    start, end = (place, place) if isinstance(place, int) else (place.start, place.end)
-    head = re.sub(r"\s*/>", ">", head) + source.content[source.inside : span.start]
-    tail = source.content[span.end : source.close] + tail
-
-    def write(translation: Text) -> str:
-        if not translation:
-            return source.content[start:end]
-        return head + (span.raw if translation == text else span.write(translation)) + tail
-
-    return Slot(text, start, end, write)
 
 
 def _qt_role(_element: Element) -> Role:
@@ -163,11 +147,9 @@ def read_stringsdict(content: str, _languages: Languages) -> Document:
         raise UserError(f"not a property list: its first element is {root.name:.50}")
     slots = []
     for holder in (x for x in root.walk() if x.name == "dict"):
-        for key, value in zip(holder.children, holder.children[1:], strict=False):
+        for key, value in pairwise(holder.children):
             known = key.name == "key" and key.content[key.inside : key.close] in _RULES
-            if value.name == "string" and not known:
-                span = read_span(value, _qt_role)
-                if span:
-                    slots.append(Slot(span.text, span.start, span.end, span.write))
+            if value.name == "string" and not known and (span := read_span(value, _qt_role)):
+                slots.append(Slot(span.text, span.start, span.end, span.write))
     slots.sort(key=lambda slot: slot.start)
     return Document(content, slots)

@@ -1,8 +1,8 @@
 """TMX: translation memories, of which the units get the variant in the target language."""
 
-from seq2seq.documents.document import Document, Languages, Slot, Text
+from seq2seq.documents.document import Document, Languages, Slot
 from seq2seq.documents.xliff import same_language
-from seq2seq.documents.xml import Element, Role, Span, escape, parse, read_span
+from seq2seq.documents.xml import Element, Role, Span, escape, opened, parse, read_span
 from seq2seq.errors import UserError
 
 
@@ -23,8 +23,9 @@ def read_tmx(content: str, languages: Languages) -> Document:
         span = _read(source)
         if span and target is None:
             slots.append(_new_variant(source, span, languages))
-        elif span and target is not None and (filled := target.find("seg")) and not _read(target):
-            slots.append(_fill(filled, span))
+        elif span and target is not None and not (empty := _read(target)):
+            seg = empty.element
+            slots.append(span.slot(seg.start, seg.end, opened(seg.tag), f"</{seg.name}>"))
     return Document(content, slots)
 
 
@@ -54,20 +55,7 @@ def _new_variant(source: Element, span: Span, languages: Languages) -> Slot:
     prefix = source.name.removesuffix(source.local)
     language = escape(languages.target, quotes=True)
     head = f'{source.indentation()}<{prefix}tuv {attribute}="{language}"><{prefix}seg>'
-    tail = f"</{prefix}seg></{prefix}tuv>"
-
-    def write(text: Text) -> str:
-        return head + span.write(text) + tail
-
-    return Slot(span.text, source.end, source.end, write)
-
-
-def _fill(segment: Element, span: Span) -> Slot:
-    def write(text: Text) -> str:
-        tag = segment.tag.removesuffix("/>").removesuffix(">")
-        return f"{tag}>{span.write(text)}</{segment.name}>" if text else segment.raw
-
-    return Slot(span.text, segment.start, segment.end, write)
+    return span.slot(source.end, source.end, head, f"</{prefix}seg></{prefix}tuv>")
 
 
 def _role(element: Element) -> Role:

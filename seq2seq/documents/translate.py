@@ -7,8 +7,7 @@ from itertools import chain
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.documents.document import Mark, Text
-from seq2seq.documents.formats import File
+from seq2seq.documents.document import File, Mark, Text
 from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show

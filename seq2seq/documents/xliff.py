@@ -6,11 +6,11 @@ translation, is replaced. So is a copy of the source that XLIFF 2 calls initial.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seq2seq.documents.document import Document, Languages, Slot, Text
-from seq2seq.documents.xml import Element, Role, Span, parse, read_span
+from seq2seq.documents.xml import Element, Role, Span, opened, parse, read_span
 from seq2seq.errors import UserError
 
 _DONE = {"translated", "signed-off", "final", "reviewed"}
@@ -66,6 +66,7 @@ def read_xliff(content: str, languages: Languages) -> Document:
                 slots += _read_segment(element)
             elif not two and element.local == "trans-unit":
                 unit = _read_unit(element)
+                # Those of a new target: the first takes its place, the others go behind it.
                 if len(unit) > 1 and unit[0].end == unit[1].start == unit[1].end:
                     groups.append(range(len(slots), len(slots) + len(unit)))
                 slots += unit
@@ -95,7 +96,7 @@ def _read_segment(segment: Element) -> list[Slot]:
     now = _read(target) if target is not None else None
     if not span or (now and (state != "initial" or now.text != span.text)):
         return []
-    slot = _fill(source, source, target, span, lambda target: target.tag)
+    slot = _fill(span, source, target)
     if state == "initial":  # a new state takes the old one's details with it
         tag = segment.with_attributes(state="translated", subState=None)
         between = segment.content[segment.inside : slot.start]
@@ -119,7 +120,7 @@ def _read_unit(unit: Element) -> list[Slot]:
         return _fill_segments(unit, segments, segments_there) if segments_there else []
     if not segments:
         span = _read(source)
-        return [_fill(source, cut or source, target, span, _renewed)] if span else []
+        return [_fill(span, cut or source, target)] if span else []
     assert cut is not None
     if target is not None and not state and set(_segments(target)) >= set(segments):
         return _fill_segments(unit, segments, _segments(target))
@@ -143,13 +144,12 @@ def _fill_segments(
         for segment in child.children
         if segment.get("locked") == "true"
     }
-    slots = []
-    for name, target in targets.items():
-        if name in sources and name not in locked and not _read(target):
-            source = sources[name]
-            if span := _read(source):
-                slots.append(_fill(source, source, target, span, lambda target: target.tag))
-    return slots
+    return [
+        _fill(span, sources[name], target)
+        for name, target in targets.items()
+        if name in sources and name not in locked and not _read(target)
+        if (span := _read(sources[name]))
+    ]
 
 
 def _create_segments(
@@ -157,7 +157,7 @@ def _create_segments(
 ) -> list[Slot]:
     """Write a target with the tags and segments of the source; each segment writes a part of it."""
     content = unit.content
-    before, after, start, end = _around(cut, cut, target, _renewed)
+    start, end, before, after = _around(cut, cut, target)
     slots = []
     for i, span in enumerate(spans):
         head = before + content[cut.inside : span.start] if i == 0 else ""
@@ -171,40 +171,18 @@ def _create_segments(
     return slots
 
 
-def _fill(
-    source: Element,
-    last: Element,
-    target: Element | None,
-    span: Span,
-    renew: Callable[[Element], str],
-) -> Slot:
+def _fill(span: Span, last: Element, target: Element | None) -> Slot:
     """Write a target in place of one that is there, or after the `last` element."""
-    before, after, start, end = _around(source, last, target, renew)
-    before += source.content[source.inside : span.start]
-    after = source.content[span.end : source.close] + after
-    now = _read(target) if target else None
-
-    def write(text: Text) -> str:
-        if target is not None and now is not None and text == now.text:
-            return target.raw
-        return before + span.write(text) + after
-
-    return Slot(span.text, start, end, write)
+    return span.slot(*_around(span.element, last, target))
 
 
-def _around(
-    source: Element,
-    last: Element,
-    target: Element | None,
-    renew: Callable[[Element], str],
-) -> tuple[str, str, int, int]:
-    """Return what stands before and after the content of a target, and the place of all."""
+def _around(source: Element, last: Element, target: Element | None) -> tuple[int, int, str, str]:
+    """Return where a target goes, and its tags."""
     if target is not None:
-        tag = re.sub(r"\s*/>$", ">", renew(target))
-        return tag, f"</{target.name}>", target.start, target.end
+        return target.start, target.end, opened(_renewed(target)), f"</{target.name}>"
     name = source.name.removesuffix(source.local) + "target"
     space = f' xml:space="{source.get("xml:space")}"' if source.get("xml:space") else ""
-    return f"{last.indentation()}<{name}{space}>", f"</{name}>", last.end, last.end
+    return last.end, last.end, f"{last.indentation()}<{name}{space}>", f"</{name}>"
 
 
 def _renewed(target: Element) -> str:

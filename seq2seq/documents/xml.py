@@ -8,7 +8,7 @@ from html import unescape
 from typing import Literal
 from xml.parsers import expat
 
-from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.document import Mark, Slot, Text
 from seq2seq.errors import UserError
 
 # Beyond these, as libxml2 has them, a file is refused: no document needs more.
@@ -33,7 +33,8 @@ _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
 _LINE_END = re.compile(r"([ \t]*\r?\n[ \t\r\n]*)")
 _OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
 
-Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
+Kind = Literal["alone", "word"]
+Role = Literal["around"] | Kind | tuple[Literal["open", "close"], object]
 """What an element in a text is: tags around a part of it, something with its content as one mark,
 or one of two marks that belong together by what stands beside it."""
 
@@ -50,6 +51,7 @@ class Element:
     close: int = 0
     end: int = 0
     children: list["Element"] = field(default_factory=list, repr=False)
+    _attributes: dict[str, str] | None = field(default=None, repr=False)
 
     @property
     def local(self) -> str:
@@ -69,8 +71,10 @@ class Element:
     @property
     def attributes(self) -> dict[str, str]:
         """The attributes by their names with prefixes."""
-        found = _ATTRIBUTE.findall(self.tag)
-        return {name: dereference(one or other) for name, one, other in found}
+        if self._attributes is None:  # once: the elements in this one ask for them, too
+            found = _ATTRIBUTE.findall(self.tag)
+            self._attributes = {name: dereference(one or other) for name, one, other in found}
+        return self._attributes
 
     def get(self, name: str) -> str:
         """Return an attribute, "" without one."""
@@ -80,10 +84,10 @@ class Element:
         """Return the first child of this name that has the prefix of its parent."""
         return next(iter(self.find_all(local)), None)
 
-    def find_all(self, *locals_: str) -> list["Element"]:
-        """Return the children of these names that have the prefix of their parent."""
-        prefix = self.name[: -len(self.local)]
-        return [child for child in self.children if child.name in {prefix + x for x in locals_}]
+    def find_all(self, local: str) -> list["Element"]:
+        """Return the children of this name that have the prefix of their parent."""
+        name = self.name.removesuffix(self.local) + local
+        return [child for child in self.children if child.name == name]
 
     def walk(self) -> Iterator["Element"]:
         """Yield it and all elements in it, as their start tags follow one another."""
@@ -178,16 +182,15 @@ def _build(content: str) -> Element:
     for token in _tokens(content, 0, len(content)):
         if name := token["open"]:
             count += 1
-            if len(inner) == _MAX_DEPTH or count > _MAX_ELEMENTS:
+            if count > _MAX_ELEMENTS:
+                raise _refusal(content, token.start(), f"more than {_MAX_ELEMENTS:,} elements")
+            if len(inner) == _MAX_DEPTH:
                 what = f"more than {_MAX_DEPTH} elements in one another"
-                if count > _MAX_ELEMENTS:
-                    what = f"more than {_MAX_ELEMENTS:,} elements"
                 raise _refusal(content, token.start(), what)
-            element = Element(
-                content, name, token.start(), token.end(), inner[-1] if inner else None
-            )
-            if inner:
-                inner[-1].children.append(element)
+            parent = inner[-1] if inner else None
+            element = Element(content, name, *token.span(), parent)
+            if parent:
+                parent.children.append(element)
             root = root or element
             if token[0].endswith("/>"):
                 element.close = element.end = token.end()
@@ -213,9 +216,9 @@ def read_string(element: Element) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A text between two places, without the white space around it."""
+    """The text of an element, without the white space around it."""
 
-    content: str
+    element: Element
     start: int
     end: int
     text: Text
@@ -225,7 +228,7 @@ class Span:
     @property
     def raw(self) -> str:
         """The text as it stands in the file."""
-        return self.content[self.start : self.end]
+        return self.element.content[self.start : self.end]
 
     def __bool__(self) -> bool:
         """Whether there are words in it."""
@@ -234,7 +237,7 @@ class Span:
     @cached_property
     def cdata(self) -> bool:
         """Whether it is just one CDATA section, as it then stays."""
-        found = _TOKEN.fullmatch(self.content, self.start, self.end)
+        found = _TOKEN.fullmatch(self.element.content, self.start, self.end)
         return bool(found and found["cdata"])
 
     def write(self, text: Text) -> str:
@@ -249,6 +252,21 @@ class Span:
             part.raw if isinstance(part, Mark) else escape(part, quotes=self.quotes)
             for part in text
         )
+
+    def slot(self, start: int, end: int, before: str, after: str) -> Slot:
+        """Write a translation from `start` to `end`, between two tags.
+
+        The white space around the text is written, too.
+        """
+        content = self.element.content
+        before += content[self.element.inside : self.start]
+        after = content[self.end : self.element.close] + after
+        return Slot(self.text, start, end, lambda text: before + self.write(text) + after)
+
+
+def opened(tag: str) -> str:
+    """Return the start tag of an element that may have been closed in it."""
+    return re.sub(r"\s*/>$", ">", tag)
 
 
 def read_span(
@@ -276,7 +294,7 @@ def read_span(
                 read(child.children, child.inside, child.close)
                 parts.append((Mark(content[child.close : child.end]), ("close", None)))
             else:
-                kind: Literal["alone", "word"] = "word" if what == "word" else "alone"
+                kind: Kind = "word" if what == "word" else "alone"
                 parts.append((Mark(child.raw, kind), "alone" if what == "around" else what))
             start = child.end
         strings(start, end)
@@ -304,7 +322,7 @@ def read_span(
                 parts.append((read(piece), "alone"))
 
     read(element.children, start, end)
-    return Span(content, start, end, pair(parts), quotes)
+    return Span(element, start, end, pair(parts), quotes)
 
 
 def pair(parts: Sequence[tuple[str | Mark, Role]]) -> Text:

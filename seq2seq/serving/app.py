@@ -23,8 +23,8 @@ from starlette.types import ASGIApp
 
 from seq2seq import __version__
 from seq2seq.decoding.alignment import Alignment
-from seq2seq.documents.document import Document, Languages
-from seq2seq.documents.formats import SUFFIXES, File, read_file
+from seq2seq.documents.document import Document, File, Languages
+from seq2seq.documents.formats import SUFFIXES, read_file
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
@@ -233,24 +233,18 @@ class App:
         """
         opened = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
         sources = [source for source, _ in opened]
-        alignments: dict[int, list[list[Alignment]]] = {}
-        for model in filter(None, dict.fromkeys(source.model for source in sources)):
-            its = {i: source.plan for i, source in enumerate(sources) if source.model is model}
-            found = await self._service.translate_plans(model, [*its.values()], alternatives)
-            alignments |= zip(its, found, strict=True)
-
-        def join(i: int, source: Source) -> TranslatedText:
-            if source.model is None:
-                unchanged = source.document.join([None] * len(source.document.texts))
-                return TranslatedText(unchanged, [], [])
-            return TranslatedText.of(source, alignments[i])
-
-        done = await asyncio.to_thread(lambda: [join(*one) for one in enumerate(sources)])
-        if isinstance(fields, TranslateFields) and fields.details:
-            for model in filter(None, dict.fromkeys(source.model for source in sources)):
-                its_texts = [d for d, s in zip(done, sources, strict=True) if s.model is model]
-                await self._align(model, its_texts)
-        return done, [detected for _, detected in opened if detected]
+        done: dict[int, TranslatedText] = {}
+        for model in dict.fromkeys(source.model for source in sources):
+            its = {i: source for i, source in enumerate(sources) if source.model is model}
+            plans = [source.plan for source in its.values()]
+            alignments: list[list[list[Alignment]]] = [[] for _ in its]
+            if model:
+                alignments = await self._service.translate_plans(model, plans, alternatives)
+            texts = await asyncio.to_thread(list, map(TranslatedText.of, its.values(), alignments))
+            if model and isinstance(fields, TranslateFields) and fields.details:
+                await self._align(model, texts)
+            done |= zip(its, texts, strict=True)
+        return [done[i] for i in range(len(sources))], [its for _, its in opened if its]
 
     async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
         """Add to the details, and to their alternatives, which words belong together."""

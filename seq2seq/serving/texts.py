@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import Translation
-from seq2seq.documents.document import Document
-from seq2seq.documents.formats import File
+from seq2seq.documents.document import Document, File
 from seq2seq.documents.translate import Plan
 from seq2seq.serving.service import Model, suspicions
 
@@ -46,6 +45,8 @@ class TranslatedText:
         there are the alignments that the plan asks for.
         """
         document, plan = source.document, source.plan
+        if source.model is None:
+            return cls(document.join([None] * len(document.texts)), [], [])
         most = max((len(translation.candidates) for translation in plan.translations), default=0)
         texts = [
             document.join(plan.place(of_rank, rank))

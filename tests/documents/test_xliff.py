@@ -1,5 +1,7 @@
 """XLIFF: which targets are filled, and how; its dialects."""
 
+import time
+
 import pytest
 from lxml import etree
 
@@ -173,6 +175,14 @@ def test_segments_of_trados_are_filled_unless_they_are_locked() -> None:
 def test_cdata_and_white_space_around_a_text_stay() -> None:
     joined = filled(one("<trans-unit id='1'><source>\n <![CDATA[a <b]]> </source></trans-unit>"))
     assert "<target>\n <![CDATA[A <B]]> </target>" in joined
+
+
+def test_elements_in_a_long_tag_take_no_longer_than_others() -> None:
+    long = "".join(f' a{i}=""' for i in range(10_000))
+    begun = time.process_time()
+    document = one("<trans-unit id='1'><source>A cat</source></trans-unit>" * 3000, long)
+    assert time.process_time() - begun < 5
+    assert len(document.texts) == 3000
 
 
 def test_another_file_is_refused() -> None:

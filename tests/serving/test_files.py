@@ -1,6 +1,7 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
 import threading
+from unittest.mock import create_autospec
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -11,6 +12,7 @@ from seq2seq.documents.document import Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.serving.requests import Limits
+from seq2seq.serving.service import Model
 from seq2seq.serving.texts import Downloads, Source, TranslatedText
 from tests.serving.live import Answer, Served, serve_fake
 from tests.serving.test_app import multipart
@@ -119,7 +121,7 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     document = read_lines("a\n\nb", Languages("en", "de"))
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
-    found = TranslatedText.of(Source(document, plan, None), [[]] * 3)
+    found = TranslatedText.of(Source(document, plan, create_autospec(Model)), [[]] * 3)
     assert found.text == "A\n\nB"
     assert found.alternatives == ["AA\n\nB"]
 
