@@ -22,6 +22,8 @@ _MAX_BYTES = 2**28
 
 def document_format(arguments: argparse.Namespace) -> str:
     """Return the format of the input; "" if it is lines of text."""
+    if arguments.input == "-" and arguments.format is None:
+        return ""
     from seq2seq.data.lines import COMPRESSIONS
     from seq2seq.documents.formats import FORMATS, find_format
 

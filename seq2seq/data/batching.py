@@ -250,10 +250,3 @@ class Mixture:
     def _start(self, name: str, epoch: int) -> int:
         # Exact: 0.1 x 1,000 is 100 in every epoch.
         return floor(epoch * self.sizes[name] * Fraction(str(self.weights[name])))
-
-
-def pad(sequences: Sequence[Sequence[int]], value: int = PADDING_ID) -> Tensor:
-    """Pad token ids of different lengths on the right: (B, longest)."""
-    longest = max(map(len, sequences))
-    rows = [[*ids, *[value] * (longest - len(ids))] for ids in sequences]
-    return torch.from_numpy(np.array(rows, dtype=np.int64))  # faster than torch.tensor

@@ -20,10 +20,9 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from seq2seq.data.batching import pad
 from seq2seq.data.processor import Span
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.search import nan_error
+from seq2seq.decoding.search import nan_error, pad
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
 from seq2seq.model import Transformer

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from seq2seq.data.batching import pad
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig
@@ -18,7 +17,7 @@ from seq2seq.decoding.constrained_search import Requirements, constrained_search
 from seq2seq.decoding.ensemble import Decoder, Ensemble
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.sampling import sample
-from seq2seq.decoding.search import Hypothesis, Rules, length_penalty, nan_error
+from seq2seq.decoding.search import Hypothesis, Rules, length_penalty, nan_error, pad
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.static_search import StaticSearch, full_batch
 from seq2seq.device import Compute, copy_to_device
