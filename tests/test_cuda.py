@@ -98,8 +98,8 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
         for found, one in zip(in_graphs.translate(lines), expected, strict=False):
             assert found.text == one.text
             assert found.score == pytest.approx(one.score, abs=1e-4)
-    assert isinstance(in_graphs.native_engine.beam_search, StaticSearch)
-    graphs = in_graphs.native_engine.beam_search.graphs
+    assert isinstance(in_graphs.engine.beam_search, StaticSearch)
+    graphs = in_graphs.engine.beam_search.graphs
     assert graphs is not None
     assert graphs.works
     assert graphs.replays

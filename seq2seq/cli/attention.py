@@ -6,7 +6,7 @@ from pathlib import Path
 from seq2seq.cli.text import check_output, print_json
 from seq2seq.cli.translation_options import add_control_options, translation_options
 
-_EXAMPLE = """\
+EXAMPLES = """\
 example:
   seq2seq attention --model runs/captions --source "A dog runs in the snow." -o attention.svg
 """
@@ -14,7 +14,6 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq attention`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument("--source", required=True, metavar="TEXT", help="text to translate")
     parser.add_argument("--target", metavar="TEXT", help="its translation (default: the model's)")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
 
-_EXAMPLE = """\
+EXAMPLES = """\
 example:
   seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
 """
@@ -17,7 +17,6 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq average`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
     parser.add_argument(
         "--last", type=int, default=5, metavar="K", help="number of newest checkpoints (default 5)"

@@ -2,11 +2,10 @@
 
 import argparse
 import shutil
-import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from seq2seq.cli.text import file_name, open_input, report
+from seq2seq.cli.text import file_name, open_input, open_output, report
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -52,17 +51,12 @@ def translate_document(
     arguments: argparse.Namespace, translator: "Translator", chosen: str, bar: "tqdm[NoReturn]"
 ) -> "OutputWarnings":
     """Translate a document."""
-    from seq2seq.data.lines import create_binary
-
     name = file_name(arguments.input)
     with open_input(arguments.input) as source:
         content, warnings = _translate(arguments, name, source, translator, chosen, bar)
-    if arguments.output == "-":
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
-        with create_binary(arguments.output) as output:
-            output.write(content)
+    with open_output(arguments.output) as output:
+        output.write(content)
+        output.flush()
     return warnings
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-_EXAMPLE = """\
+EXAMPLES = """\
 example:
   seq2seq export --model runs/captions --to marian -o captions-marian
 """
@@ -11,7 +11,6 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq export`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "--to",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from seq2seq.fidelity.detail import Subject
 
 
-_EXAMPLE = """\
+EXAMPLES = """\
 Details are measured on the running model, trainer or search.
 
 examples:
@@ -25,7 +25,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq fidelity`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a detail differs")

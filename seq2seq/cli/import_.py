@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
 
-_EXAMPLES = """\
+EXAMPLES = """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
 source.spm, target.spm and vocab.json; or Marian's own, with an .npz, a vocabulary in YAML,
 source.spm and target.spm. Nothing in it is executed.
@@ -21,7 +21,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq import`."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
     parser.add_argument("-o", "--output", required=True, metavar="MODEL", help="a new folder")
     parser.add_argument(

@@ -188,6 +188,7 @@ def _run(words: list[str]) -> int:
             # No module may be called `import`.
             name = "import_" if name == "import" else name
             module = importlib.import_module(f"seq2seq.cli.{name}")
+            command.epilog = module.EXAMPLES
             module.add_arguments(command)
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")
             command.set_defaults(run=module.run)

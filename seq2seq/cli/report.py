@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json, read_leniently, read_parallel
 
-_EXAMPLES = """\
+EXAMPLES = """\
 The page has no scripts and no links. Training writes it too, as report.html in the run folder.
 
 examples:
@@ -21,7 +21,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq report`."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("run_dir", metavar="RUN", help="run folder")
     parser.add_argument(
         "--test",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from seq2seq.decoding.scoring import TargetScore
 
 
-_EXAMPLES = """\
+EXAMPLES = """\
 examples:
   seq2seq rescore --model runs/captions -s test.en -i test.de
   seq2seq rescore --model runs/captions -s test.en -i test.out.de --per-line > log_probabilities.tsv
@@ -26,7 +26,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq rescore`."""
-    parser.epilog = _EXAMPLES
     add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
     parser.add_argument("-s", "--source", required=True, metavar="FILE", help="sources; - is stdin")
     parser.add_argument(

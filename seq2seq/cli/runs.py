@@ -8,7 +8,7 @@ from pathlib import Path
 from seq2seq.cli.text import print_json
 
 _FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
-_EXAMPLE = """\
+EXAMPLES = """\
 A line for each run, the best first: the settings that are not the same in all, what it was trained
 on, and the best of its validations.
 
@@ -19,7 +19,6 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq runs`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument(
         "--format", choices=[*_FORMATS, "csv", "json"], default="text", help="default text"
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seq2seq.evaluation.significance import Comparison
 
 
-_EXAMPLES = """\
+EXAMPLES = """\
 examples:
   seq2seq score -i test.out.de -r test.de
   seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
@@ -29,7 +29,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
-    parser.epilog = _EXAMPLES
     translations = parser.add_argument_group("translations")
     given = translations.add_mutually_exclusive_group(required=True)
     given.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")

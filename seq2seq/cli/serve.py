@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
 
-_EXAMPLES = """\
+EXAMPLES = """\
 examples:
   seq2seq serve --model runs/captions
   curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
@@ -31,7 +31,6 @@ _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq serve`."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "--model",
         required=True,
@@ -215,7 +214,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         for target in targets:
             chosen = translator.with_target_language(target) if has_several else translator
             models.append(Model(run, (source, target), chosen))
-    if any(model.translator.ctranslate2 for model in models):
+    if any(model.translator.options.engine == "ctranslate2" for model in models):
         print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)
     return models
 

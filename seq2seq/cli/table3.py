@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seq2seq.fidelity.table3 import TableRun
 
 
-_EXAMPLE = """\
+EXAMPLES = """\
 Each run is matched with a row by the settings in which it differs from the base run, which is the
 run with the fewest differences from the others. Runs that agree in all settings of the table are
 the seeds of one row, which shows their mean. Scores are from the last validation.
@@ -25,7 +25,6 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq table3`."""
-    parser.epilog = _EXAMPLE
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, one of them base")
 

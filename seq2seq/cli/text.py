@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -67,18 +67,36 @@ def open_input(path: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path)
 
 
+def open_output(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file of any compression for writing; `-` is standard output."""
+    from seq2seq.data.lines import create_binary
+
+    return nullcontext(sys.stdout.buffer) if path == "-" else create_binary(path)
+
+
 def read_leniently(path: str) -> list[str]:
-    """Read the lines of a file; `-` is standard input.
+    """Read the lines of a file; `-` is standard input."""
+    from seq2seq.data.lines import iterate_lines
 
-    Bytes that are not UTF-8 are replaced and reported, so that no line is lost.
-    """
-    from seq2seq.data.lines import decode_leniently, iterate_lines
-
+    damaged: list[int] = []
     with open_input(path) as stream:
-        decoded = [decode_leniently(raw) for raw in check_text(path, iterate_lines(stream))]
-    numbers = [number for number, (_, replaced) in enumerate(decoded, start=1) if replaced]
-    report_replaced(path, len(numbers), min(numbers, default=0))
-    return [line for line, _ in decoded]
+        lines = list(decode_lines(check_text(path, iterate_lines(stream)), damaged))
+    report_damaged(path, damaged)
+    return lines
+
+
+def decode_lines(raw_lines: Iterable[bytes], damaged: list[int]) -> Iterator[str]:
+    """Decode lines as they come; add the numbers of those with bytes that are not UTF-8 to a list.
+
+    These bytes are replaced, so that no line is lost.
+    """
+    from seq2seq.data.lines import decode_leniently
+
+    for number, raw in enumerate(raw_lines, start=1):
+        line, replaced = decode_leniently(raw)
+        if replaced:
+            damaged.append(number)
+        yield line
 
 
 def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
@@ -92,12 +110,12 @@ def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
-def report_replaced(path: str, lines: int, first: int) -> None:
+def report_damaged(path: str, damaged: Sequence[int]) -> None:
     """Say on standard error how many lines of a file had bytes that were replaced, if any."""
-    if lines:
+    if damaged:
         report(
-            f"{file_name(path)}: lines that were not valid UTF-8, or had NUL: {lines:,}"
-            f" (the first: line {first:,}); these bytes were replaced by U+FFFD"
+            f"{file_name(path)}: lines that were not valid UTF-8, or had NUL: {len(damaged):,}"
+            f" (the first: line {damaged[0]:,}); these bytes were replaced by U+FFFD"
         )
 
 

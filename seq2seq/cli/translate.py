@@ -4,14 +4,14 @@ import argparse
 import hashlib
 import io
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from seq2seq import __version__
 from seq2seq.cli.documents import (
@@ -22,7 +22,15 @@ from seq2seq.cli.documents import (
     translate_folder,
 )
 from seq2seq.cli.main import rank_and_size
-from seq2seq.cli.text import check_output, check_text, open_input, report, report_replaced
+from seq2seq.cli.text import (
+    check_output,
+    check_text,
+    decode_lines,
+    open_input,
+    open_output,
+    report,
+    report_damaged,
+)
 from seq2seq.cli.translation_options import (
     add_models_option,
     add_sampling_options,
@@ -38,8 +46,6 @@ if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation
     from seq2seq.decoding.translator import Translator
 
-
-T = TypeVar("T")
 
 # Options that change no output. Prefixes are checked with the lines of the input.
 _NO_EFFECT = {"command", "debug", "run", "model", "input", "output", "prefix", "resume", "workers"}
@@ -61,24 +67,20 @@ def _answer(translator: "Translator", chunk: "Chunk") -> "list[Translation]":
         return [Translation([])]
 
 
-def with_prompt(lines: Iterable[T]) -> Iterator[T]:
+def _with_prompt(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield lines as the user types them; before each, print a prompt on standard error."""
-    iterator = iter(lines)
     try:
-        while True:
-            print("> ", end="", file=sys.stderr, flush=True)
-            try:
-                line = next(iterator)
-            except StopIteration:  # Ctrl-D
-                print(file=sys.stderr)
-                return
+        print("> ", end="", file=sys.stderr, flush=True)
+        for line in lines:
             yield line
+            print("> ", end="", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         raise
+    print(file=sys.stderr)  # Ctrl-D
 
 
-_EXAMPLES = """\
+EXAMPLES = """\
 examples:
   echo "A dog runs in the snow." | seq2seq translate --model runs/captions
   seq2seq translate --model runs/captions -i test.en --sample --top-k 20 --temperature 0.7
@@ -89,7 +91,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq translate`."""
-    parser.epilog = _EXAMPLES
     add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
     parser.add_argument(
         "-i",
@@ -255,7 +256,7 @@ def _write(
     one_by_one: bool = False,
 ) -> None:
     """Read the input in chunks, write their translations, and report what to check in them."""
-    from seq2seq.data.lines import create_binary, iterate_lines, read_text_lines
+    from seq2seq.data.lines import iterate_lines, read_text_lines
     from seq2seq.decoding.chunks import make_chunks
     from seq2seq.decoding.resume import resumable_output
     from seq2seq.decoding.translation import OutputWarnings
@@ -264,8 +265,9 @@ def _write(
     if not one_by_one:
         raw_lines = check_text(arguments.input, raw_lines)
     elif _from_terminal(arguments) and sys.stderr.isatty():
-        raw_lines = with_prompt(raw_lines)
-    lines = _Lines(raw_lines)
+        raw_lines = _with_prompt(raw_lines)
+    damaged: list[int] = []
+    lines = decode_lines(raw_lines, damaged)
     prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
     chunks = make_chunks(lines, prefixes, 1 if one_by_one else translator.chunk_lines)
     bar = _progress_bar(arguments, " lines", hidden=one_by_one)
@@ -279,13 +281,9 @@ def _write(
                 bar.update(done.warnings.lines)
             total = resumable.progress.warnings
     else:
-        to_stdout = arguments.output == "-"
-        links = arguments.alignments
         with (
-            nullcontext(sys.stdout.buffer)
-            if to_stdout
-            else create_binary(arguments.output) as output,
-            create_binary(links) if links else nullcontext(io.BytesIO()) as alignments,
+            open_output(arguments.output) as output,
+            open_output(arguments.alignments or os.devnull) as alignments,
             bar,
         ):
             for done in translate(chunks):
@@ -296,7 +294,7 @@ def _write(
                 total += done.warnings
                 bar.update(done.warnings.lines)
             output.flush()
-    report_replaced(arguments.input, lines.replaced, lines.first_replaced)
+    report_damaged(arguments.input, damaged)
     report(str(total))
 
 
@@ -321,25 +319,6 @@ def _made_by(arguments: argparse.Namespace, translator: "Translator") -> dict[st
 
 def _same_file(path: str, other: str) -> bool:
     return Path(path).expanduser().resolve() == Path(other).expanduser().resolve()
-
-
-class _Lines:
-    """The lines of the input as they are read, decoded."""
-
-    def __init__(self, raw_lines: Iterable[bytes]) -> None:
-        self.raw_lines = raw_lines
-        self.replaced = 0
-        """Lines that were not valid UTF-8, or had NUL."""
-        self.first_replaced = 0
-
-    def __iter__(self) -> Iterator[str]:
-        from seq2seq.data.lines import decode_leniently
-
-        for number, raw in enumerate(self.raw_lines, start=1):
-            line, replaced = decode_leniently(raw)
-            self.replaced += replaced
-            self.first_replaced = self.first_replaced or number * replaced
-            yield line
 
 
 def _progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> "tqdm[NoReturn]":

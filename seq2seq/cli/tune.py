@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import Trial
 
-_EXAMPLES = """\
+EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
 --beam or --alpha says otherwise.
 
@@ -37,7 +37,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq tune`."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
     parser.add_argument(
         "-s", "--source", metavar="FILE", help="text to use instead of the run's validation set"

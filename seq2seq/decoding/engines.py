@@ -43,9 +43,8 @@ class NativeEngine:
         compute: Compute,
         kernels: TranslationKernels,
         search: SearchConfig | SamplingConfig,
-        *,
         workers: int,
-        glossary: Glossary | None = None,
+        glossary: Glossary | None,
     ) -> None:
         self.device, self.glossary = compute.device, glossary
         self.beam_search: Callable[..., list[list[Hypothesis]]] = beam_search
@@ -145,15 +144,18 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1,
             )
+        # On a CPU, more sentences in a batch would be slower.
         self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, 64)
-        """Rounds the number of sentences of a full batch: on a CPU, many would be slower."""
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
         self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}
         self._suppressed = [[pieces[PADDING_ID]], [pieces[START_ID]]]
 
-    def search(self, segments: Sequence[Segment], config: SearchConfig) -> list[list[Hypothesis]]:
+    def search(
+        self, segments: list[Segment], config: SearchConfig | SamplingConfig
+    ) -> list[list[Hypothesis]]:
         """Find the hypotheses of each segment; scores don't contain a prefix's log-probability."""
+        assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
         for i, segment in enumerate(segments):

@@ -1,9 +1,8 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.search import Hypothesis
@@ -97,17 +96,6 @@ class Translation:
             ),
             parts=tuple(parts),
         )
-
-    @classmethod
-    def from_lines(
-        cls, segments_of_lines: list[list[Segment]], candidates: Iterable[list[Candidate]]
-    ) -> "list[Translation]":
-        """Join the candidates of the segments of several lines."""
-        found = iter(candidates)
-        return [
-            cls.from_segments(segments, list(islice(found, len(segments))))
-            for segments in segments_of_lines
-        ]
 
 
 def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:

@@ -4,11 +4,13 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,7 +27,7 @@ from seq2seq.decoding.alignment import (
 )
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.glossary import Glossary
@@ -80,13 +82,15 @@ class Translator:
         self.source_language = options.source_language or together[0].source_language
         self._target_language = together[0].target_language
 
-        self.ctranslate2: CTranslate2Engine | None = None
+        terms = options.glossary
+        self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
+        self.engine: NativeEngine | CTranslate2Engine
         if options.engine == "ctranslate2":
             if len(together) > 1:
                 raise UserError(
                     "engine ctranslate2 can't run an ensemble: choose the engine native"
                 )
-            self.ctranslate2 = CTranslate2Engine(together[0], self.device, precision, self.workers)
+            self.engine = CTranslate2Engine(together[0], self.device, precision, self.workers)
             precision = "fp32"  # of the probabilities of given translations, and of attention
         compute = Compute(self.device, choose_precision(precision, self.device))
         # Copies in that precision, because autocast would cast every matrix again at every step.
@@ -94,16 +98,12 @@ class Translator:
             copy.deepcopy(one.model).to(self.device, compute.dtype).requires_grad_(False).eval()
             for one in together
         ]
-        terms = options.glossary
-        self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
-        self.native_engine = NativeEngine(
-            self.models,
-            compute,
-            kernels or TranslationKernels(),
-            options.search or self._default_search,
-            workers=self.workers,
-            glossary=self.glossary,
-        )
+        if options.engine == "native":
+            search = options.search or self._default_search
+            kernels = kernels or TranslationKernels()
+            self.engine = NativeEngine(
+                self.models, compute, kernels, search, self.workers, self.glossary
+            )
         self._choose(options)
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class Translator:
         """Open a run folder or a model folder; several are an ensemble."""
         runs = [run] if isinstance(run, str | Path) else run
         translator = cls(load_models(runs), options)
-        if translator.ctranslate2 is not None:
+        if translator.options.engine == "ctranslate2":
             logger.info(f"seq2seq: {DIFFERENCE}")
         return translator
 
@@ -171,12 +171,21 @@ class Translator:
         lines from `first_line`. After each batch, `on_batch` is called with the number of segments
         that are done, and of all.
         """
-        segments_of_lines = self.segments(lines, prefixes, first_line=first_line)
-        segments = [segment for of_line in segments_of_lines for segment in of_line]
+        return self._translate(lines, prefixes, first_line, on_batch=on_batch)
+
+    def _translate(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None,
+        first_line: int,
+        **way: Any,
+    ) -> list[Translation]:
+        of_lines = self.segments(lines, prefixes, first_line=first_line)
+        segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        found = self._map_batches(self.translate_batch, segments, sizes, blank, on_batch)
-        return Translation.from_lines(segments_of_lines, found)
+        found = iter(self._map_batches(self.translate_batch, segments, sizes, blank, **way))
+        return [Translation.from_segments(one, list(islice(found, len(one)))) for one in of_lines]
 
     def segments(
         self,
@@ -211,10 +220,7 @@ class Translator:
         Calls from several threads run in parallel on a CPU, unlike those of the other methods.
         """
         with torch.autocast(self.device.type, enabled=False):
-            if self.ctranslate2 is not None and isinstance(self.search, SearchConfig):
-                hypotheses = self.ctranslate2.search(segments, self.search)
-            else:
-                hypotheses = self.native_engine.search(segments, self.search)
+            hypotheses = self.engine.search(segments, self.search)
         return [
             make_candidates(*pair, self.tokenizer)
             for pair in zip(segments, hypotheses, strict=True)
@@ -247,21 +253,12 @@ class Translator:
     def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
         """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
         with worker_threads(self.workers) as pool:
-            # A chunk is several batches; while one waits for its last, others have more.
-            yield [partial(self._translate_chunk, pool.map)] * (2 + self.workers // 8)
 
-    def _translate_chunk(
-        self, run: Callable[..., Iterator[list[list[Candidate]]]], chunk: Chunk
-    ) -> list[Translation]:
-        segments_of_lines = self.segments(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
-        segments = [segment for of_line in segments_of_lines for segment in of_line]
-        sizes = [len(segment.source_ids) for segment in segments]
-        # Few, since small batches are slow; a GPU has one worker.
-        parts = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
-        batches = make_batches(sizes, self.batch_tokens, parts, self._engine.rounded)
-        blank: list[Candidate] = []
-        found = run_batches(run, self.translate_batch, segments, batches, blank)
-        return Translation.from_lines(segments_of_lines, found)
+            def translate(chunk: Chunk) -> list[Translation]:
+                return self._translate(chunk.lines, chunk.prefixes, chunk.first_line, pool=pool)
+
+            # A chunk is several batches; while one waits for its last, others have more.
+            yield [translate] * (2 + self.workers // 8)
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -383,18 +380,21 @@ class Translator:
         sizes: list[int],
         blank: R,
         on_batch: Callable[[int, int], None] = lambda done, items: None,
+        pool: ThreadPoolExecutor | None = None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
-        That of an item of size 1, which is `</s>` alone, is `blank`.
+        That of an item of size 1, which is `</s>` alone, is `blank`. With a `pool`, several calls
+        run at the same time; otherwise they take turns.
         """
-        batches = make_batches(sizes, self.batch_tokens, self.workers, self._engine.rounded)
-        with self._exclusive(), parallel_map(min(self.workers, len(batches))) as run:
+        workers = self.workers
+        if pool:  # few batches, since small ones are slow; a GPU has one worker
+            workers = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
+        batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
+        if pool:
+            return run_batches(pool.map, function, items, batches, blank, on_batch)
+        with self._exclusive(), parallel_map(min(workers, len(batches))) as run:
             return run_batches(run, function, items, batches, blank, on_batch)
-
-    @property
-    def _engine(self) -> CTranslate2Engine | NativeEngine:
-        return self.ctranslate2 or self.native_engine
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -488,7 +488,6 @@ def fastest_translator(
     They translate 20 pieces of the vocabulary.
     """
     if options.precision == "int8":
-        options = replace(options, engine="ctranslate2")
         return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
     native = Translator(trained, replace(options, engine="native"))
     ids = range(END_ID + 1, trained.tokenizer.source_vocab_size)[:20]
