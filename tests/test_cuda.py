@@ -138,7 +138,7 @@ def test_fp32_is_not_tf32() -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> EncodedCorpus:
-    return encoded_corpus(tmp_path / "corpus.arrow", 20, 300)
+    return encoded_corpus(tmp_path / "corpus.ids", 20, 300)
 
 
 @pytest.mark.parametrize("kernels", [TrainingKernels(), TrainingKernels(compiled=True)], ids=str)

@@ -111,7 +111,7 @@ def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) ->
     tokens = range(4, vocab_size)
     sources = [chance.choices(tokens, k=chance.randint(1, longest)) for _ in range(pairs)]
     targets = [source[::-1] + source[:1] for source in sources]
-    with new_corpus(path, vocab_size) as write:
+    with new_corpus(path) as write:
         write(encode_ids(sources, targets, vocab_size))
     return EncodedCorpus(path)
 

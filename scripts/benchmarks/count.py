@@ -54,7 +54,7 @@ def write_corpus(path: Path, sizes: argparse.Namespace) -> EncodedCorpus:
     for _ in range(60_000 // sizes.length):
         for side, drift in zip(sides, random.integers(-1, 2, 2), strict=True):
             side.append(random.integers(4, sizes.vocab_size, sizes.length - 1 + drift).tolist())
-    with new_corpus(path, sizes.vocab_size) as write:
+    with new_corpus(path) as write:
         write(encode_ids(*sides, sizes.vocab_size))
     return EncodedCorpus(path)
 
@@ -129,7 +129,7 @@ def main() -> None:
     sizes = parser.parse_args()
     print("| a training step | kernels | GB | copies | waits |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, simulated(shapes_alone=True):
-        corpus = write_corpus(Path(folder) / "train.arrow", sizes)
+        corpus = write_corpus(Path(folder) / "train.ids", sizes)
         for name, kernels in TRAINING.items():
             count_training(corpus, kernels, sizes)
             print(

@@ -224,7 +224,7 @@ def batchings(cache: Path, *tokens: int) -> list[Any]:
     """Make batches of the cached corpus, of so many tokens on each side."""
     from seq2seq.data.batching import Batching
 
-    (path,) = cache.glob("*/train.arrow")
+    (path,) = cache.glob("*/train.ids")
     corpus = EncodedCorpus(path)
     return [Batching(corpus, source_tokens=n, target_tokens=n, seed=1) for n in tokens]
 

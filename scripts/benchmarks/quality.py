@@ -50,7 +50,8 @@ def main() -> None:
     data = prepare_data(config, World(), None)
     if data.mixture is not None or config.data.tokenizer.sampling:
         parser.error(f"{words.run}: several corpora, or BPE-dropout, are not possible here")
-    if len(data.valid) != len(data.valid_pairs):
+    valid = data.valid_sets["valid"]
+    if len(valid.corpus) != len(valid.pairs):
         parser.error(f"{words.run}: blank lines or too long ones in the validation set")
     device = choose_device(config.device)
     compute = Compute(device, choose_precision(config.precision, device))
@@ -124,11 +125,12 @@ class Loop:
     def validate(self, data: PreparedData) -> float:
         """Translate the validation set greedily, and return its BLEU."""
         self.marian.eval()
-        order = np.argsort(data.valid.lengths()[0])
+        valid = data.valid_sets["valid"]
+        order = np.argsort(valid.corpus.lengths()[0])
         texts = [""] * len(order)
         for start in range(0, len(order), _SENTENCES):
             indices = order[start : start + _SENTENCES]
-            source = torch.from_numpy(data.valid.padded(indices)[0]).to(self.compute.device)
+            source = torch.from_numpy(valid.corpus.padded(indices)[0]).to(self.compute.device)
             with self.compute.autocast():
                 found: Tensor = self.marian.model.generate(
                     input_ids=source,
@@ -140,7 +142,7 @@ class Loop:
                 )
             for index, text in zip(indices, data.tokenizer.decode(found.tolist()), strict=True):
                 texts[index] = text
-        references = [pair.target for pair in data.valid_pairs]
+        references = [pair.target for pair in valid.pairs]
         return bleu(texts, [references], ScoreConfig(tokenize=self.config.bleu_tokenizer)).value
 
 

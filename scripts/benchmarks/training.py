@@ -166,7 +166,7 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
         length = int(np.clip(random.normal(14, 4), 4, 40))
         for side, drift in zip(sides, random.integers(-2, 3, 2), strict=True):
             side.append(random.integers(4, arguments.vocab_size, max(3, length + drift)).tolist())
-    with new_corpus(path, arguments.vocab_size) as write:
+    with new_corpus(path) as write:
         write(encode_ids(*sides, arguments.vocab_size))
     return path
 

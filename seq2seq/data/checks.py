@@ -25,22 +25,64 @@ _ALARMING_SHARE = 0.01
 _ALARMING_UNKNOWN = 0.0001
 _MAX_UNKNOWN = 0.05
 _EXAMPLES = 5
+_FIRST = 3  # suspicious pairs that a warning names
+_COPIES = "are copies of another one"
 _DIGEST_BYTES = 8
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 
 
-@dataclass
-class PairCheck:
-    """Detect misaligned lines, by the lengths of the two sides, and pairs that teach errors."""
+@dataclass(kw_only=True)
+class FilterCounts:
+    """Counts of the pairs of a split, and of those that were skipped."""
 
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Pairs that were skipped, under the first reason that applies."""
+
+    def __iadd__(self, later: "FilterCounts") -> "FilterCounts":
+        """Add the counts of other pairs of the split, by the same reasons."""
+        self.read += later.read
+        self.dropped = {why: self.dropped.get(why, 0) + n for why, n in later.dropped.items()}
+        return self
+
+    @property
+    def kept(self) -> int:
+        """Pairs that passed every filter."""
+        return self.read - sum(self.dropped.values())
+
+    def __str__(self) -> str:
+        reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
+        skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
+        return f"{self.read:,} pairs read, {self.kept:,} kept{skipped}"
+
+
+@dataclass
+class Findings:
+    """What is found in some pairs of a split, in order, while they are encoded.
+
+    Misaligned lines show in the lengths of the two sides.
+    """
+
+    counts: FilterCounts = field(default_factory=FilterCounts)
     digests: bytearray = field(default_factory=bytearray)
     """Of each pair, blank ones not counted, to find copies."""
     suspicious: Counter[str] = field(default_factory=Counter)
     """Pairs by what is wrong with them."""
-    first: dict[str, list[int]] = field(default_factory=dict)
-    """Numbers of the first three of them, counted from 1."""
+    first: list[tuple[str, int]] = field(default_factory=list)
+    """What is wrong and the number of the pair, counted from 1, of the first ones of each chunk."""
     windows: list[tuple[int, int, float]] = field(default_factory=list)
     """Of consecutive pairs, the first and the last, and how their lengths correlate."""
+    characters: int = 0
+    unknown: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """The characters of sources (0) and of targets (1) that have unknown tokens."""
+
+    def __iadd__(self, later: "Findings") -> "Findings":
+        """Add what was found in the pairs that follow."""
+        for name, value in vars(later).items():
+            total = getattr(self, name)
+            total += value
+            setattr(self, name, total)
+        return self
 
     def check(
         self,
@@ -65,7 +107,7 @@ class PairCheck:
         for sign, holds in signs.items():
             numbers = list(compress(pair_numbers.tolist(), holds))
             self.suspicious[sign] = len(numbers)
-            self.first[sign] = numbers[:3]
+            self.first += [(sign, number) for number in numbers[:_FIRST]]
         logs = np.log(sources), np.log(targets)
         for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
@@ -75,22 +117,24 @@ class PairCheck:
                 correlation = float(np.corrcoef(source, target)[0, 1])
                 self.windows.append((numbers[0], numbers[-1], correlation))
 
-    def add(self, later: "PairCheck") -> None:
-        """Add what was found in the pairs that follow."""
-        self.digests += later.digests
-        self.suspicious.update(later.suspicious)
-        for sign, numbers in later.first.items():
-            self.first[sign] = [*self.first.get(sign, []), *numbers][:3]
-        self.windows += later.windows
+    def count_unknown(
+        self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]
+    ) -> None:
+        """Count the characters of sources (0) or targets (1), given with their token ids."""
+        self.characters += sum(map(len, texts))
+        for text, token_ids in zip(texts, encoded, strict=True):
+            if UNKNOWN_ID in token_ids:
+                self.unknown.update((side, character) for character in text)
 
     def warnings(self, split: Split) -> list[str]:
         """Describe each sign of misalignment or of noise in one line."""
         pairs = len(self.digests) // _DIGEST_BYTES
-        self.suspicious["are copies of another one"] = pairs - len(different(self.digests))
+        suspicious = {**self.suspicious, _COPIES: pairs - len(different(self.digests))}
         found = []
-        for sign, count in self.suspicious.items():
+        for sign, count in suspicious.items():
             if count > _ALARMING_SHARE * pairs:
-                lines = ", ".join(map(split.locate, self.first.get(sign, [])))
+                numbers = [number for of_sign, number in self.first if of_sign == sign][:_FIRST]
+                lines = ", ".join(map(split.locate, numbers))
                 found.append(
                     f"{count:,} of {pairs:,} training pairs {sign}"
                     f"{lines and f', first {lines}'}: check whether they should be learned from;"
@@ -106,6 +150,26 @@ class PairCheck:
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
         return found
+
+    def warnings_of_unknown(self, tokenizer: Tokenizer) -> list[str]:
+        """Describe the characters that a trained model does not know, if they matter."""
+        unknown: Counter[str] = Counter()
+        for (side, character), count in self.unknown.items():
+            encode = tokenizer.encode_target if side else tokenizer.encode
+            if UNKNOWN_ID in encode([character])[0]:
+                unknown[character] += count
+        share = unknown.total() / max(self.characters, 1)
+        examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
+        found = (
+            f"{share:.2%} of the training text are characters that the model of init_from does not"
+            f" know ({examples})"
+        )
+        if share > _MAX_UNKNOWN:
+            raise UserError(
+                f"{found}: remove the lines with these characters, start from another model,"
+                " or train a new one"
+            )
+        return [found] if share > _ALARMING_UNKNOWN else []
 
 
 def check_references(
@@ -144,47 +208,6 @@ def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.ui
         f"{shared:,} of {len(held_out):,} different {name} pairs are training pairs too: scores on"
         f" {name} will be too high"
     ]
-
-
-@dataclass
-class UnknownCharacters:
-    """Count the characters of a text that the tokenizer of a trained model does not know."""
-
-    characters: int = 0
-    in_lines: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """The characters of sources (0) and of targets (1) that have unknown tokens."""
-
-    def count(self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]) -> None:
-        """Count the characters of sources (0) or targets (1), given with their token ids."""
-        self.characters += sum(map(len, texts))
-        for text, token_ids in zip(texts, encoded, strict=True):
-            if UNKNOWN_ID in token_ids:
-                self.in_lines.update((side, character) for character in text)
-
-    def add(self, other: "UnknownCharacters") -> None:
-        """Add what was counted elsewhere."""
-        self.characters += other.characters
-        self.in_lines.update(other.in_lines)
-
-    def warnings(self, tokenizer: Tokenizer) -> list[str]:
-        """Describe the unknown characters in one line, if they matter."""
-        unknown: Counter[str] = Counter()
-        for (side, character), count in self.in_lines.items():
-            encode = tokenizer.encode_target if side else tokenizer.encode
-            if UNKNOWN_ID in encode([character])[0]:
-                unknown[character] += count
-        share = unknown.total() / max(self.characters, 1)
-        examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
-        found = (
-            f"{share:.2%} of the training text are characters that the model of init_from does not"
-            f" know ({examples})"
-        )
-        if share > _MAX_UNKNOWN:
-            raise UserError(
-                f"{found}: remove the lines with these characters, start from another model,"
-                " or train a new one"
-            )
-        return [found] if share > _ALARMING_UNKNOWN else []
 
 
 def check_lengths(name: str, corpus: EncodedCorpus, max_tokens: int) -> None:

@@ -1,11 +1,12 @@
-"""The encoded corpus: token ids of every pair, memory-mapped from one Arrow file.
+"""The encoded corpus: token ids of every pair, memory-mapped from two files.
 
-Every sequence ends with the end symbol. The file has the columns ``source`` and ``target``, lists
-of uint16 ids where the vocabulary allows it and int32 otherwise, in record batches of equal size.
-With BPE-dropout, `SampledCorpus` writes one for each epoch.
+Every sequence ends with the end symbol. One file has the ids of source 0, target 0, source 1 and so
+on, as uint16 where the vocabulary allows it and int32 otherwise. The other, FILE.ends, has 0 and
+where each sequence ends, as int64. With BPE-dropout, `SampledCorpus` writes them for each epoch.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property, partial
@@ -15,47 +16,50 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import errors_as_user_errors, new_file
+from seq2seq.files.atomic import errors_as_user_errors
 
 TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
 Lengths: TypeAlias = NDArray[np.int32]
 """In tokens, the end symbol counted."""
 Rows: TypeAlias = NDArray[np.integer[Any]]
 """Numbers of pairs in a corpus."""
+EncodedPairs: TypeAlias = tuple[TokenIds, NDArray[np.int64]]
+"""The ids of source 0, target 0, source 1 and so on, and the length of each."""
 Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
 """A context in which processes of a machine open a file, which one of them writes by the function.
 All processes call it in the same order."""
 
-_ROWS_PER_BATCH = 1 << 15
+_ENDS = ".ends"
+_DTYPES = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
 
 class EncodedCorpus:
-    """Token ids of aligned pairs, read in place: it takes no memory but the mapped file's."""
+    """Token ids of aligned pairs, read in place: it takes no memory but the mapped files'."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open a file that ``new_corpus`` wrote."""
+        """Open the files that ``new_corpus`` wrote."""
         self._path = path
         try:
-            file = pa.memory_map(str(path)).read_buffer()
-            reader = pa.ipc.open_file(file)
-            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-            self._source = _Column(file, [batch.column("source") for batch in batches])
-            self._target = _Column(file, [batch.column("target") for batch in batches])
-        except (OSError, KeyError, pa.ArrowException) as error:
+            # Plain arrays: those of class `memmap` take longer to index.
+            self._ends = np.asarray(np.memmap(f"{path}{_ENDS}", np.int64, "r"))  # (2 N + 1,)
+            itemsize, rest = divmod(os.stat(path).st_size, self._ends[-1])
+            self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[int(itemsize)], "r"))
+            if rest or len(self._ends) % 2 == 0:
+                raise ValueError("a file is cut short")
+        except (OSError, ValueError, KeyError) as error:
             raise UserError(
                 f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._ends) // 2
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EncodedCorpus, (self._path,)  # which another process maps, too
@@ -66,115 +70,67 @@ class EncodedCorpus:
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some rows."""
-        return self._source.lengths(rows), self._target.lengths(rows)
+        if rows is not None:
+            return self._spans(2 * rows)[1], self._spans(2 * rows + 1)[1]
+        lengths = np.empty(2 * len(self), np.int32)
+        np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
+        return lengths[0::2], lengths[1::2]
 
     @cached_property
     def longest(self) -> tuple[int, int]:
         """The lengths of the longest source and of the longest target."""
-        return self._source.longest(), self._target.longest()
+        source, target = self.lengths()
+        return int(source.max()), int(target.max())
 
     def source(self, index: int) -> TokenIds:
         """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
-        return self._source[index]
+        return self._ids[self._ends[2 * index] : self._ends[2 * index + 1]]
 
     def target(self, index: int) -> TokenIds:
         """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
-        return self._target[index]
+        return self._ids[self._ends[2 * index + 1] : self._ends[2 * index + 2]]
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
-        return self._source.padded(rows), self._target.padded(rows)
+        return self._padded(2 * rows), self._padded(2 * rows + 1)
 
-
-class _Column:
-    """One side of the corpus: the ids of each sequence, and where it starts, in the mapped file."""
-
-    def __init__(self, file: Any, batches: list[Any]) -> None:
-        ids = [batch.values.to_numpy(zero_copy_only=True) for batch in batches]
-        self._offsets = [batch.offsets.to_numpy() for batch in batches]
-        """Of each record batch, (rows + 1,): where its sequences start in its ids."""
-        self._rows = sum(map(len, batches))
-        self._rows_per_batch = max(map(len, batches), default=1)
-        self._first_ids, self._first_offsets = _places(ids, file), _places(self._offsets, file)
-        # Arrow aligns what it writes, so that the whole file can be read as ids, or as offsets.
-        dtype = ids[0].dtype if ids else np.dtype(np.uint16)
-        self._file_ids: TokenIds = np.frombuffer(file, dtype, file.size // dtype.itemsize)
-        self._file_offsets = np.frombuffer(file, np.int32, file.size // 4)
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def __getitem__(self, index: int) -> TokenIds:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        (start,), (length,) = self._spans(np.array([index]))
-        return self._file_ids[start : start + length]
-
-    def lengths(self, rows: Rows | None) -> Lengths:
-        if rows is not None:
-            return self._spans(rows)[1]
-        return np.concatenate([np.zeros(0, np.int32), *map(np.diff, self._offsets)])
-
-    def longest(self) -> int:
-        return max(int(np.diff(offsets).max(initial=0)) for offsets in self._offsets)
-
-    def padded(self, rows: Rows) -> NDArray[np.int64]:
-        starts, lengths = self._spans(rows)  # (B,)
+    def _padded(self, sequences: Rows) -> NDArray[np.int64]:
+        starts, lengths = self._spans(sequences)  # (B,)
         columns = np.arange(lengths.max(initial=0))  # (T,)
         within = columns < lengths[:, None]  # (B, T)
         padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._file_ids[(starts[:, None] + columns)[within]]
+        padded[within] = self._ids[(starts[:, None] + columns)[within]]
         return padded
 
-    def _spans(self, rows: Rows) -> tuple[NDArray[np.int64], Lengths]:
-        """Return where the sequences of some rows start in the file, and their lengths."""
-        batches = rows // self._rows_per_batch
-        # The place of each row's offset in the file; after it comes where the sequence ends.
-        places = self._first_offsets[batches] + (rows - batches * self._rows_per_batch)
-        starts = self._file_offsets[places]
-        return self._first_ids[batches] + starts, self._file_offsets[places + 1] - starts
-
-
-def _places(arrays: list[NDArray[Any]], file: Any) -> NDArray[np.int64]:
-    """Return where arrays start in a file, in elements."""
-    places = [(array.ctypes.data - file.address) // array.itemsize for array in arrays]
-    return np.array(places, dtype=np.int64)
+    def _spans(self, sequences: Rows) -> tuple[NDArray[np.int64], Lengths]:
+        """Return where some sequences start in the file, and their lengths."""
+        starts = self._ends[sequences]
+        return starts, (self._ends[sequences + 1] - starts).astype(np.int32)
 
 
 @contextmanager
-def new_corpus(path: str | Path, vocab_size: int) -> Iterator[Callable[[Any], None]]:
-    """Write a new file by a function that appends what `encode_ids` has returned.
+def new_corpus(path: str | Path) -> Iterator[Callable[[EncodedPairs], None]]:
+    """Write the files of a corpus by a function that appends what `encode_ids` has returned."""
+    with open(path, "wb") as ids, open(f"{path}{_ENDS}", "wb") as ends:
+        end = 0
+        ends.write(np.int64(end).tobytes())
 
-    The file gets its name if the block succeeds.
-    """
-    schema = encode_ids([], [], vocab_size).schema
-    with new_file(Path(path)) as file, pa.ipc.new_file(file, schema) as writer:
-        waiting: list[Any] = []
-
-        def append(pairs: Any) -> None:
-            waiting.append(pairs)
-            if sum(map(len, waiting)) > _ROWS_PER_BATCH:
-                whole = pa.Table.from_batches(waiting).combine_chunks()
-                *full, rest = whole.to_batches(_ROWS_PER_BATCH)
-                for batch in full:
-                    writer.write_batch(batch)
-                waiting[:] = [rest]
+        def append(pairs: EncodedPairs) -> None:
+            nonlocal end
+            ids.write(pairs[0].tobytes())
+            ends.write((end + np.cumsum(pairs[1])).tobytes())
+            end += len(pairs[0])
 
         yield append
-        writer.write_table(pa.Table.from_batches(waiting, schema).combine_chunks())
 
 
-def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> Any:
-    """Return a record batch of pairs of ids without the end symbol, which is added here."""
-    dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
-    columns = []
-    for sequences in (sources, targets):
-        offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
-        np.cumsum([len(ids) + 1 for ids in sequences], out=offsets[1:])
-        ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
-        values = np.fromiter(ended, dtype=dtype, count=int(offsets[-1]))
-        columns.append(pa.ListArray.from_arrays(offsets, values))
-    return pa.record_batch(columns, names=["source", "target"])
+def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> EncodedPairs:
+    """Join pairs of ids without the end symbol, which is added here."""
+    sequences = [ids for pair in zip(sources, targets, strict=True) for ids in pair]
+    lengths = np.array([len(ids) + 1 for ids in sequences], dtype=np.int64)
+    ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
+    dtype = _DTYPES[2 if vocab_size <= 1 << 16 else 4]
+    return np.fromiter(ended, dtype=dtype, count=int(lengths.sum())), lengths
 
 
 @contextmanager
@@ -252,7 +208,7 @@ class SampledCorpus(EncodedCorpus):
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
         with (
             open(self.text, "rb") as text,
-            new_corpus(path, self.tokenizer.vocab_size) as append,
+            new_corpus(path) as append,
         ):
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
             with closing(map_in_processes(sample, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
@@ -267,8 +223,8 @@ def _sample(
     seed: int,
     epoch: int,
     chunk: tuple[int, list[bytes]],
-) -> Any:
-    """Return a record batch of the pairs in some lines, the first of which has this number."""
+) -> EncodedPairs:
+    """Encode the pairs in some lines, the first of which has this number."""
     first, lines = chunk
     # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
     texts = zip(*map(json.loads, lines), strict=True)

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import compress, count, islice
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.checks import PairCheck, UnknownCharacters
+from seq2seq.data.checks import FilterCounts, Findings
 from seq2seq.data.config import FilterConfig
-from seq2seq.data.encoded import encode_ids, new_corpus
+from seq2seq.data.encoded import EncodedPairs, encode_ids
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.processes import map_in_processes
 from seq2seq.data.tokenizer import Tokenizer
@@ -37,7 +36,7 @@ class Encoder:
     limits: FilterConfig
     keeps_text: bool = False
 
-    def __call__(self, numbered: Chunk) -> "tuple[Any, bytes, Findings]":
+    def __call__(self, numbered: Chunk) -> tuple[EncodedPairs, bytes, Findings]:
         """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
 
         The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
@@ -47,13 +46,13 @@ class Encoder:
         # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
         texts = [[text if text.strip() else "" for text in side] for side in chunk]
         sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
-        found.unknown.count(0, texts[0], sources)
-        found.unknown.count(1, texts[1], targets)
+        found.count_unknown(0, texts[0], sources)
+        found.count_unknown(1, texts[1], targets)
         # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
         max_ratio = self.limits.max_length_ratio
-        found.check.check(before, chunk, source_lengths, target_lengths, max_ratio)
+        found.check(before, chunk, source_lengths, target_lengths, max_ratio)
         kept, found.counts = filter_lengths(source_lengths, target_lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
@@ -69,50 +68,10 @@ class Encoder:
         return ids, text, found
 
 
-@dataclass(kw_only=True)
-class FilterCounts:
-    """Counts of the pairs of a split, and of those that were skipped."""
-
-    read: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    """Pairs that were skipped, under the first reason that applies."""
-
-    def add(self, other: "FilterCounts") -> None:
-        """Add the counts of other pairs of the split."""
-        self.read += other.read
-        for reason, number in other.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + number
-
-    @property
-    def kept(self) -> int:
-        """Pairs that passed every filter."""
-        return self.read - sum(self.dropped.values())
-
-    def __str__(self) -> str:
-        reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
-        skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
-        return f"{self.read:,} pairs read, {self.kept:,} kept{skipped}"
-
-
-@dataclass
-class Findings:
-    """What is known of the pairs of a split when they are encoded."""
-
-    check: PairCheck = field(default_factory=PairCheck)
-    unknown: UnknownCharacters = field(default_factory=UnknownCharacters)
-    counts: FilterCounts = field(default_factory=FilterCounts)
-
-    def add(self, later: "Findings") -> None:
-        """Add what was found in the pairs that follow."""
-        self.check.add(later.check)
-        self.unknown.add(later.unknown)
-        self.counts.add(later.counts)
-
-
 def encode(
     pairs: Iterable[SentencePair],
     encoder: Encoder,
-    write: Callable[[Any], None],
+    write: Callable[[EncodedPairs], None],
     log: Log,
     text: BinaryIO | None = None,
 ) -> Findings:
@@ -124,24 +83,10 @@ def encode(
             write(ids)
             if text is not None:
                 text.write(lines)
-            found.add(later)
+            found += later
             if found.counts.read % _PAIRS_PER_MESSAGE == 0:
                 log(f"data: {found.counts.read:,} pairs encoded")
     return found
-
-
-def encode_valid(
-    pairs: Iterable[SentencePair],
-    tokenizer: Tokenizer,
-    path: Path,
-    controls: list[int],
-    limits: FilterConfig,
-    log: Log,
-) -> FilterCounts:
-    """Write the validation pairs that are not blank or over-long."""
-    encoder = Encoder(tokenizer, controls, replace(limits, max_length_ratio=float("inf")))
-    with new_corpus(path, larger_vocab(tokenizer)) as write:
-        return encode(pairs, encoder, write, log).counts
 
 
 def larger_vocab(tokenizer: Tokenizer) -> int:

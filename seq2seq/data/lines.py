@@ -11,21 +11,29 @@ import gzip
 import io
 import lzma
 import os
+import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-import zstandard
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, output_file
 
-COMPRESSIONS: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstandard}
+COMPRESSIONS: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstd}
 
+_STREAMS: dict[str, Callable[[], Any]] = {
+    ".xz": lzma.LZMADecompressor,
+    ".bz2": bz2.BZ2Decompressor,
+    ".zst": zstd.ZstdDecompressor,
+}
 _BUFFER_BYTES = 1 << 18
-_FRAME_BYTES = 1 << 12  # of zeros, 128 MB: zstandard decompresses all that it is given
 
 
 class _Readable(Protocol):
@@ -159,7 +167,7 @@ class _NamedReader(io.RawIOBase):
 
 
 class _StreamReader:
-    """Decompress streams of bzip2 or xz; unlike Python's readers, fail on a corrupt later one."""
+    """Decompress streams; unlike Python's readers, fail on a later one that is corrupt."""
 
     def __init__(self, file: BinaryIO, new_stream: Callable[[], Any]) -> None:
         self._file, self._new_stream = file, new_stream
@@ -185,43 +193,10 @@ class _StreamReader:
         self._file.close()
 
 
-class _ZstandardReader:
-    """Decompress Zstandard frames; unlike the library's reader, fail on one cut short."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._compressed = self._plain = b""
-
-    def read(self, size: int, /) -> bytes:
-        while not self._plain:
-            self._compressed = self._compressed or self._file.read(_FRAME_BYTES)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError
-                return b""
-            self._frame = self._frame or self._decompressor.decompressobj()
-            try:
-                self._plain = self._frame.decompress(self._compressed)
-            except zstandard.ZstdError as error:
-                raise OSError(str(error)) from None
-            self._compressed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        block, self._plain = self._plain[:size], self._plain[size:]
-        return block
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
-    if suffix == ".zst":
-        return _ZstandardReader(file)
     if suffix == ".gz":
         return cast(_Readable, gzip.open(file, "rb"))
-    return _StreamReader(file, bz2.BZ2Decompressor if suffix == ".bz2" else lzma.LZMADecompressor)
+    return _StreamReader(file, _STREAMS[suffix])
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

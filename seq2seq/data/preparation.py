@@ -18,11 +18,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seq2seq.data.batching import Mixture
-from seq2seq.data.checks import UnknownCharacters, check_overlap, check_references, different
+from seq2seq.data.checks import (
+    FilterCounts,
+    Findings,
+    check_overlap,
+    check_references,
+    different,
+)
 from seq2seq.data.config import DataConfig, FilterConfig, language_piece
 from seq2seq.data.corpus import FileState, Split, file_state, sha256_of_file, training_splits
 from seq2seq.data.encoded import EncodedCorpus, new_corpus, temporary_folder
-from seq2seq.data.encoding import Encoder, FilterCounts, Log, encode, encode_valid, larger_vocab
+from seq2seq.data.encoding import Encoder, Log, encode
 from seq2seq.data.lines import is_url
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -30,15 +36,14 @@ from seq2seq.errors import UserError
 from seq2seq.files.atomic import new_folder
 
 FORMAT_VERSION = 3
-TRAIN_FILE, VALID_FILE = "train.arrow", "valid.arrow"
+TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"
 DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
-TRAIN_TEXT_FILE, VALID_TEXT_FILE = "train.jsonl", "valid.jsonl"
 REPORT_FILE = "report.json"
 
 
 @dataclass(frozen=True)
 class ValidSet:
-    """A further validation set."""
+    """A validation set."""
 
     split: Split
     pairs: list[SentencePair]
@@ -57,11 +62,8 @@ class PreparedData:
     tokenizer: Tokenizer
     train: EncodedCorpus
     """The training pairs that passed every filter."""
-    valid: EncodedCorpus
-    """The validation pairs for the loss, without blank and over-long ones."""
-    valid_pairs: list[SentencePair]
-    """Every validation pair, its text unchanged, to translate and score."""
     valid_sets: dict[str, ValidSet] = field(default_factory=dict)
+    """The validation sets by name, `valid` first."""
     mixture: Mixture | None = None
     """Of several training corpora, whose pairs follow one another in `train`."""
     counts: dict[str, FilterCounts]
@@ -78,22 +80,20 @@ def prepare(
     training split. `tokenizer` is that of a trained model; without it, one is learned.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
-    valid_sets = {name: Split(config, f"valid_sets.{name}") for name in config.valid_sets}
+    further = [Split(config, name) for name in config.validation_splits()[1:]]
     test = [Split(config, "test")] if config.test.is_configured else []
-    held_out = [*valid_sets.values(), *test]
-    for split in held_out:
-        split.files()  # whose absence is better known before the work
+    for split in test:
+        split.files()  # whose absence is better known before the work, as is that of the others
+    valid_pairs = {split: _valid_pairs(split) for split in (corpus.valid, *further)}
     data = corpus.open_or_build()
-    counts, sets = data.counts, {}
-    for name, split in valid_sets.items():
-        sets[name], counts[split.name] = _encode_valid_set(
-            split, data.tokenizer, config.filter, log
-        )
-    texts = {corpus.valid: data.valid_pairs} | {added.split: added.pairs for added in sets.values()}
     train = np.load(data.folder / DIGESTS_FILE, mmap_mode="r", allow_pickle=False)
     remedy = _remedy(config, tokenizer)
-    warnings = list(data.warnings)
-    for split, pairs in texts.items():
+    warnings, counts, sets = list(data.warnings), data.counts, {}
+    for split, pairs in valid_pairs.items():
+        added, counts[split.name] = _encode_valid_set(
+            split, pairs, data.tokenizer, config.filter, log
+        )
+        sets[split.name.removeprefix("valid_sets.")] = added
         warnings += check_overlap(split.name, pairs, train)
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
@@ -109,12 +109,15 @@ def prepare(
         log(f"data: {mixture}")
     for warning in warnings:
         log(f"warning: {warning}")
-    splits = [*data.splits, *held_out]
+    splits = [*data.splits, *further, *test]
     return replace(data, splits=splits, valid_sets=sets, mixture=mixture, warnings=warnings)
 
 
 class _CachedCorpus:
-    """Training and validation text, and the folder in which its encoding is cached."""
+    """The training text, and the folder in which its encoding is cached.
+
+    The folder is named by the text of `valid`, too: a run with another one is not resumed.
+    """
 
     def __init__(
         self, config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None
@@ -200,14 +203,11 @@ class _CachedCorpus:
                 unchanged = report.get("states", {}).get(name) == [*file_state(folder / name)[1:]]
                 if not unchanged and sha256_of_file(folder / name) != digest:
                     return None
-            valid_lines = (folder / VALID_TEXT_FILE).read_bytes().splitlines()
             return PreparedData(
                 folder=folder,
                 splits=self.splits,
                 tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
                 train=EncodedCorpus(folder / TRAIN_FILE),
-                valid=EncodedCorpus(folder / VALID_FILE),
-                valid_pairs=[SentencePair(*json.loads(line)) for line in valid_lines],
                 counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
                 warnings=list(report["warnings"]),
             )
@@ -217,7 +217,7 @@ class _CachedCorpus:
     def _build(self) -> None:
         """Make the folder, unless another process has made a valid one in the meantime."""
         if self.folder.exists():
-            self.log(f"data: {self.folder} is corrupt and is rebuilt")
+            self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
         with new_folder(self.folder, replaces=lambda old: self._open(old) is None) as temporary:
             report = self._fill(temporary)
             # The folder is named by the text as it was before.
@@ -239,39 +239,28 @@ class _CachedCorpus:
         """Write everything but the report, and return its counts and warnings."""
         limits = self.config.filter
         self.log(f"data: preparing {', '.join(map(str, self.train))}")
-        valid_pairs = _valid_pairs(self.valid)
-        lines = (json.dumps(pair).encode() + b"\n" for pair in valid_pairs)
-        (folder / VALID_TEXT_FILE).write_bytes(b"".join(lines))
-        unknown = UnknownCharacters()
+        whole = Findings()
         tokenizer = self.tokenizer or self._train_tokenizer()
         if self.tokenizer is None:
             (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
         counts: dict[str, FilterCounts] = {}
         warnings: list[str] = []
-        digests = bytearray()
-        with ExitStack() as whole:
-            corpus = new_corpus(folder / TRAIN_FILE, larger_vocab(tokenizer))
-            write = whole.enter_context(corpus)
+        with ExitStack() as stack:
+            write = stack.enter_context(new_corpus(folder / TRAIN_FILE))
             text: BinaryIO | None = None
             if self.config.tokenizer.sampling:
-                text = whole.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
+                text = stack.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
                 encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
                 found = encode(split.pairs(), encoder, write, self.log, text)
                 counts[split.name] = found.counts
-                unknown.add(found.unknown)
-                digests += found.check.digests
-                warnings += found.check.warnings(split)
-        controls = self.valid.control_ids(tokenizer.controls)
-        counts["valid"] = encode_valid(
-            valid_pairs, tokenizer, folder / VALID_FILE, controls, limits, self.log
-        )
-        for name, count in counts.items():
-            _check_kept(name, count)
-        np.save(folder / DIGESTS_FILE, different(digests))
+                _check_kept(split.name, found.counts)
+                warnings += found.warnings(split)
+                whole += found
+        np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:
-            warnings += unknown.warnings(self.tokenizer)
+            warnings += whole.warnings_of_unknown(self.tokenizer)
         return {
             "counts": {name: asdict(count) for name, count in counts.items()},
             "warnings": warnings,
@@ -330,14 +319,16 @@ def _remedy(config: DataConfig, given: Tokenizer | None) -> str:
 
 
 def _encode_valid_set(
-    split: Split, tokenizer: Tokenizer, limits: FilterConfig, log: Log
+    split: Split, pairs: list[SentencePair], tokenizer: Tokenizer, limits: FilterConfig, log: Log
 ) -> tuple[ValidSet, FilterCounts]:
-    """Encode a further validation set at each start: one can be added to a run that is resumed."""
-    pairs, controls = _valid_pairs(split), split.control_ids(tokenizer.controls)
-    with temporary_folder() as folder:  # once it is mapped, a file needs no name
-        count = encode_valid(pairs, tokenizer, folder / VALID_FILE, controls, limits, log)
+    """Encode a validation set at each start: one can be added to a run that is resumed."""
+    limits = replace(limits, max_length_ratio=float("inf"))
+    encoder = Encoder(tokenizer, split.control_ids(tokenizer.controls), limits)
+    with temporary_folder() as folder:  # once they are mapped, files need no name
+        with new_corpus(folder / "valid") as write:
+            count = encode(pairs, encoder, write, log).counts
         _check_kept(split.name, count)
-        return ValidSet(split, pairs, EncodedCorpus(folder / VALID_FILE)), count
+        return ValidSet(split, pairs, EncodedCorpus(folder / "valid")), count
 
 
 def _mixture(train: Sequence[Split], counts: Mapping[str, FilterCounts]) -> Mixture:

@@ -55,8 +55,8 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
         for side in lengths.lengths()
     )
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pairs.arrow"
-        with new_corpus(path, vocab_size) as write:
+        path = Path(folder) / "pairs.ids"
+        with new_corpus(path) as write:
             write(encode_ids(sources, targets, vocab_size))
         # The file stays mapped after it is deleted.
         return EncodedCorpus(path)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.config import Config
+from seq2seq.data.checks import FilterCounts
 from seq2seq.data.corpus import Split
-from seq2seq.data.encoding import FilterCounts
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_file

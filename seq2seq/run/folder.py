@@ -156,9 +156,10 @@ def settings(
     if config.training.select_by != "bleu":
         fixed["select_by"] = config.training.select_by
     if (select := config.training.select) != "valid":
-        sets = sorted(data.valid_sets.items())
         digests = [
-            f"{name} {s.split.fingerprint[:16]}" for name, s in sets if select in (name, "mean")
+            f"{name} {valid.split.fingerprint[:16]}"
+            for name, valid in sorted(data.valid_sets.items())
+            if name != "valid" and select in (name, "mean")
         ]
         fixed |= {"select": select, "valid_sets": ", ".join(digests)}
     return fixed, changeable

@@ -40,9 +40,8 @@ def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> 
     if config.model.positions is Positions.learned:
         limit = config.model.max_learned_positions
         check_lengths("train", data.train, limit)
-        check_lengths("valid", data.valid, limit)
-        for added in data.valid_sets.values():
-            check_lengths(added.split.name, added.corpus, limit)
+        for valid in data.valid_sets.values():
+            check_lengths(valid.split.name, valid.corpus, limit)
     return data
 
 
@@ -111,8 +110,8 @@ def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
         logger.warning(risk)
     if unfinished := unfinished_dropout(training, training.max_steps):
         logger.warning(unfinished)
-    for pairs in (data.valid_pairs, *(valid.pairs for valid in data.valid_sets.values())):
-        name = suited_tokenizer([pair.target for pair in pairs])
+    for valid in data.valid_sets.values():
+        name = suited_tokenizer([pair.target for pair in valid.pairs])
         if config.bleu_tokenizer is None and name:
             logger.warning(
                 "bleu_tokenizer is not set: BLEU by 13a means little, because it can't tell the"

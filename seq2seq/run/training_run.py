@@ -180,8 +180,8 @@ class TrainingRun:
     def fit(self) -> None:
         """Train, with everything recorded in the folder."""
         is_main, progress = self.world.is_main, self.trainer.progress
-        sets = (self.data.valid_pairs, *(added.pairs for added in self.data.valid_sets.values()))
-        logger.info(f"each validation translates {sum(map(len, sets)):,} lines")
+        lines = sum(len(valid.pairs) for valid in self.data.valid_sets.values())
+        logger.info(f"each validation translates {lines:,} lines")
         if is_main:
             self.recorder = RunRecorder(self.folder, progress, self.config.training)
         try:

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from seq2seq.config import Config
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.pair_files import SentencePair
 from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.decoding.config import TranslationOptions
@@ -92,9 +91,9 @@ def validate_share(
     found = []
     with oom_as_user_error():
         translator = Translator(trained, options)
-        for _, pairs, corpus, language in _sets(config, data):
-            for_language = translator.with_target_language(language)
-            sources = [pair.source for pair in pairs[world.rank :: world.size]]
+        for valid in data.valid_sets.values():
+            for_language = translator.with_target_language(valid.split.target_language)
+            sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
             outputs = None
             try:
                 outputs = [t.text for t in for_language.translate(sources, on_batch=watch)]
@@ -103,7 +102,9 @@ def validate_share(
                     f"{over} were translated in {limit:.2g} minutes, a tenth of"
                     " training.max_minutes: this validation is cut off, and its BLEU counts as 0"
                 )
-            loss = cross_entropy(trained.model, corpus, compute) if world.is_main else math.nan
+            loss = (
+                cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
+            )
             found.append(SetShare(outputs, loss))
     trained.model.train(training)
     return found
@@ -119,23 +120,24 @@ def summarize(
     """
     found, cut_off = {}, False
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
-    for i, (name, pairs, _, _) in enumerate(_sets(config, data)):
+    for i, (name, valid) in enumerate(data.valid_sets.items()):
         # Without label smoothing, per target token; against the untouched references.
         loss = shares[0][i].loss
-        references, outputs = [pair.target for pair in pairs], [""] * len(pairs)
+        references, outputs = [pair.target for pair in valid.pairs], [""] * len(valid.pairs)
         if any(share[i].outputs is None for share in shares):
             cut_off = True
         else:
             for rank, share in enumerate(shares):
                 outputs[rank :: len(shares)] = share[i].outputs or []
-        found[name] = {
+        metrics = {
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
             "bleu": bleu(outputs, [references], scoring).value,
         }
         if config.training.select_by == "chrf":
-            found[name]["chrf"] = CHRF().corpus_score(outputs, [references]).score
-    if data.valid_sets:
+            metrics["chrf"] = CHRF().corpus_score(outputs, [references]).score
+        found["valid" if name == "valid" else f"valid/{name}"] = metrics
+    if len(found) > 1:
         found["valid/mean"] = {
             key: sum(metrics[key] for metrics in found.values()) / len(found)
             for key in found["valid"]
@@ -144,12 +146,3 @@ def summarize(
     return {
         f"{name}/{key}": value for name, metrics in found.items() for key, value in metrics.items()
     }, cut_off
-
-
-def _sets(
-    config: Config, data: PreparedData
-) -> Iterator[tuple[str, Sequence[SentencePair], EncodedCorpus, str | None]]:
-    """Yield the name, pairs, encoding and target language of each validation set."""
-    yield "valid", data.valid_pairs, data.valid, config.data.valid.target_language
-    for name, added in data.valid_sets.items():
-        yield f"valid/{name}", added.pairs, added.corpus, added.split.target_language

@@ -65,7 +65,7 @@ def test_products_are_in_bf16_and_every_dropout_works(journal: Journal) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.arrow", V, 120)
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.ids", V, 120)
 
 
 def make_trainer(

@@ -148,7 +148,7 @@ def test_a_pair_longer_than_the_budget_is_refused(lengths: Lengths) -> None:
 def test_the_target_input_is_the_output_shifted_by_one(tmp_path: Path) -> None:
     sources = [[7, 8], [9], [4, 5, 6, 7]]
     targets = [[10, 11, 12], [], [13]]
-    with new_corpus(tmp_path / "corpus", 20) as write:
+    with new_corpus(tmp_path / "corpus") as write:
         write(encode_ids(sources, targets, 20))
     made = Batching(EncodedCorpus(tmp_path / "corpus"), source_tokens=50, target_tokens=50, seed=1)
     batch = made.collate(np.array([2, 0, 1]))

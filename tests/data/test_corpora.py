@@ -94,7 +94,7 @@ def test_control_symbols_stand_before_the_source_and_can_t_be_typed(
     rest = [source[1:] for source in sources[:count]] + [source[2:] for source in sources[count:]]
     assert not {de, fr, bt} & {token for source in rest for token in source}
     assert data.tokenizer.decode(rest) == sentences[20:] + typed
-    assert data.valid.source(0)[0] == de
+    assert data.valid_sets["valid"].corpus.source(0)[0] == de
     targets = [data.train.target(row).tolist() for row in range(2 * count)]
     assert not {de, fr, bt} & {token for target in targets for token in target}
 
@@ -122,7 +122,7 @@ def test_rows_are_read_by_the_target_language_of_their_corpus(
     targets = data.tokenizer.decode([data.train.target(row).tolist() for row in range(200)])
     expected = [row[code] for code in ("de", "fr") for row in rows]
     assert targets[: len(expected)] == expected
-    assert [pair.target for pair in data.valid_pairs] == [row["fr"] for row in rows]
+    assert [pair.target for pair in data.valid_sets["valid"].pairs] == [row["fr"] for row in rows]
 
 
 def test_a_given_vocabulary_must_have_the_control_symbols(
@@ -153,7 +153,7 @@ def test_a_given_vocabulary_of_one_language_marks_every_source(
     one = Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=[">>de<<"])
     data = prepared(plain, tmp_path, one)
     assert {data.train.source(row)[0] for row in range(5)} == {one.controls[">>de<<"]}
-    assert data.valid.source(0)[0] == one.controls[">>de<<"]
+    assert data.valid_sets["valid"].corpus.source(0)[0] == one.controls[">>de<<"]
 
 
 @pytest.mark.parametrize(

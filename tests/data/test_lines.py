@@ -12,11 +12,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.data.lines import (
+    COMPRESSIONS,
     count_lines,
     create_binary,
     decode_leniently,
@@ -34,7 +34,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
+    ".zst": COMPRESSIONS[".zst"].compress,
 }
 
 

@@ -95,12 +95,12 @@ def test_only_a_run_that_samples_keeps_the_training_text(tmp_path: Path, log: Lo
 def test_the_pairs_come_out_as_they_went_in(tmp_path: Path, log: Log) -> None:
     train, valid = sentences(300, seed=1), sentences(30, seed=2)
     prepared = prepare(configure(tmp_path, train, valid), tmp_path / "cache", log)
-    for corpus, pairs in ((prepared.train, train), (prepared.valid, valid)):
+    for corpus, pairs in ((prepared.train, train), (prepared.valid_sets["valid"].corpus, valid)):
         assert [
             tuple(prepared.tokenizer.decode([source, target]))
             for source, target in contents(corpus)
         ] == pairs
-    assert prepared.valid_pairs == valid
+    assert prepared.valid_sets["valid"].pairs == valid
     assert prepared.tokenizer.vocab_size == 80
     assert "train: 300 pairs read, 300 kept" in log
     assert "valid: 30 pairs read, 30 kept" in log
@@ -164,8 +164,8 @@ def test_validation_keeps_its_text_and_drops_for_the_loss_only(tmp_path: Path, l
     limits = FilterConfig(max_tokens=30, max_length_ratio=2)
     config = configure(tmp_path, sentences(300, seed=1), valid, filter=limits)
     prepared = prepare(config, tmp_path / "cache", log)
-    assert prepared.valid_pairs == valid
-    assert len(prepared.valid) == 2
+    assert prepared.valid_sets["valid"].pairs == valid
+    assert len(prepared.valid_sets["valid"].corpus) == 2
     assert prepared.counts["valid"].dropped["length ratio"] == 0
 
 
@@ -188,14 +188,18 @@ def test_the_same_content_is_prepared_once(
     train = sentences(300, seed=1)
     cache = tmp_path / "cache"
     first = prepare(configure(tmp_path, train), cache, log)
-    monkeypatch.setattr(Split, "pairs", None)  # reading the text would fail
+    pairs = Split.pairs
+
+    def without_train(split: Split) -> Iterator[SentencePair]:
+        assert split.name == "valid"
+        return pairs(split)
+
+    monkeypatch.setattr(Split, "pairs", without_train)
     (tmp_path / "elsewhere").mkdir()
     copied = configure(tmp_path / "elsewhere", train, name="another name")
     second = prepare(copied, cache, log)
     assert f"reusing {first.folder}" in log
     assert contents(first.train) == contents(second.train)
-    assert contents(first.valid) == contents(second.valid)
-    assert first.valid_pairs == second.valid_pairs
     assert first.counts == second.counts
     assert first.warnings == second.warnings
 
@@ -222,19 +226,19 @@ def test_a_corrupt_folder_is_rebuilt(tmp_path: Path, log: Log, damage: str) -> N
     config = configure(tmp_path, sentences(300, seed=1))
     prepared = prepare(config, tmp_path / "cache", log)
     sound = files(prepared.folder)
-    raw = bytearray(sound["train.arrow"])
+    raw = bytearray(sound["train.ids"])
     middle = len(raw) // 2
     raw[middle] ^= 1
     if damage == "flipped":
-        (prepared.folder / "train.arrow").write_bytes(raw)
+        (prepared.folder / "train.ids").write_bytes(raw)
     elif damage == "cut":
-        (prepared.folder / "train.arrow").write_bytes(raw[:middle])
+        (prepared.folder / "train.ids").write_bytes(raw[:middle])
     elif damage == "missing":
-        (prepared.folder / "valid.arrow").unlink()
+        (prepared.folder / "train_pairs.npy").unlink()
     else:
         (prepared.folder / "report.json").write_text('{"sha256": {"x": "y"}}')
     again = prepare(config, tmp_path / "cache", log)
-    assert "is corrupt and is rebuilt" in log
+    assert "is corrupt, or of another version, and is rebuilt" in log
     assert files(again.folder) == sound
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [again.folder.name]
 

@@ -35,9 +35,9 @@ def text_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def corpus(texts: list[str], tokenizer: Tokenizer, text_file: Path) -> EncodedCorpus:
-    path = text_file.with_name("train.arrow")
+    path = text_file.with_name("train.ids")
     sides = (tokenizer.encode(side) for side in (texts, [text[::-1] for text in texts]))
-    with new_corpus(path, tokenizer.vocab_size) as write:
+    with new_corpus(path) as write:
         write(encode_ids(*sides, tokenizer.vocab_size))
     return EncodedCorpus(path)
 
@@ -145,7 +145,7 @@ def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:
     text, path = tmp_path / "text", tmp_path / "corpus"
     text.write_text("".join(json.dumps([line, line]) + "\n" for line in LINES))
     plain = tokenizer.encode(LINES)
-    with new_corpus(path, tokenizer.vocab_size) as write:
+    with new_corpus(path) as write:
         write(encode_ids([[control, *ids] for ids in plain], plain, tokenizer.vocab_size))
     for source, target in ids_of(sampled(EncodedCorpus(path), text, tokenizer), 0):
         assert source[0] == control

@@ -88,7 +88,7 @@ def test_a_validation_takes_a_tenth_of_the_minutes_at_most(
 def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
     train(toy, tmp_path, select_by="chrf", max_steps=1)
     record = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
-    pairs = opened(toy, tmp_path).data.valid_pairs
+    pairs = opened(toy, tmp_path).data.valid_sets["valid"].pairs
     translator = Translator.load(tmp_path / "best", TranslationOptions(search=toy.search))
     outputs = [t.text for t in translator.translate([pair.source for pair in pairs])]
     chrf = CHRF().corpus_score(outputs, [[pair.target for pair in pairs]]).score
@@ -286,7 +286,8 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
         ("狗在雪地里跑。", "char"),
         ("a dog", None),
     ):
-        data = replace(run.data, valid_pairs=[SentencePair("a dog", text)])
+        valid = replace(run.data.valid_sets["valid"], pairs=[SentencePair("a dog", text)])
+        data = replace(run.data, valid_sets={"valid": valid})
         describe(run.trainer, replace(toy, bleu_tokenizer=bleu_tokenizer), data)
     (warning,) = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
     assert warning.endswith("set bleu_tokenizer=zh")
@@ -322,5 +323,6 @@ def test_a_training_with_subword_sampling_is_resumed_bit_for_bit(
 def test_validation_text_is_never_sampled(toy: Config, tmp_path: Path) -> None:
     tokenizer = replace(toy.data.tokenizer, sampling=0.5)
     run = opened(toy, tmp_path, data=replace(toy.data, tokenizer=tokenizer))
-    sources = run.data.tokenizer.encode([pair.source for pair in run.data.valid_pairs])
-    assert [run.data.valid.source(i)[:-1].tolist() for i in range(len(sources))] == sources
+    valid = run.data.valid_sets["valid"]
+    sources = run.data.tokenizer.encode([pair.source for pair in valid.pairs])
+    assert [valid.corpus.source(i)[:-1].tolist() for i in range(len(sources))] == sources

@@ -23,7 +23,7 @@ def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> 
         run.validate_share(run.trainer.model, World(rank, size))
         for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
     )
-    outputs = [""] * len(run.data.valid_pairs)
+    outputs = [""] * len(run.data.valid_sets["valid"].pairs)
     for rank, share in enumerate(shares):
         outputs[rank::3] = share[0].outputs
     assert outputs == alone[0].outputs
@@ -43,8 +43,8 @@ def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> 
 def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own(
     make_model: Callable[..., Transformer], tmp_path: Path
 ) -> None:
-    with new_corpus(tmp_path / "long.arrow", V) as write:
+    with new_corpus(tmp_path / "long.ids") as write:
         write(encode_ids([[5] * 2100, [6]], [[7] * 3, [8]], V))
     model = make_model(vocab_size=V)
-    corpus = EncodedCorpus(tmp_path / "long.arrow")
+    corpus = EncodedCorpus(tmp_path / "long.ids")
     assert math.isfinite(cross_entropy(model, corpus, Compute()))

@@ -35,7 +35,7 @@ CASES = {"two": (2, 4, 4, 2), "three": (3, 4, 6, 1)}
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
     processes, asked, micro_batches, slices = request.param
     folder = tmp_path_factory.mktemp("job")
-    corpus = folder / "train.arrow"
+    corpus = folder / "train.ids"
     encoded_corpus(corpus, 60, 40)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(slices)]

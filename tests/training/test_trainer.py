@@ -39,7 +39,7 @@ PAIRS = 40
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.arrow", V, PAIRS)
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.ids", V, PAIRS)
 
 
 class Equal(Batching):
