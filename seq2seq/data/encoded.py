@@ -35,7 +35,7 @@ Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[P
 All processes call it in the same order."""
 
 _ENDS = ".ends"
-_DTYPES = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
+_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
