@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from seq2seq.documents.document import File, Languages, Mark, Slot, Text
+from seq2seq.documents.document import File, Kind, Languages, Mark, Slot, Text
 from seq2seq.documents.office import Paragraph, read_archive
-from seq2seq.documents.xml import Element, Kind, Role, escape, pair, read_string
+from seq2seq.documents.xml import Element, Role, escape, pair, read_string
 
 _DOCX_PARTS = re.compile(
     r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml", re.ASCII

@@ -25,7 +25,7 @@ Reader: TypeAlias = Callable[[bytes, Languages], File]
 
 
 def _text(read: Callable[[str, Languages], Document], **options: Any) -> Reader:
-    """Make a reader of bytes of a reader of text; the options are those of `encodings.decode`."""
+    """Turn a reader of text into a reader of bytes, which `decode` takes with these options."""
 
     def read_bytes(content: bytes, languages: Languages) -> File:
         text, encoding = encodings.decode(content, **options)

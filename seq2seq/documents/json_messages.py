@@ -8,7 +8,7 @@ from functools import partial
 
 from seq2seq.documents.document import Document, Languages, Slot
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16, quoted, unescape
-from seq2seq.documents.messages import ICU, PLAIN, Syntax, find_texts, is_icu
+from seq2seq.documents.messages import ICU, PLAIN, WITHOUT_BRANCHES, Syntax, find_texts, is_icu
 from seq2seq.errors import UserError
 
 # A string, with the colon after it if it is a key, or a bracket
@@ -44,7 +44,7 @@ def read_arb(content: str, languages: Languages) -> Document:
     if not isinstance(_check(content), dict):
         raise UserError("not an application resource bundle: it is not an object")
     top = [(key, match) for depth, key, match in _values(content) if depth == 1]
-    slots = list(_slots(content, (match for key, match in top if key[:1] != "@"), ICU))
+    slots = list(_slots(content, (match for key, match in top if key[:1] != "@"), WITHOUT_BRANCHES))
     locale = _quote(languages.target.replace("-", "_"), ascii_only=False)
     slots += [
         Slot((), *match.span(1), lambda text: locale) for key, match in top if key == "@@locale"

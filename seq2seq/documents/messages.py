@@ -48,16 +48,21 @@ JAVA = Syntax(
     {"''": "'"},
 )
 """Java's MessageFormat: `{0}`; `''` is an apostrophe."""
-ICU = Syntax(
-    rf"{_ARGUMENT}|(?<![\w#])#(?![\w#])",
+WITHOUT_BRANCHES = Syntax(
+    _ARGUMENT,
     escape=lambda text: re.sub(
         # An apostrophe before a brace would make it text, to some readers and not to others.
         r"'(?=[{}#|]|\Z)",
         "\u2019",
         text,
-    ).translate({ord("{"): "(", ord("}"): ")", ord("#"): "\uff03"}),
+    ).translate({ord("{"): "(", ord("}"): ")"}),
 )
-"""`{count, plural, one{# dog} other{# dogs}}`, with or without apostrophes that quote."""
+"""`{name}` of ICU, with or without apostrophes that quote; `#` is text."""
+ICU = Syntax(
+    rf"{_ARGUMENT}|(?<![\w#])#(?![\w#])",
+    escape=lambda text: WITHOUT_BRANCHES.escape(text).replace("#", "\uff03"),
+)
+"""`{count, plural, one{# dog} other{# dogs}}`."""
 
 
 def combine(syntaxes: Sequence[Syntax]) -> Syntax:
@@ -86,7 +91,9 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
         return tag_piece(*match.span(), raw)
 
     slots: list[Slot] = []
-    for start, end in _icu_runs(message) if syntax is ICU else [(0, len(message))]:
+    for start, end in (
+        _icu_runs(message) if syntax in (ICU, WITHOUT_BRANCHES) else [(0, len(message))]
+    ):
         for line in re.compile(r"[^\n]+").finditer(message, start, end):
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))

@@ -5,11 +5,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, File, Languages, Mark, Slot, Text
 from seq2seq.documents.encodings import Encoding
-from seq2seq.documents.xml import Element, Kind, Role, parse, read_span
+from seq2seq.documents.xml import Element, Role, parse, read_span
 from seq2seq.documents.zipped import Archive
 from seq2seq.errors import UserError
 
@@ -123,7 +124,7 @@ def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
     if found := _ODT_RANGE.fullmatch(element.name):
         key = element.get("text:name") or element.get("text:change-id")
         return ("open" if found[2] == "start" else "close"), (found[1], key)
-    kind: Kind = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
+    kind: Literal["alone", "word"] = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
     if any(x.name in ("text:p", "text:h") for x in element.walk()):
         holes.append((Mark(element.raw, kind), element.start, element.end))
     return kind

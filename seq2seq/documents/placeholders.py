@@ -27,6 +27,10 @@ _FOUND = re.compile(
     """,
     re.VERBOSE,
 )
+# What a program tells from others of its kind only by their order.
+_UNNUMBERED = re.compile(
+    r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
+)
 _BREAK = r"(?:<|&lt;)(?:\w+:)?(?:line-)?br(?:eak)?\b|\\n\Z"  # a mark that ends a line
 # Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
 _PLURAL = re.compile(
@@ -82,6 +86,17 @@ def as_strings(parts: Iterable[str | Mark]) -> Text:
         elif part:
             strings.append(part)
     return tuple(strings)
+
+
+def unnumbered(parts: Iterable[str | Mark]) -> Iterator[Mark]:
+    """Yield the placeholders whose order has a meaning, such as `%s` and `{}`."""
+    return (x for x in parts if isinstance(x, Mark) and _UNNUMBERED.fullmatch(x.raw))
+
+
+def in_order(text: Text, source: Text) -> Text:
+    """Put placeholders whose order has a meaning into that of the source."""
+    waiting = unnumbered(source)
+    return tuple(next(waiting) if any(unnumbered([part])) else part for part in text)
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:

@@ -104,7 +104,9 @@ class _Writer:
             return ""
         if isinstance(one, Atom):
             if isinstance(other, Atom):
-                return " " * (one.space_after or other.space_before)
+                # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
+                parted = one.is_word and other.is_word and one.end != other.start
+                return " " * (parted or one.space_after or other.space_before)
             neighbour, gap = self._first(other), self.gaps[other]
             asked, known = one.space_after, self.line[one.end : one.end + 2].strip()[:1]
         elif isinstance(other, Atom):

@@ -56,10 +56,9 @@ class _Entry:
 def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
     """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
 
-    What is filled is marked as fuzzy, as gettext marks what a person has yet to check: `msgattrib
-    --clear-fuzzy` takes the marks away, and `msgfmt --use-fuzzy` uses such entries all the same.
-    The header and obsolete entries stay. The first form of a plural is translated from the
-    singular, and the others from the plural.
+    They become fuzzy, which says that a person has yet to check them. `msgattrib --clear-fuzzy`
+    removes that mark, and `msgfmt --use-fuzzy` ignores it. The header and obsolete entries stay.
+    The first form of a plural is translated from the singular, and the others from the plural.
     """
     slots: list[Slot] = []
     for entry in _read_entries(content):

@@ -70,9 +70,9 @@ def in_place(
 ) -> list[Slot]:
     """Make a slot of pieces that follow one another, or none if nothing in them can be translated.
 
-    White space, the characters `outside` and tags at both ends stay where they are. A translation
-    that is the same as the text changes nothing. Any other is written by `render`, from the start
-    and the end of the text, too; without it, marks as they are and strings by `escape`.
+    White space, the characters `outside` and tags at both ends stay where they are. `render` writes
+    a translation, given it and where the text starts and ends; without `render`, marks are written
+    as they are, and strings by `escape`. A translation equal to its text changes nothing.
     """
     pairs, unpaired = find_pairs(pieces)
     pieces = list(pieces)

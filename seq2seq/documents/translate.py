@@ -8,7 +8,13 @@ from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import File, Mark, Text
-from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
+from seq2seq.documents.placeholders import (
+    as_strings,
+    divide,
+    find_placeholders,
+    in_order,
+    unnumbered,
+)
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show
 
@@ -49,7 +55,8 @@ class Plan:
     def take(self, translations: Sequence[Translation]) -> list[str]:
         """Take the translations of the lines asked for; return lines to be translated again.
 
-        A line whose translation doesn't have its stand-ins is asked for without them.
+        A line whose translation doesn't have its stand-ins, or those of `%s` and `%d` in another
+        order, is asked for without them.
         """
         for i, translation in zip(self._asked, translations, strict=True):
             self.translations[i] = translation
@@ -59,10 +66,12 @@ class Plan:
         return [self._shown[i].line for i in self._asked]
 
     def _has_stand_ins(self, i: int) -> bool:
+        stand_ins = self._shown[i].stand_ins
+        ordered = [atom.stand_in for atom in stand_ins if any(unnumbered(atom.parts))]
         return all(
-            candidate.text.count(atom.stand_in) == 1
+            all(candidate.text.count(atom.stand_in) == 1 for atom in stand_ins)
+            and sorted(ordered, key=candidate.text.find) == ordered
             for candidate in self.translations[i].candidates
-            for atom in self._shown[i].stand_ins
         )
 
     def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
@@ -88,7 +97,7 @@ class Plan:
         for i, shown in enumerate(self._shown):
             links = _links(next(waiting)) if self._needs_links(i) else []
             if (target := self._target(i, rank)).strip():
-                placed[i] = place(shown, target, links)
+                placed[i] = in_order(place(shown, target, links), self._pieces[i])
         return [
             as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
             for layout in self._layouts

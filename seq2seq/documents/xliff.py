@@ -122,8 +122,11 @@ def _read_unit(unit: Element) -> list[Slot]:
         span = _read(source)
         return [_fill(span, cut or source, target)] if span else []
     assert cut is not None
-    if target is not None and not state and set(_segments(target)) >= set(segments):
-        return _fill_segments(unit, segments, _segments(target))
+    if target is not None and not _read(target) and set(_segments(target)) >= set(segments):
+        filled = _fill_segments(unit, segments, _segments(target))
+        tag = _renewed(target)
+        renewed = Slot((), target.start, target.inside, lambda _: tag)
+        return [renewed, *filled] if state and filled else filled
     spans = [span for segment in segments.values() if (span := _read(segment))]
     return _create_segments(unit, cut, target, spans)
 

@@ -8,7 +8,7 @@ from html import unescape
 from typing import Literal
 from xml.parsers import expat
 
-from seq2seq.documents.document import Mark, Slot, Text
+from seq2seq.documents.document import Kind, Mark, Slot, Text
 from seq2seq.errors import UserError
 
 # Beyond these, as libxml2 has them, a file is refused: no document needs more.
@@ -33,8 +33,7 @@ _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
 _LINE_END = re.compile(r"([ \t]*\r?\n[ \t\r\n]*)")
 _OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
 
-Kind = Literal["alone", "word"]
-Role = Literal["around"] | Kind | tuple[Literal["open", "close"], object]
+Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
 """What an element in a text is: tags around a part of it, something with its content as one mark,
 or one of two marks that belong together by what stands beside it."""
 

@@ -70,6 +70,13 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
     assert_unchanged(document)
 
 
+def test_a_link_that_shows_its_address_is_one() -> None:
+    (text,) = read_markdown("See [https://a.b](https://a.b) now", LANGUAGES).texts
+    assert [part.raw for part in text if isinstance(part, Mark)] == [
+        "[", "https://a.b", "](https://a.b)"
+    ]  # fmt: skip
+
+
 def test_footnotes_and_definitions_are_texts_of_their_own() -> None:
     document = read_markdown("Word\n: Meaning\n\n[^1]: A note\n[^b]: Another [^1]", LANGUAGES)
     assert strings(document) == ["Word", "Meaning", "A note", "Another [^1]"]

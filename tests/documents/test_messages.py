@@ -171,7 +171,8 @@ ARB = """{
   "dogs": "{n, plural, =0{No dogs} one{# dog in {place}} other{{n} dogs}} at sea",
   "@dogs": {"description": "Stays", "placeholders": {"n": {}}},
   "who": "{sex, select, male{He} other{They {n, plural, other{all}}}} said: it's '{name}'",
-  "broken": "Dogs {of"
+  "broken": "Dogs {of",
+  "phone": "(###) is #1"
 }"""
 
 
@@ -211,11 +212,15 @@ def test_the_branches_of_arb_messages_are_texts() -> None:
         "They",
         "all",
         "said: it's '{name}'",
+        "(###) is #1",
     ]
-    assert document.join([None] * 9) == ARB
+    assert document.join([None] * 10) == ARB
     assert document.join(document.texts) == ARB.replace('"en"', '"de"')
-    apostrophe = document.join([None] * 2 + [("l'", Mark("{place}", "word"), " {")] + [None] * 6)
+    apostrophe = document.join(
+        [None] * 2 + [("l'", Mark("{place}", "word"), " {")] + [None] * 6 + [("#1",)]
+    )
     assert "one{l’{place} (}" in apostrophe
+    assert '"phone": "#1"' in apostrophe  # `#` is a number in branches alone
 
 
 @pytest.mark.parametrize("syntax", [PRINTF, JAVA, ICU, BRACES])

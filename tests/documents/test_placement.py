@@ -42,6 +42,7 @@ from tests.documents.marks import read, transfer
         ("Hi {a}, you have {n} messages", "Hallo, du hast Post", "0-0 1-1 2-2 3-3 4-4",
          "Hallo {a}, du hast {n} Post"),
         ("Delete {a}?", "Löschen?", "0-0 1-1", "Löschen {a}?"),
+        ("{a}/{b} sea", "See", "1-0", "{a} {b} See"),
         # no spaces between words
         ("I see a <b>dog</b>.", "犬が見えます。", "", "犬が見え<b>ま</b>す。"),
         # no links, and no words

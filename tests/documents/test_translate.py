@@ -104,6 +104,21 @@ def test_placeholders_are_shown_as_words_and_taken_out_if_these_are_lost() -> No
     assert seen[3:] == ["Hi, dogs", "Tom likes, and"]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%s has %d dogs", "%s DOGS %d HAS"),
+        ("<b>{}</b> has {:d} or {}", "<b>{}</b> OR {:d} HAS {}"),
+        ("%1$s has %2$d dogs", "DOGS %2$d HAS %1$s"),
+    ],
+)
+def test_placeholders_without_numbers_keep_their_order(text: str, expected: str) -> None:
+    def reverse(line: str) -> str:
+        return " ".join(w.upper() if w.islower() else w for w in reversed(line.split()))
+
+    assert translate(Plan([(text,)]), reverse) == [expected]
+
+
 def test_a_text_without_a_translation_stays() -> None:
     assert translate(Plan([read("a <b>dog</b> {n}")]), lambda _: " ") == ["a <b>dog</b> {n}"]
     assert translate(Plan([("a {n}\nb",)], placeholders=False), str) == ["a {n}\nb"]

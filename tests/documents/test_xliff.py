@@ -172,6 +172,14 @@ def test_segments_of_trados_are_filled_unless_they_are_locked() -> None:
     assert "<mrk mtype='seg' mid='1'>ONE.</mrk> <mrk mtype='seg' mid='2'>Zwei." in filled(document)
 
 
+def test_the_state_of_a_target_of_segments_becomes_that_of_its_translation() -> None:
+    target = "<target state='new'><mrk mtype='seg' mid='1' b='c'/><mrk mtype='seg' mid='2'/>"
+    joined = filled(one(CUT.format(target + "</target>")))
+    assert (
+        "<target state=\"needs-review-translation\"><mrk mtype='seg' mid='1' b='c'>ONE." in joined
+    )
+
+
 def test_cdata_and_white_space_around_a_text_stay() -> None:
     joined = filled(one("<trans-unit id='1'><source>\n <![CDATA[a <b]]> </source></trans-unit>"))
     assert "<target>\n <![CDATA[A <B]]> </target>" in joined
