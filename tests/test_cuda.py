@@ -122,9 +122,9 @@ def test_a_translator_in_bf16_gives_each_line_its_candidates(
 
 def test_the_loss_in_chunks_equals_the_plain_loss() -> None:
     torch.manual_seed(2)
-    states, weight = torch.randn(3, 5, 16).cuda(), torch.randn(50, 16).cuda()
-    target = torch.randint(0, 50, (3, 5)).cuda()
-    found = projected_loss(states, weight, target, smoothing=0.1, padding_id=0)
+    states, weight = torch.randn(15, 16).cuda(), torch.randn(50, 16).cuda()
+    target = torch.randint(1, 50, (15,)).cuda()
+    found = projected_loss(states, weight, target, smoothing=0.1)
     plain = label_smoothed_loss(states @ weight.T, target, smoothing=0.1, padding_id=0)
     for one, other in zip(found, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)

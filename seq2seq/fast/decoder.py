@@ -27,7 +27,6 @@ class PositionsFirstCache(LayerCache):
     """Keys (capacity, N, H, K) and values (capacity, N, H, d_v), filled up to `length`."""
 
     length: int = 0
-    padded: bool = True  # whether any source is padded
 
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
@@ -75,15 +74,6 @@ class FastIncrementalDecoder(IncrementalDecoder):
         super().__init__(model)
         self.projection = PackedMatmul([model.output_matrix], [model.output_bias], pack)
 
-    def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
-        """See `IncrementalDecoder.start`."""
-        cache = super().start(memory, source_mask)
-        padded = not bool(source_mask.all())
-        for layer in cache.layers:
-            assert isinstance(layer, PositionsFirstCache)
-            layer.padded = padded
-        return cache
-
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
         return self.projection(states)
@@ -113,13 +103,11 @@ class FastIncrementalDecoder(IncrementalDecoder):
     ) -> Tensor:
         """See `IncrementalDecoder.cross_attention`."""
         assert isinstance(module, PackedAttention)
-        assert isinstance(cache, PositionsFirstCache)
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
         # Scaling the queries rather than the scores touches fewer numbers.
         scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ cache.memory_keys.transpose(-2, -1)
-        if cache.padded:
-            scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
+        scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
         heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
         return module.w_o(module.concatenate_heads(heads)).view_as(x)
 

@@ -22,20 +22,23 @@ from seq2seq.model import Transformer
 
 
 @dataclass(frozen=True)
-class AttentionLayout:
-    """Which rows of joined batches attend to which, for `FusedAttention` in place of a mask."""
+class JoinedLayout:
+    """Which rows of joined batches attend to which, for `FastAttention` in place of a mask."""
 
     queries: list[torch.Size]  # (B, T) of each batch
     keys: list[torch.Size]  # (B, S) of each batch
     masks: Sequence[Tensor | None]  # (B, 1, 1, S) of each batch; None if no key is hidden
     causal: bool = False  # whether each position attends only to itself and those before it
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, heads: int, rate: float) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
+    ) -> Tensor:
         """Compute equation 1 within each batch: (1, N, H * d_v).
 
         The rows of all batches: query (1, N, H * K), key (1, M, H * K), value (1, M, H * d_v).
         """
-        attended = []
+        assert isinstance(dropout, nn.Dropout)
+        rate, attended = dropout.p if dropout.training else 0.0, []
         for q, k, v, mask in zip(
             _divide(query, self.queries, heads),  # (B, H, T, K)
             _divide(key, self.keys, heads),  # (B, H, S, K)
@@ -104,7 +107,7 @@ def _positions(shape: torch.Size) -> Tensor:
 def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
     """Compute `Transformer.decoder_states` of all batches: (1, N, D).
 
-    The model's attentions must be `FusedAttention`, and the batch on its device.
+    The model's attentions must be `FastAttention`, and the batch on its device.
     """
     # A GPU is not asked which sources are padded: the host knew when it joined them.
     sources = torch.split(batch.source, [math.prod(shape) for shape in batch.sources])
@@ -113,9 +116,9 @@ def joined_states(model: Transformer, batch: JoinedBatch) -> Tensor:
         for ids, shape, padded in zip(sources, batch.sources, batch.padded, strict=True)
     ]
     # The layers hand these to their attentions in place of masks.
-    encoder: Any = AttentionLayout(batch.sources, batch.sources, masks)
-    causal: Any = AttentionLayout(batch.targets, batch.targets, [None] * len(masks), causal=True)
-    cross: Any = AttentionLayout(batch.targets, batch.sources, masks)
+    encoder: Any = JoinedLayout(batch.sources, batch.sources, masks)
+    causal: Any = JoinedLayout(batch.targets, batch.targets, [None] * len(masks), causal=True)
+    cross: Any = JoinedLayout(batch.targets, batch.sources, masks)
 
     longest = max(length for _, length in batch.sources)
     x = embed_rows(model, model.embedding, batch.source, batch.source_positions, longest)

@@ -14,43 +14,31 @@ _CHUNK_ELEMENTS_ON_GPU = 256 * 2**20
 def projected_loss(
     states: Tensor,
     weight: Tensor,
-    target_output: Tensor,
+    targets: Tensor,
     *,
     smoothing: float,
-    padding_id: int,
-    rows: Tensor | None = None,
-    tokens: int | None = None,
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
 
     Chunks of rows go through projection, loss and gradient while they are in the processor's
-    cache; padding is skipped before the projection. The matmuls run in the precision of autocast,
-    the softmax and the sum of the weight's gradient in float32.
+    cache. The matmuls run in the precision of autocast, the softmax and the sum of the weight's
+    gradient in float32.
 
-    Shapes: states (B, T, D), weight (V, D), target_output (B, T), bias (V,). `rows` are the indices
-    into B * T that are not padding, if known; a GPU is waited for otherwise. If `tokens` is
-    given, these come first, and the rows of padding after them take part in the matmuls, whose
-    shapes are then few (`rows.py`). Both are sums over the target tokens, in nats; gradients flow
-    through the first one alone.
+    Shapes: states (N, D) of the tokens, weight (V, D), targets (N,), bias (V,). More states than
+    targets take part in the matmuls alone, whose shapes are then few (`rows.py`). Both are sums
+    over the target tokens, in nats; gradients flow through the first one alone.
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
     chunk_rows = max(1, chunk_elements // weight.size(0))
-    kept, targets = states.flatten(0, -2), target_output.flatten()
-    if tokens is None:
-        if rows is None:
-            rows = (targets != padding_id).nonzero().squeeze(1)
-        kept = kept.index_select(0, rows)  # (tokens, D)
-        targets = targets.index_select(0, rows)  # (tokens,)
-    else:
-        targets = targets[:tokens]
+    if len(states) > len(targets):
         chunk_rows = max(64, chunk_rows - chunk_rows % 64)
     if torch.is_autocast_enabled(states.device.type):
-        kept = kept.to(torch.get_autocast_dtype(states.device.type))
+        states = states.to(torch.get_autocast_dtype(states.device.type))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        kept, weight, bias, targets, smoothing, chunk_rows
+        states, weight, bias, targets, smoothing, chunk_rows
     )
     return loss
 

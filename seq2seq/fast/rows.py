@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seq2seq.data.batching import Batch
 from seq2seq.fast.joined import embed_rows
-from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention, causal_mask
+from seq2seq.model.transformer import Transformer, attention, causal_mask
 
 # Up to this many elements of queries, float32 takes less time than the compilations for bf16.
 _SMALL = 2**19
@@ -72,7 +72,7 @@ class _Moved(Function):
 
 
 class RowLayout:
-    """Which rows attend to which, for `RowAttention` in place of a mask."""
+    """Which rows attend to which, for `FastAttention` in place of a mask."""
 
     def __init__(self, queries: TokenRows, keys: TokenRows, mask: Tensor) -> None:
         self.queries = queries
@@ -106,25 +106,11 @@ def _heads(x: Tensor, rows: TokenRows, heads: int, dtype: torch.dtype) -> Tensor
     return split.to(dtype, memory_format=torch.contiguous_format)
 
 
-class RowAttention(MultiHeadAttention):
-    """Multi-head attention between rows, sharing the parameters of a plain module."""
-
-    def __init__(self, plain: MultiHeadAttention) -> None:
-        self.__dict__.update(plain.__dict__)
-
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | RowLayout) -> Tensor:
-        """See `MultiHeadAttention.forward`; a `RowLayout` is the mask of rows (1, N, D)."""
-        if isinstance(mask, Tensor):
-            return super().forward(x, memory, mask)
-        query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)
-        return self.w_o(mask.attend(query, key, value, self.num_heads, self.dropout))
-
-
-def token_states(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor, int]:
+def token_states(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
     """Compute `Transformer.decoder_states` of the tokens alone.
 
-    Returns states (1, N, D), target_output (1, N), and how many of the N rows are tokens, which are
-    the first. The model's attentions must be `RowAttention`.
+    Returns states (N, D), of which the first are the tokens', and the target of each of these. The
+    model's attentions must be `FastAttention`.
     """
     source = TokenRows(batch.source != model.padding_id)
     target = TokenRows(batch.target_output != model.padding_id)
@@ -141,5 +127,4 @@ def token_states(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor, int]
     ids = target.collect(batch.target_input.flatten())
     x = embed_rows(model, model.target_embedding, ids, target.positions, target.shape[1])
     states = model.decoder(x, memory, decoder, cross)  # (1, N, D)
-    target_output = target.collect(batch.target_output.flatten()).unsqueeze(0)
-    return states, target_output, len(target.tokens)
+    return states.squeeze(0), batch.target_output.flatten().index_select(0, target.tokens)

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
-from seq2seq.fast.joined import AttentionLayout
-from seq2seq.fast.rows import RowAttention
+from seq2seq.fast.joined import JoinedLayout
+from seq2seq.fast.packed import Attend
+from seq2seq.fast.rows import RowLayout
 from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
 
@@ -31,21 +32,23 @@ def fused_attention(
     return F.scaled_dot_product_attention(query, key, value, mask, rate)
 
 
-class FusedAttention(MultiHeadAttention):
-    """Multi-head attention by PyTorch's fused kernel, sharing the parameters of a plain module."""
+class FastAttention(MultiHeadAttention):
+    """Multi-head attention by another form of equation 1, or between rows.
 
-    def __init__(self, plain: MultiHeadAttention) -> None:
+    It shares the parameters of a plain module.
+    """
+
+    def __init__(self, plain: MultiHeadAttention, attend: Attend = fused_attention) -> None:
         self.__dict__.update(plain.__dict__)
+        self.attend = attend
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | AttentionLayout) -> Tensor:
-        """See `MultiHeadAttention.forward`; an `AttentionLayout` is the mask of joined batches."""
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | JoinedLayout | RowLayout) -> Tensor:
+        """See `MultiHeadAttention.forward`; a layout is the mask of rows (1, N, D)."""
         query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)  # (B, T or S, H * K)
-        if isinstance(mask, AttentionLayout):
-            assert isinstance(self.dropout, nn.Dropout)
-            rate = self.dropout.p if self.dropout.training else 0.0
-            return self.w_o(mask.attend(query, key, value, self.num_heads, rate))
+        if not isinstance(mask, Tensor):
+            return self.w_o(mask.attend(query, key, value, self.num_heads, self.dropout))
         query, key, value = map(self.split_heads, (query, key, value))  # (B, H, T or S, K)
-        heads = fused_attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
         return self.w_o(self.concatenate_heads(heads))  # (B, T, D)
 
 
@@ -142,7 +145,9 @@ class TrainingKernels:
         """Return whether tokens alone are rows of matmuls, which oneDNN compiles in bf16."""
         paper = not isinstance(model, ModernTransformer)
         low = compute.dtype is torch.bfloat16
-        return self.rows and not self.compiled and paper and low and not compute.on_gpu
+        return (
+            self.rows and self.loss and not self.compiled and paper and low and not compute.on_gpu
+        )
 
 
 PLAIN = TrainingKernels(
@@ -153,11 +158,11 @@ PLAIN = TrainingKernels(
 def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
     """Put the fast forms into a model, in place; parameters and their names don't change."""
     if kernels.attention and compute.on_gpu:
-        replace_modules(model, MultiHeadAttention, FusedAttention)
+        replace_modules(model, MultiHeadAttention, FastAttention)
         if isinstance(model, ModernTransformer):
             model.use_equation_1(fused_attention)
     if kernels.rows_on(compute, model):
-        replace_modules(model, MultiHeadAttention, RowAttention)
+        replace_modules(model, MultiHeadAttention, lambda m: FastAttention(m, attention))
     if kernels.dropout and not compute.on_gpu:
         replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
     if kernels.residual:

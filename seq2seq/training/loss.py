@@ -50,30 +50,26 @@ class BatchLoss(nn.Module):
 
     def forward(self, batch: Batch | JoinedBatch) -> Loss:
         """Compute the sums over the batch's target tokens."""
-        target_output = batch.target_output
-        rows: Tensor | None = None
-        tokens: int | None = None
-        if isinstance(batch, JoinedBatch):
-            states, rows = joined_states(self.model, batch), batch.target_rows
-        elif self.rows:
-            states, target_output, tokens = token_states(self.model, batch)
-        else:
-            states = self.model.decoder_states(batch.source, batch.target_input)
-        if self.chunked:
-            smoothed, cross_entropy = projected_loss(
-                states,
-                self.model.output_matrix,
-                target_output,
+        model = self.model
+        if not self.chunked:
+            return label_smoothed_loss(
+                model(batch.source, batch.target_input),
+                batch.target_output,
                 smoothing=self.smoothing,
-                padding_id=self.model.padding_id,
-                rows=rows,
-                tokens=tokens,
-                bias=self.model.output_bias,
+                padding_id=model.padding_id,
             )
-            return Loss(smoothed, cross_entropy)
-        return label_smoothed_loss(
-            self.model.project(states),
-            target_output,
-            smoothing=self.smoothing,
-            padding_id=self.model.padding_id,
+        # Padding is skipped before the projection: states (N, D) and targets (N,) of the tokens.
+        if self.rows and isinstance(batch, Batch):
+            states, targets = token_states(model, batch)
+        else:
+            if isinstance(batch, JoinedBatch):
+                states, rows = joined_states(model, batch), batch.target_rows
+            else:
+                states = model.decoder_states(batch.source, batch.target_input)
+                rows = (batch.target_output != model.padding_id).flatten().nonzero().squeeze(1)
+            states = states.flatten(0, -2).index_select(0, rows)
+            targets = batch.target_output.flatten().index_select(0, rows)
+        sums = projected_loss(
+            states, model.output_matrix, targets, smoothing=self.smoothing, bias=model.output_bias
         )
+        return Loss(*sums)

@@ -9,12 +9,11 @@ import torch
 from seq2seq.data.batching import Batch
 from seq2seq.fast import replace_modules
 from seq2seq.fast.joined import join, joined_states
-from seq2seq.fast.loss import projected_loss
-from seq2seq.fast.training import FusedAttention
+from seq2seq.fast.training import FastAttention
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.training.loss import label_smoothed_loss
+from seq2seq.training.loss import BatchLoss
 
 MakeModel = Callable[..., Transformer]
 V, SHAPES = 23, [(3, 7, 5), (1, 2, 9), (4, 4, 1)]
@@ -47,24 +46,13 @@ def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
     make_model: MakeModel, choices: dict[str, Any]
 ) -> None:
     plain, fast = (make_model(vocab_size=V, max_learned_positions=20, **choices) for _ in "12")
-    rules: dict[str, Any] = {"smoothing": 0.1, "padding_id": 0}
-    expected = torch.zeros((), dtype=torch.float64)
-    for batch in make_batches():
-        logits = plain(batch.source, batch.target_input)
-        expected = expected + label_smoothed_loss(logits, batch.target_output, **rules).smoothed
+    losses = [BatchLoss(plain, 0.1, chunked=False)(batch).smoothed for batch in make_batches()]
+    expected = torch.stack(losses).sum()
     expected.backward()
 
-    replace_modules(fast, MultiHeadAttention, FusedAttention)
+    replace_modules(fast, MultiHeadAttention, FastAttention)
     joined = join(make_batches()).to(torch.device("cpu"))
-    states = joined_states(fast, joined)
-    found, _ = projected_loss(
-        states,
-        fast.output_matrix,
-        joined.target_output,
-        rows=joined.target_rows,
-        bias=fast.output_bias,
-        **rules,
-    )
+    found = BatchLoss(fast, 0.1, chunked=True)(joined).smoothed
     found.backward()
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
     for one, other in zip(fast.parameters(), plain.parameters(), strict=True):
@@ -74,7 +62,7 @@ def test_joined_batches_have_the_loss_and_the_gradient_of_single_ones(
 def test_every_dropout_of_joined_batches_drops(make_model: MakeModel) -> None:
     for name in ("dropout", "attention_dropout", "relu_dropout"):
         model = make_model(vocab_size=V, **{name: 0.5})
-        replace_modules(model, MultiHeadAttention, FusedAttention)
+        replace_modules(model, MultiHeadAttention, FastAttention)
         joined = join(make_batches())
         exact = joined_states(model, joined)
         torch.testing.assert_close(joined_states(model, joined), exact)

@@ -16,19 +16,18 @@ LossOf = Callable[..., tuple[Tensor, Tensor]]
 
 
 def plain_loss(
-    states: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float, padding_id: int
+    states: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    return label_smoothed_loss(
-        states @ weight.T, targets, smoothing=smoothing, padding_id=padding_id
-    )
+    return label_smoothed_loss(states @ weight.T, targets, smoothing=smoothing, padding_id=PADDING)
 
 
 def value_and_gradients(
     loss_of: LossOf, states: Tensor, weight: Tensor, smoothing: float
 ) -> list[Tensor]:
     states, weight = states.clone().requires_grad_(), weight.clone().requires_grad_()
+    targets = TARGETS[TARGETS != PADDING]
     smoothed, cross_entropy = loss_of(
-        states, weight, TARGETS, smoothing=smoothing, padding_id=PADDING
+        states[TARGETS != PADDING], weight, targets, smoothing=smoothing
     )
     (smoothed / 7).backward()
     return [smoothed.detach(), cross_entropy.detach(), states.grad, weight.grad]
@@ -56,15 +55,13 @@ def test_low_precision_comes_close() -> None:
 
 def test_the_gradient_of_the_weight_is_summed_in_float32_under_autocast() -> None:
     # Of many chunks, in bfloat16 each further addition would round: the sum would stand still.
-    states, weight = torch.ones(1, 2000, D) / 8, random(V, D, seed=1).float().requires_grad_()
-    targets = torch.full((1, 2000), 3)
+    states, weight = torch.ones(2000, D) / 8, random(V, D, seed=1).float().requires_grad_()
+    targets = torch.full((2000,), 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        smoothed, _ = projected_loss(
-            states, weight, targets, smoothing=0.1, padding_id=PADDING, chunk_elements=V
-        )
+        smoothed, _ = projected_loss(states, weight, targets, smoothing=0.1, chunk_elements=V)
     smoothed.backward()
     found, weight.grad = weight.grad.clone(), None
-    plain_loss(states, weight, targets, smoothing=0.1, padding_id=PADDING)[0].backward()
+    plain_loss(states, weight, targets, smoothing=0.1)[0].backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(found, weight.grad, rtol=0.01, atol=0.01)
     # Nor is the sum itself rounded on its way to the weight.

@@ -10,8 +10,8 @@ from torch import nn
 from seq2seq.data.batching import Batch
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
-from seq2seq.fast.rows import RowAttention, fill_up, token_states
-from seq2seq.fast.training import PLAIN, TrainingKernels, use_training_kernels
+from seq2seq.fast.rows import fill_up, token_states
+from seq2seq.fast.training import PLAIN, FastAttention, TrainingKernels, use_training_kernels
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import MultiHeadAttention
 from seq2seq.training.loss import BatchLoss
@@ -20,36 +20,31 @@ from tests.fast.test_joined import V, make_batches, of_all_kinds
 MakeModel = Callable[..., Transformer]
 
 
-def loss_and_gradients(
-    model: Transformer, batch: Batch, *, rows: bool, chunked: bool = True
-) -> list[torch.Tensor]:
+def loss_and_gradients(model: Transformer, batch: Batch, *, rows: bool) -> list[torch.Tensor]:
     model.zero_grad()
-    smoothed, cross_entropy = BatchLoss(model, 0.1, chunked=chunked, rows=rows)(batch)
+    smoothed, cross_entropy = BatchLoss(model, 0.1, chunked=rows, rows=rows)(batch)
     smoothed.backward()
     return [smoothed, cross_entropy, *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize(
-    ("chunked", "elements"), [(False, 0), (True, 2**20), (True, 1)], ids=["plain", "one", "several"]
-)
+@pytest.mark.parametrize("elements", [2**20, 1], ids=["one", "several"])
 @of_all_kinds
 def test_rows_have_the_loss_and_the_gradient_of_the_padded_batch(
     make_model: MakeModel,
     monkeypatch: pytest.MonkeyPatch,
     choices: dict[str, Any],
-    chunked: bool,
     elements: int,
 ) -> None:
     monkeypatch.setattr("seq2seq.fast.loss._CHUNK_ELEMENTS", elements)
     plain, fast = (make_model(vocab_size=V, max_learned_positions=99, **choices) for _ in "12")
-    replace_modules(fast, MultiHeadAttention, RowAttention)
+    replace_modules(fast, MultiHeadAttention, FastAttention)
     # 64 tokens, so that the row of zeros begins another multiple; and 84.
     full, padded = torch.randint(4, V, (8, 8)), torch.randint(4, V, (10, 9))
     padded[3:, 7:] = 0
     larger = [Batch(ids, ids.roll(1, 1), ids) for ids in (full, padded)]
     for batch in [*make_batches(), *larger]:
-        expected = loss_and_gradients(plain, batch, rows=False, chunked=False)
-        found = loss_and_gradients(fast, batch, rows=True, chunked=chunked)
+        expected = loss_and_gradients(plain, batch, rows=False)
+        found = loss_and_gradients(fast, batch, rows=True)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 

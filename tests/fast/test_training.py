@@ -14,7 +14,7 @@ from seq2seq.fast import replace_modules
 from seq2seq.fast.training import (
     PLAIN,
     CpuDropout,
-    FusedAttention,
+    FastAttention,
     TrainingKernels,
     compile_layers,
     fused_attention,
@@ -44,7 +44,7 @@ def values_and_gradients(
 )
 def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
     plain, fused = make_model(**choices), make_model(**choices)
-    replace_modules(fused, MultiHeadAttention, FusedAttention)
+    replace_modules(fused, MultiHeadAttention, FastAttention)
     assert list(fused.state_dict()) == list(plain.state_dict())
     expected, found = values_and_gradients(plain), values_and_gradients(fused)
     for name, value in expected.items():
@@ -54,7 +54,7 @@ def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[s
 def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeModel) -> None:
     exact = values_and_gradients(make_model())
     plain, fused = make_model().bfloat16(), make_model().bfloat16()
-    replace_modules(fused, MultiHeadAttention, FusedAttention)
+    replace_modules(fused, MultiHeadAttention, FastAttention)
 
     def error(model: Transformer) -> float:
         found = values_and_gradients(model)
@@ -65,7 +65,7 @@ def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeMo
 
 def test_hooks_read_the_weights_of_fused_attention(make_model: MakeModel) -> None:
     model = make_model()
-    replace_modules(model, MultiHeadAttention, FusedAttention)
+    replace_modules(model, MultiHeadAttention, FastAttention)
     recorded: list[Tensor] = []
     hook = model.encoder.layers[0].self_attention.dropout.register_forward_pre_hook(
         lambda _, inputs: recorded.append(inputs[0])
@@ -88,7 +88,7 @@ def test_all_layers_of_a_kind_are_one_program_for_all_shapes(
 ) -> None:
     torch._dynamo.reset()
     plain, compiled = make_model(), make_model()
-    replace_modules(compiled, MultiHeadAttention, FusedAttention)
+    replace_modules(compiled, MultiHeadAttention, FastAttention)
     compile_layers(compiled, backend)
     assert list(compiled.state_dict()) == list(plain.state_dict())
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
@@ -103,7 +103,7 @@ def test_all_layers_of_a_kind_are_one_program_for_all_shapes(
 
 
 @pytest.mark.parametrize(
-    ("device", "fast"), [("cpu", CpuDropout), ("cuda", FusedAttention)], ids=str
+    ("device", "fast"), [("cpu", CpuDropout), ("cuda", FastAttention)], ids=str
 )
 def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
     make_model: MakeModel, device: str, fast: type[nn.Module]
