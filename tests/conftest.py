@@ -21,6 +21,7 @@ from tests.models import perturb
 # time, so that a failure can be seen again.
 settings.register_profile(
     "steady",
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

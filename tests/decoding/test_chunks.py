@@ -61,7 +61,7 @@ def test_no_worker_waits_while_there_is_text(
     make_trained: Callable[[], TrainedModel], sentences: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, time = random.Random(1), SimulatedTime()
-    texts = [" ".join(chance.choices(sentences, k=chance.randint(1, 5))) for _ in range(25 * 1024)]
+    texts = [" ".join(chance.choices(sentences, k=chance.randint(1, 5))) for _ in range(12 * 1024)]
     translator = Translator(make_trained(), TranslationOptions(device="cpu", workers=WORKERS))
     monkeypatch.setattr(translator, "translate_batch", time.translate_batch)
     assert len(list(translator.translate_stream(time.lines(texts)))) == len(texts)

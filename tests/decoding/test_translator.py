@@ -58,8 +58,8 @@ def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer
 @pytest.fixture
 def lines(sentences: list[str]) -> list[str]:
     """Of many lengths, some of them blank."""
-    chosen = random.Random(1).sample(sentences, 12)
-    texts = [" ".join(chosen[: 1 + i % 4])[: 7 * i + 3] for i in range(12)]
+    chosen = random.Random(1).sample(sentences, 8)
+    texts = [" ".join(chosen[: 1 + i % 4])[: 7 * i + 3] for i in range(8)]
     return ["", *texts[:5], "   ", *texts[5:], "\t", ""]
 
 
@@ -73,7 +73,7 @@ def test_a_translation_depends_on_neither_batch_nor_order_nor_earlier_calls(
     one_by_one = make_translator(batch_tokens=1)
     expected = one_by_one.translate(lines)
     assert [bool(one.candidates) for one in expected] == [bool(line) for line in lines]
-    assert len(set(texts_of(expected))) > 8, "all translations are equal, which proves nothing"
+    assert len(set(texts_of(expected))) > 5, "all translations are equal, which proves nothing"
     assert one_by_one.translate(lines) == expected
     order = random.Random(2).sample(range(len(lines)), len(lines))
     for batch_tokens in (8, 1024):
@@ -81,7 +81,7 @@ def test_a_translation_depends_on_neither_batch_nor_order_nor_earlier_calls(
         assert texts_of(found) == [expected[i].text for i in order]
         scores = [expected[i].score for i in order]
         assert [translation.score for translation in found] == pytest.approx(scores, abs=1e-5)
-    for chunk in (1, 5, 100):
+    for chunk in (1, 5):
         stream = make_translator().translate_stream(iter(lines), chunk_lines=chunk)
         assert texts_of(list(stream)) == texts_of(expected)
 
@@ -149,7 +149,7 @@ def test_every_option_of_a_search_has_an_effect_in_each_engine(
     def outputs(**options: Any) -> list[Translation]:
         given = TranslationOptions(device="cpu", workers=1, search=config(**options), engine=engine)
         kernels = TranslationKernels(static=True if kind == "static" else None)
-        return Translator(make_trained(), given, kernels).translate(sentences[:4])
+        return Translator(make_trained(), given, kernels).translate(sentences[:2])
 
     expected = outputs()
     for field in fields(config):

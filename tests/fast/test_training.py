@@ -82,6 +82,7 @@ needs_g = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ co
 @pytest.mark.parametrize(
     "backend", ["eager", pytest.param("inductor", marks=[pytest.mark.slow, needs_g])]
 )
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_all_layers_of_a_kind_are_one_program_for_all_shapes(
     make_model: MakeModel, backend: str

@@ -281,6 +281,7 @@ while status:
 """
 
 
+@pytest.mark.integration
 def test_a_kill_at_any_moment_leaves_the_folder_of_before_or_the_new_one(tmp_path: Path) -> None:
     """A process is killed before its 1st, 2nd, ... call that opens, renames or removes a file."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -131,10 +131,11 @@ LLAMAS = {
 }  # fmt: skip
 
 
+@pytest.mark.integration  # the import of Llama takes as long as all other tests of this file
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("num_kv_heads", "bias", "causal"), [(1, False, True), (2, True, False), (6, False, False)]
+)
 def test_a_layer_of_all_choices_is_llamas(num_kv_heads: int, bias: bool, causal: bool) -> None:
     """Pre-LN, RMSNorm with an epsilon that matters, rotary positions, grouped queries, SwiGLU."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason="needs Llama")
