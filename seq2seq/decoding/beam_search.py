@@ -78,7 +78,8 @@ class Beams(SearchBatch):
         sentences, beam, longest = len(max_lengths), config.beam_size, max(self.limits)
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
         self.max_penalties = copy_to_device(torch.tensor(penalties), max_lengths.device)  # (B,)
-        self.done: set[int] = set()  # ids of sentences
+        self.done: dict[int, int] = {}  # the maximum length of each sentence, by its id
+        self.stored: list[list[Tensor]] = []  # of these sentences
         # Log-probabilities, (B, beam), and tokens, (B, beam, T).
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), rules["start_id"])
@@ -156,8 +157,11 @@ class Beams(SearchBatch):
 
     def store_done(self, newly_done: list[int]) -> None:
         """Store the best outputs of sentences that are done, and the best score still live."""
-        self.done.update(self.sentence_ids[i] for i in newly_done)
-        self.store_results(newly_done, *self.best_outputs(), self.live_scores[:, 0])
+        # They stay on the device: copying them would wait for a GPU.
+        rows = self.indices(newly_done)
+        found = (*self.best_outputs(), self.live_scores[:, 0])
+        self.stored.append([tensor[rows] for tensor in found])
+        self.done |= {self.sentence_ids[i]: self.limits[i] for i in newly_done}
 
     def best_outputs(self) -> tuple[Tensor, Tensor]:
         """Return the scores (B, n) and the tokens (B, n, longest) of outputs, the best first."""
@@ -173,7 +177,9 @@ class Beams(SearchBatch):
     def results(self) -> list[list[Hypothesis]]:
         """Return the outputs of all sentences."""
         results: list[list[Hypothesis]] = [[] for _ in self.done]
-        for sentence, limit, (scores, outputs, live_score) in self.fetch_results():
+        columns = (torch.cat(parts).tolist() for parts in zip(*self.stored, strict=True))
+        found = zip(self.done.items(), *columns, strict=True)
+        for (sentence, limit), scores, outputs, live_score in found:
             if not scores[0] > -math.inf:
                 # If nothing has finished, NaN is in the scores of the live hypotheses.
                 raise impossible_error(scores[0] + live_score)

@@ -13,7 +13,7 @@ import torch
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SamplingConfig, SearchConfig
-from seq2seq.decoding.constrained_search import Requirements, constrained_search
+from seq2seq.decoding.constrained_search import constrained_search
 from seq2seq.decoding.ensemble import Decoder, Ensemble
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.sampling import sample
@@ -91,8 +91,9 @@ class NativeEngine:
             if isinstance(search, SamplingConfig):
                 return sample(step, state, max_lengths, search, keys=sources, **rules)
             if self.glossary is not None and segments[0].terms:
-                needs = [Requirements(s.terms, self.glossary.continuing) for s in segments]
-                return constrained_search(step, state, max_lengths, search, needs, **rules)
+                terms = [segment.terms for segment in segments]
+                words = self.glossary.continuing
+                return constrained_search(step, state, max_lengths, search, terms, words, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 
 

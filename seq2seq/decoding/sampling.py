@@ -13,11 +13,9 @@ from typing import Unpack
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from seq2seq.decoding.config import SamplingConfig
 from seq2seq.decoding.search import (
-    NO_TOKEN,
     Hypothesis,
     Rules,
     SearchBatch,
@@ -49,15 +47,17 @@ def sample(
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
     samples = _Samples(max_lengths, config, keys, rules)
+    results: dict[int, list[Hypothesis]] = {}
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits)
         done: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
         if any(done):
-            samples.store_done([i for i, is_done in enumerate(done) if is_done])
+            ids = samples.sentence_ids
+            results |= {ids[i]: samples.results(i) for i, is_done in enumerate(done) if is_done}
             remaining = [i for i, is_done in enumerate(done) if not is_done]
             if not remaining:
-                return samples.results()
+                return [results[sentence] for sentence in sorted(results)]
             state.keep(*samples.keep(remaining, config.nbest))
 
 
@@ -131,21 +131,13 @@ class _Samples(SearchBatch):
         # With NaN no `</s>` is drawn, but the maximum length still ends an output.
         self.finished |= (self.length > self.max_lengths).unsqueeze(1)
 
-    def store_done(self, done: list[int]) -> None:
-        """Store the samples of sentences that are done."""
-        missing = self.uniform.size(2) + 1 - self.tokens.size(2)
-        tokens = F.pad(self.tokens, (0, missing), value=NO_TOKEN)
-        self.store_results(done, tokens, self.scores, self.lengths)
-
-    def results(self) -> list[list[Hypothesis]]:
-        """Return the samples of all sentences."""
-        results: dict[int, list[Hypothesis]] = {}
-        for sentence, limit, samples in self.fetch_results():
-            results[sentence] = []
-            for tokens, score, length in zip(*samples, strict=True):
-                if not score > -math.inf:
-                    raise impossible_error(score)
-                penalized = score / length_penalty(length, self.config.alpha)
-                found = Hypothesis(tokens[1:length], penalized, truncated=length > limit)
-                results[sentence].append(found)
-        return [results[sentence] for sentence in sorted(results)]
+    def results(self, i: int) -> list[Hypothesis]:
+        """Return the samples of sentence i."""
+        found = []
+        samples = (values[i].tolist() for values in (self.tokens, self.scores, self.lengths))
+        for tokens, score, length in zip(*samples, strict=True):
+            if not score > -math.inf:
+                raise impossible_error(score)
+            penalized = score / length_penalty(length, self.config.alpha)
+            found.append(Hypothesis(tokens[1:length], penalized, length > self.limits[i]))
+        return found

@@ -5,10 +5,9 @@ by sentence; V vocabulary; T tokens.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, NotRequired, Protocol, TypedDict, TypeVar
+from typing import NotRequired, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -68,7 +67,6 @@ class SearchBatch:
         self.prefixes = copy_to_device(prefixes, max_lengths.device)  # (B, longest)
         self.limits: list[int] = max_lengths.tolist()
         self.sentence_ids = list(range(len(max_lengths)))
-        self.stored: list[tuple[list[int], list[int], list[Tensor]]] = []
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """Keep only these sentences (b,), each with `beam` rows; return both as indices."""
@@ -79,20 +77,6 @@ class SearchBatch:
             if isinstance(value, Tensor):
                 setattr(self, name, value[kept])
         return kept, rows_of(kept, torch.arange(beam, device=kept.device).unsqueeze(0), beam)
-
-    def store_results(self, sentences: Sequence[int], *results: Tensor) -> None:
-        """Store these sentences' rows of some results, each (B, ...), on their device."""
-        rows = self.indices(sentences)
-        ids, limits = (
-            [values[i] for i in sentences] for values in (self.sentence_ids, self.limits)
-        )
-        self.stored.append((ids, limits, [tensor[rows] for tensor in results]))
-
-    def fetch_results(self) -> Iterator[tuple[int, int, Any]]:
-        """Copy all results to the host: a sentence's id, its maximum length, its rows as lists."""
-        ids, limits, results = zip(*self.stored, strict=True)
-        columns = [torch.cat(parts).tolist() for parts in zip(*results, strict=True)]
-        yield from zip(chain(*ids), chain(*limits), zip(*columns, strict=True), strict=True)
 
     def indices(self, sentences: Sequence[int]) -> Tensor:
         """Copy indices of sentences to the device of the search."""

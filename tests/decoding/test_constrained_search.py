@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.constrained_search import Requirements, constrained_search
+from seq2seq.decoding.constrained_search import constrained_search
 from seq2seq.decoding.glossary import Term
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
@@ -51,7 +51,8 @@ def search(
         Prefixes(range(len(needed))),
         torch.tensor(max_lengths),
         SearchConfig(**choices),
-        [Requirements(some, CONTINUING) for some in needed],
+        needed,
+        CONTINUING,
         start_id=START,
         end_id=END,
         suppressed_ids=(START,),
