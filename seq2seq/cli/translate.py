@@ -311,7 +311,8 @@ def _made_by(arguments: argparse.Namespace, translator: "Translator") -> dict[st
         "model": models_sha256(arguments.model),
         "seq2seq": __version__,
         **options,
-        "search": asdict(translator.search),
+        **asdict(translator.search),
+        "nbest": arguments.nbest,  # without it, text alone is written
         "device": translator.device.type,
         "dtype": str(next(translator.models[0].parameters()).dtype),
     }

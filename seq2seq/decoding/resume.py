@@ -114,7 +114,12 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
         progress = Progress(json.loads(json.dumps(made_by)))
         if os.fstat(file.fileno()).st_size and state.exists():
             earlier = parse_json(state, read_regular_file(state, _MAX_BYTES), Progress)
-            if differences := dict.fromkeys(_differences(earlier.made_by, progress.made_by)):
+            differences = [
+                f"{name} was {earlier.made_by.get(name)} and is {value}"
+                for name, value in progress.made_by.items()
+                if earlier.made_by.get(name) != value
+            ]
+            if differences:
                 raise UserError(
                     f"{part}: {'; '.join(differences)}: give the same command, or remove it to"
                     " begin again"
@@ -148,17 +153,9 @@ def models_sha256(runs: Iterable[str]) -> str:
 
 
 def _lock(part: Path, file: BinaryIO) -> None:
-    try:
+    try:  # not by filelock, which empties the file that it locks
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"{part}: another process is writing it; wait until it ends") from None
     except OSError:  # some file systems have no locks
         pass
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    for key in now:
-        if isinstance(now[key], dict) and isinstance(before.get(key), dict):
-            yield from _differences(before[key], now[key])
-        elif before.get(key) != now[key]:
-            yield f"{key} was {before.get(key)} and is {now[key]}"
