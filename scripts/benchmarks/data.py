@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
+    parser.add_argument("--starts", type=int, default=1, help="ranks that start with the corpus")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 8], help="that share orders")
     parser.add_argument("--folder", type=Path, help="keep the corpus and what is made of it here")
     arguments = parser.parse_args()
@@ -65,8 +66,8 @@ def main() -> None:
             f"{'stage':<26}  {'seconds':>8}  {'CPU s':>8}  {'pairs/s':>12}  {'peak MiB':>8}"
             f"  {'of all':>8}  {'B/pair':>6}"
         )
-        measure(start, 1, config, folder / "cache")
-        measure(start, 1, config, folder / "cache")
+        measure(start, arguments.starts, config, folder / "cache")
+        measure(start, arguments.starts, config, folder / "cache")
         measure(collate, 1, folder / "cache")
         for ranks in arguments.ranks:
             measure(order, ranks, folder / "cache")
@@ -103,7 +104,7 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
                 raise SystemExit("a process has failed") from None
     for process in processes:
         process.join()
-    for stage in max(found, key=lambda stages: sum(stage.seconds for stage in stages)):
+    for stage in max(found, key=lambda stages: sum(stage.cpu_seconds for stage in stages)):
         print(
             f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
             f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
@@ -187,10 +188,11 @@ def write(pairs: Any, path: Path) -> SplitConfig:
 
 def start(world: World, wait: Callable[[], None], config: DataConfig, cache: Path) -> list[Stage]:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
-    stage = Stage("second start" if cache.exists() else "first start")
+    stage = Stage(f"{'second' if cache.exists() else 'first'} start, {world.size} ranks")
     wait()
     with stage.timed():
-        stage.pairs = prepare(config, cache, lambda message: None).counts["train"].read
+        data = world.main_first(lambda: prepare(config, cache, lambda message: None))
+        stage.pairs = data.counts["train"].read
     return [stage]
 
 

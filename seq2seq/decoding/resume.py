@@ -69,14 +69,15 @@ class ResumableOutput:
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks that are not in the part; check those that are."""
-        lines, done, digest = 0, self.progress.lines, hashlib.sha256()
+        lines, digest = 0, hashlib.sha256()
+        done, source = self.progress.lines, self.progress.source_sha256
         for chunk in chunks:
             digest.update("\n".join((*chunk.lines, *chunk.prefixes, "")).encode())
-            lines += len(chunk.lines)
-            if lines > done:
+            before, lines = lines, lines + len(chunk.lines)
+            if before >= done:
                 self._read.append((lines, digest.hexdigest()))
                 yield chunk
-            elif lines == done and digest.hexdigest() != self.progress.source_sha256:
+            elif lines > done or (lines == done and digest.hexdigest() != source):
                 break
         else:
             if lines >= done:
@@ -125,15 +126,16 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
                     " begin again"
                 )
             progress = earlier
-            logger.info(f"seq2seq: {part}: continuing after line {progress.lines:,}")
         output = ResumableOutput(part, file, progress)
+        if progress.lines:
+            logger.info(f"seq2seq: {part}: continuing after line {progress.lines:,}")
         try:
             yield output
         except BaseException:
             if not progress.lines:
                 part.unlink()
             else:
-                logger.warning(f"seq2seq: {part}: the same command continues after this")
+                logger.warning(f"seq2seq: {part}: has what was translated until then")
             raise
         if path.suffix.lower() in COMPRESSIONS:
             file.seek(0)

@@ -17,6 +17,10 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import END_ID
+from seq2seq.decoding.chunks import make_chunks
+from seq2seq.decoding.resume import resumable_output
+from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.errors import UserError
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel
 from tests.cli.conftest import SECONDS
@@ -196,6 +200,19 @@ def test_what_can_t_be_continued_is_told_in_a_line(
     assert (result.code, result.out) in ((1, ""), (2, ""))
     assert says in messages(result.err.encode())[-1]
     assert {path.name: path.read_bytes() for path in left.iterdir()} == before
+
+
+def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None:
+    def write(lines: int) -> None:
+        with resumable_output(tmp_path / "out", {}) as output:
+            for _ in output.remaining(make_chunks(map(str, range(lines)), None, 2)):
+                output.write(b"two\n", OutputWarnings())
+            raise RuntimeError  # before the file has its name
+
+    for lines, raised in ((3, RuntimeError), (4, UserError), (3, RuntimeError)):
+        with pytest.raises(raised):
+            write(lines)
+    assert (tmp_path / "out.resume.part").read_bytes() == b"two\n" * 2
 
 
 def test_two_runs_don_t_write_the_same_part(
