@@ -131,19 +131,19 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
             logger.info(f"seq2seq: {part}: continuing after line {progress.lines:,}")
         try:
             yield output
+            if path.suffix.lower() in COMPRESSIONS:
+                file.seek(0)
+                with create_binary(path) as compressed:
+                    shutil.copyfileobj(file, compressed)
+                part.unlink()
+            else:
+                give_name(path, file, part)
         except BaseException:
             if not progress.lines:
                 part.unlink()
             else:
                 logger.warning(f"seq2seq: {part}: has what was translated until then")
             raise
-        if path.suffix.lower() in COMPRESSIONS:
-            file.seek(0)
-            with create_binary(path) as compressed:
-                shutil.copyfileobj(file, compressed)
-            part.unlink()
-        else:
-            give_name(path, file, part)
         state.unlink(missing_ok=True)
 
 

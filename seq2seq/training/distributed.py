@@ -119,8 +119,8 @@ class World:
             reason = str(error).splitlines()[0][:200]
             raise UserError(
                 f"rank {self.rank}: another process is lost ({reason}); torchrun names the first"
-                " that ended. Continue from the last checkpoint with the same command, its"
-                " run_dir=... and resume=true"
+                " that ended. The same command continues: train with its run_dir=... and"
+                " resume=true, translate with --resume"
             ) from error
         # Not after another error: other processes may be in the middle of a collective.
         self.main_group = None
