@@ -167,6 +167,8 @@ def explain(error: Exception) -> str:
         group, name = found.groups()
         if group == "hydra":  # such as launcher/joblib
             kind, _, plugin = name.partition("/")
+            if near := _nearest(plugin, message.partition("Available options in")[2].split()):
+                return f"no such choice: hydra/{kind}={plugin}{near}"
             package = f"hydra-{plugin.partition('_')[0]}-{kind}"
             return f"hydra/{kind}={plugin}: not installed: pip install {package}"
         if near := _nearest(name, choices(group)):

@@ -63,14 +63,19 @@ def test_a_run_that_fails_in_another_process_is_told_and_the_others_go_on(
     assert (tmp_path / "model.num_heads=2" / "finished.json").exists()
 
 
-def test_a_launcher_that_is_not_installed_is_named(corpus, seq2seq: Callable) -> None:
-    result = seq2seq(
-        "train", "--multirun", *corpus.overrides(), "hydra/launcher=absent", "seed=1,2"
-    )
-    assert (result.code, result.err) == (
-        2,
-        "seq2seq: hydra/launcher=absent: not installed: pip install hydra-absent-launcher\n",
-    )
+@pytest.mark.parametrize(
+    ("launcher", "says"),
+    [
+        ("absent", "hydra/launcher=absent: not installed: pip install hydra-absent-launcher"),
+        ("submitit", "no such choice: hydra/launcher=submitit; did you mean submitit_slurm?"),
+    ],
+)
+def test_a_launcher_that_is_not_there_is_named(
+    corpus, launcher: str, says: str, seq2seq: Callable
+) -> None:
+    words = ["--multirun", *corpus.overrides(), f"hydra/launcher={launcher}", "seed=1,2"]
+    result = seq2seq("train", *words)
+    assert (result.code, result.err) == (2, f"seq2seq: {says}\n")
 
 
 def test_a_launcher_s_own_handler_is_called_once_all_is_saved(
