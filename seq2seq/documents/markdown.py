@@ -35,8 +35,9 @@ _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+
 _TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
 _TOKEN = re.compile(
     r"(?P<escape>\\[!-/:-@\[-`{-~])"
-    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
+    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])?|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
     rf"|\A(?:{_NOTE})"
+    r"|<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<![A-Z][^>]*+>|<!\[CDATA\[[\s\S]*?\]\]>"
     r"|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
     r"|(?P<word>(?<!`)(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)"  # code
     r"|<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"  # links that show their target
@@ -180,18 +181,24 @@ def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
 
 
 def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
-    """Give links that are defined by their text, such as `[guide]`, the text as their label."""
+    """Give links that are defined by their text, such as `[guide]`, the text as their label.
+
+    Without a tag, they belong to the text that they are around.
+    """
     from markdown_it.common.utils import normalizeReference
 
     found, waiting = list(pieces), []
     for index, piece in enumerate(pieces):
         raw = text[piece.start : piece.end]
         if piece.tag == "[" and raw == "[":
-            waiting.append(piece.end)
+            waiting.append(index)
         elif piece.tag == "[" and waiting:
-            label = text[waiting.pop() : piece.start]
+            opening = waiting.pop()
+            label = text[found[opening].end : piece.start]
             if raw in ("]", "][]") and normalizeReference(label) in labels:
-                found[index] = piece._replace(value=Mark(f"][{label}]".replace("\n", " "), "close"))
+                labelled = Mark(f"][{label}]".replace("\n", " "), "close")
+                found[opening] = found[opening]._replace(tag="")
+                found[index] = piece._replace(value=labelled, tag="")
     return found
 
 

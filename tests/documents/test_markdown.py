@@ -70,11 +70,18 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
     assert_unchanged(document)
 
 
-def test_a_link_that_shows_its_address_is_one() -> None:
-    (text,) = read_markdown("See [https://a.b](https://a.b) now", LANGUAGES).texts
-    assert [part.raw for part in text if isinstance(part, Mark)] == [
-        "[", "https://a.b", "](https://a.b)"
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "marks"),
+    [
+        ("See [https://a.b](https://a.b) now", ["[", "https://a.b", "](https://a.b)"]),
+        ("See <!-- b --> <?a?> c", ["<!-- b -->", "<?a?>"]),
+        ("See ![the sea] c\n\n[the sea]: a.png", ["![the sea]"]),
+        ("[The sea][]\n\n[the sea]: a.html", ["[", "][The sea]"]),
+    ],
+)
+def test_links_pictures_and_comments_are_marks(content: str, marks: list[str]) -> None:
+    (text,) = read_markdown(content, LANGUAGES).texts
+    assert [part.raw for part in text if isinstance(part, Mark)] == marks
 
 
 def test_footnotes_and_definitions_are_texts_of_their_own() -> None:
