@@ -11,11 +11,14 @@ from seq2seq.documents.office import Paragraph, read_archive
 from seq2seq.documents.xml import Element, Role, escape, pair, read_string
 
 _DOCX_PARTS = re.compile(
-    r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml", re.ASCII
+    r"word/((document|header|footer|footnotes|endnotes|comments)\d*"
+    r"|charts/chart\d*|diagrams/(data|drawing)\d*)\.xml",
+    re.ASCII,
 )
-_WORD = re.compile(
-    r"\sxmlns:([\w.-]+)\s*=\s*[\"'](?:http://schemas\.openxmlformats\.org/wordprocessingml/2006/main"
-    r"|http://purl\.oclc\.org/ooxml/wordprocessingml/main)[\"']"
+_NAMESPACES = "http://(?:schemas.openxmlformats.org/{0}/2006|purl.oclc.org/ooxml/{0})/main"
+_WORD, _DRAWING = (
+    re.compile(rf"\sxmlns:([\w.-]+)\s*=\s*[\"']{_NAMESPACES.format(name)}[\"']")
+    for name in ("wordprocessingml", "drawingml")
 )
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
@@ -31,7 +34,7 @@ _LINK = re.compile(r"\s*HYPERLINK\b")
 
 
 def read_docx(content: bytes, _languages: Languages) -> File:
-    """Read a Word document: its text, headers, footers, notes and comments.
+    """Read a Word document: its text, headers, footers, notes, comments, charts and diagrams.
 
     Deleted text, codes of fields and formulas stay as they are.
     """
@@ -39,10 +42,12 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 
 
 def _docx_slots(root: Element) -> Iterator[Slot]:
-    found = _WORD.search(root.tag)
+    found = _WORD.search(root.tag) or _DRAWING.search(root.tag)
     prefix = f"{found[1]}:" if found else "w:"
+    # Drawings don't know the attribute.
+    space = "" if found and found.re is _DRAWING else ' xml:space="preserve"'
     for element in root.walk():
-        if element.name == f"{prefix}p" and (slot := _Word(prefix, element).slot()):
+        if element.name == f"{prefix}p" and (slot := _Word(prefix, space, element).slot()):
             yield slot
 
 
@@ -78,10 +83,11 @@ class _Item:
 
 
 class _Word:
-    """A paragraph of a .docx."""
+    """A paragraph of a .docx, or of a drawing in it, of which the elements have the same names."""
 
-    def __init__(self, prefix: str, paragraph: Element) -> None:
+    def __init__(self, prefix: str, space: str, paragraph: Element) -> None:
         self._prefix = prefix
+        self._text = f"<{prefix}t{space}>"
         self._content = paragraph.content
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
         self._holes: list[tuple[Mark, int, int]] = []
@@ -228,7 +234,7 @@ class _Word:
         for part in translation:
             if isinstance(part, str):
                 if part:
-                    text = f'<{self._prefix}t xml:space="preserve">{escape(part)}</{self._prefix}t>'
+                    text = f"{self._text}{escape(part)}</{self._prefix}t>"
                     written.append(f"{self._run}{formats[-1]}{text}{self._run_end}")
             elif part.kind == "open":
                 head, formatting = self._heads.get(part.raw, (part.raw, formats[-1]))

@@ -10,7 +10,7 @@ from seq2seq.documents.spans import ENTITY, Piece, in_place, one_line, read_piec
 # <b>, </0> and &nbsp;
 _MARKUP = rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}"
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
-_ARGUMENT = r"\{(?:[^{}]++|\{[^{}]*+\})*+\}"
+_ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
 # %s, %-5.2f, %1$@ and %(name)s
 _DIRECTIVE = (
     r"%(?:\d+\$)?(?:\([^()]*+\))?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"

@@ -168,6 +168,24 @@ def test_headers_and_notes_are_read_and_other_parts_are_not() -> None:
     assert file.texts == [(name,) for name in names[:5]]
 
 
+def test_texts_of_charts_and_diagrams() -> None:
+    main = "http://schemas.openxmlformats.org/drawingml/2006/main"
+    drawing = f'<x xmlns:w="{W}x" xmlns:a="{main}"><a:p><a:pPr/><a:r><a:rPr b="1"/><a:t>Sea</a:t>'
+    drawing += "</a:r><a:br/><a:r><a:t>side</a:t></a:r><a:endParaRPr/></a:p></x>"
+    name = "word/charts/chart1.xml"
+    file = read_docx(
+        archive(("word/document.xml", f'<w:x xmlns:w="{W}"/>'), (name, drawing)), LANGUAGES
+    )
+    assert [shapes(text) for text in file.texts] == [
+        ["<open>", "Sea", "<close>", "<alone>", "side"]
+    ]
+    tree = joined(
+        file, [tuple(x.upper() if isinstance(x, str) else x for x in file.texts[0])], name
+    )
+    assert [x.attrib for x in tree.iter(f"{{{main}}}t")] == [{}, {}]
+    assert "".join(tree.itertext()) == "SEASIDE"
+
+
 GOOD = word(f"<w:p>{run('text')}</w:p>")
 ENTRY = GOOD.index(b"PK\x01\x02", GOOD.index(b"PK\x01\x02") + 1)  # of word/document.xml
 
