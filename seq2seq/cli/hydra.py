@@ -3,7 +3,7 @@
 import difflib
 import re
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from seq2seq.config import Config
 from seq2seq.errors import UsageError
@@ -137,13 +137,12 @@ def raise_usage_errors() -> Iterator[None]:
 
 def to_config(chosen: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`."""
-    container = OmegaConf.to_container(chosen)
-    assert isinstance(container, dict)
-    for key in _dotted(container):
-        if _general(key) not in KEYS:
-            raise UsageError(_no_such_key(key))
     try:
-        config = OmegaConf.to_object(chosen)
+        # As plain values: only these are refused if the schema lacks their keys.
+        values = OmegaConf.to_container(chosen)
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
+    except ConfigKeyError as error:
+        raise UsageError(_no_such_key(str(error.full_key))) from error
     except OmegaConfBaseException as error:
         raise UsageError(explain(error)) from error
     assert isinstance(config, Config)
@@ -183,14 +182,6 @@ def explain(error: Exception) -> str:
 def _general(key: str) -> str:
     """Put `NAME` for a name that is free to choose."""
     return _NAMED_KEY.sub(r"\1.NAME", key)
-
-
-def _dotted(tree: Mapping[Any, object], prefix: str = "") -> Iterator[str]:
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
 
 
 def _no_such_key(key: str) -> str:
