@@ -15,7 +15,7 @@ from seq2seq.decoding.search import SearchState, output_log_probabilities
 from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model, read_config
+from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
 
@@ -92,7 +92,7 @@ def default_search(tuned: Sequence[TunedSearch | None]) -> SearchConfig:
 
 def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
     """Read the search of run or model folders that translate together."""
-    return default_search([read_config(find_model(Path(run))).search for run in runs])
+    return default_search([read_search(find_model(Path(run))) for run in runs])
 
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:

@@ -97,6 +97,11 @@ def read_card(folder: Path) -> bytes:
     return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
 
 
+def read_search(folder: Path) -> TunedSearch | None:
+    """Read the search that was tuned for a model, None if none was."""
+    return read_config(folder).search
+
+
 def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
     """Rename a folder that a model must not replace: it holds a user's files, too."""
     try:
