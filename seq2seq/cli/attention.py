@@ -5,6 +5,7 @@ from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json
 from seq2seq.cli.translation_options import add_control_options, translation_options
+from seq2seq.errors import UsageError
 
 EXAMPLES = """\
 example:
@@ -38,7 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.data.lines import create_binary
     from seq2seq.decoding.attention import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
-    from seq2seq.errors import UsageError
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:

@@ -5,6 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.errors import UsageError, UserError
+
 if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
@@ -31,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
-    from seq2seq.errors import UsageError, UserError
     from seq2seq.files.atomic import add_file
     from seq2seq.reporting.record import record_average
     from seq2seq.storage.checkpoint import average, checkpoints
@@ -66,7 +67,6 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     from dataclasses import replace
 
     from seq2seq.config import read_config
-    from seq2seq.errors import UserError
     from seq2seq.reporting.card import ModelFacts, model_card
     from seq2seq.reporting.record import known_settings, read_data_record
 

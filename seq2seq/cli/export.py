@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from seq2seq.errors import UserError
+
 EXAMPLES = """\
 example:
   seq2seq export --model runs/captions --to marian -o captions-marian
@@ -23,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a model with its card, if it has one, and print its folder."""
-    from seq2seq.errors import UserError
     from seq2seq.files.atomic import add_file
     from seq2seq.interop.ctranslate2 import write_ctranslate2
     from seq2seq.interop.marian_export import write_marian

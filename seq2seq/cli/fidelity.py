@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2seq.cli.text import print_json
+from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
@@ -38,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; with --strict, return 1 if a detail differs from both."""
-    from seq2seq.errors import UsageError
     from seq2seq.fidelity.detail import Subject, new_model
     from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_text, examine
 
@@ -80,7 +80,6 @@ def compose_config(overrides: list[str]) -> "Config":
     from omegaconf.errors import OmegaConfBaseException
 
     from seq2seq.cli.hydra import explain, quote_texts, register, resource_folder, to_config
-    from seq2seq.errors import UsageError
 
     overrides = quote_texts(overrides)
     register(overrides)

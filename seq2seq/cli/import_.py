@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.errors import UserError
+
 if TYPE_CHECKING:
     from seq2seq.storage.trained_model import TrainedModel
 
@@ -41,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import a model with its card, or else a short one, and say what it is."""
     from seq2seq.data.pair_tokenizer import Punctuation
-    from seq2seq.errors import UserError
     from seq2seq.files.atomic import add_file
     from seq2seq.interop.marian_import import import_marian
     from seq2seq.model.config import Positions

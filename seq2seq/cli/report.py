@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json, read_leniently, read_parallel
+from seq2seq.errors import UsageError, UserError
 
 EXAMPLES = """\
 The page has no scripts and no links. Training writes it too, as report.html in the run folder.
@@ -50,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
     from seq2seq.data.lines import create_binary
-    from seq2seq.errors import UsageError, UserError
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report

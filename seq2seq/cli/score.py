@@ -12,6 +12,7 @@ from seq2seq.cli.translation_options import (
     add_search_options,
     translation_options,
 )
+from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.scores import Score, ScoreConfig
@@ -137,8 +138,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_usage(arguments: argparse.Namespace) -> None:
     """Check that the arguments go together, before anything is read."""
-    from seq2seq.errors import UsageError
-
     translations = [arguments.input, arguments.source, *arguments.compare]
     named = [path for path in translations if path]
     checks = {

@@ -13,6 +13,7 @@ from seq2seq.cli.translation_options import (
     add_device_options,
     translation_options,
 )
+from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2seq.serving.requests import Limits
@@ -95,7 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
     from seq2seq.data.lines import read_text_lines
-    from seq2seq.errors import UserError
 
     try:
         from seq2seq.serving.app import make_app
@@ -153,8 +153,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_access(arguments: argparse.Namespace) -> None:
-    from seq2seq.errors import UsageError
-
     for origin in arguments.allow_origin:
         if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
             raise UsageError(
@@ -168,7 +166,6 @@ def _check_access(arguments: argparse.Namespace) -> None:
 def _limits(arguments: argparse.Namespace) -> "Limits":
     from msgspec import ValidationError, convert
 
-    from seq2seq.errors import UsageError
     from seq2seq.serving.requests import Limits, describe
 
     given = {name: n for name, n in vars(arguments).items() if n is not None}
@@ -182,7 +179,6 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     """Load the models, each with its languages."""
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
-    from seq2seq.errors import UsageError
     from seq2seq.serving.service import Model
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import load_model
@@ -222,7 +218,6 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
     from seq2seq.data.config import DataConfig
-    from seq2seq.errors import UsageError, UserError
 
     if pair is None:
         source, targets = trained.source_language, trained.target_languages

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2seq.cli.text import print_json
+from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from seq2seq.fidelity.table3 import TableRun
@@ -42,7 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_run(folder: Path) -> "TableRun":
-    from seq2seq.errors import UserError
     from seq2seq.fidelity.table3 import TableRun, table_settings
     from seq2seq.model.size import count_parameters
     from seq2seq.reporting.overview import summarize

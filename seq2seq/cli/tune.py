@@ -16,6 +16,7 @@ from seq2seq.cli.translation_options import (
     add_device_options,
     translation_options,
 )
+from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
@@ -71,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.config import trained_bleu_tokenizer
-    from seq2seq.errors import UsageError, UserError
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.files.manifest import manifest_sum
@@ -133,7 +133,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
     from seq2seq.config import read_config
-    from seq2seq.errors import UsageError, UserError
     from seq2seq.reporting.report import validation_sets
     from seq2seq.reporting.sets import TextSet
 
