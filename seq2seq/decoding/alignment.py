@@ -178,10 +178,10 @@ def align_pieces(
 
     Also return which links are mutual: the best of the source's piece, too.
 
-    Each source begins with `controls` control symbols, which have no number, and ends with `</s>`;
-    each target has neither start symbol nor `</s>`. Where `stops` says that both end with a mark,
-    the marks are linked to each other alone (Chen et al. 2020). With several models, the mean of
-    their shares decides.
+    Each source begins with `controls` control symbols and ends with `</s>`, which are neither
+    linked nor counted; a target has no such symbols. If `stops` is true for a pair, both end with
+    a mark, and these marks are linked to each other only (Chen et al. 2020). With several models,
+    the mean of their shares decides.
     """
     device = next(models[0].parameters()).device
     source = copy_to_device(pad(sources), device)  # (B, S)

@@ -13,7 +13,6 @@ import pytest
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_texts
 from seq2seq.config import Config
-from seq2seq.run.folder import sole_writer
 from seq2seq.run.training_run import TrainingRun
 from tests.cli.conftest import Terminal, losses
 
@@ -130,12 +129,6 @@ def test_a_folder_of_other_things_is_not_written_to(
     assert result.code == 1
     assert f"{tmp_path / 'train.log'}: in the way of a new run; choose another" in result.err
     assert {path.name for path in tmp_path.iterdir()} == {"train.log"}
-
-
-def test_a_folder_is_written_by_one_run(corpus, seq2seq: Callable, tmp_path: Path) -> None:
-    with sole_writer(tmp_path / "run"):
-        result = seq2seq("train", *corpus.overrides(), f"run_dir={tmp_path / 'run'}")
-        assert (result.code, result.err.splitlines()[-1].count("another process writes")) == (1, 1)
 
 
 def test_a_start_that_fails_leaves_no_folder(corpus, seq2seq: Callable, tmp_path: Path) -> None:

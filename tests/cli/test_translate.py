@@ -210,15 +210,6 @@ def test_memory_does_not_grow_with_a_pipe(quick: Path) -> None:
     assert large - small < 4096 + 0.02 * (many - few)
 
 
-def test_a_glossary_is_kept_to_and_reported(quick: Path, seq2seq: Callable, tmp_path: Path) -> None:
-    terms = tmp_path / "terms.tsv"
-    terms.write_text("man\tred\n# no term\nsea\told friends\n")
-    lines = ["a man sees", "the sea", "nobody"]
-    found = translate(seq2seq, quick, tmp_path, lines, "--glossary", terms)
-    assert found[::2] == ["red", ""]
-    assert found[1].startswith("old friends")
-
-
 def test_alignments_have_a_line_for_each_line(
     trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
@@ -247,27 +238,20 @@ def test_nbest_writes_k_candidates_per_line_the_best_first(
         assert scores == sorted(scores, reverse=True)
 
 
-def test_translations_begin_with_the_prefixes_of_a_file(
+def test_prefixes_sentences_and_terms_are_those_of_the_translator(
     trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
-    (tmp_path / "prefixes").write_text("nine\n\nthree t\n")
-    lines = ["one two", "three four five", "six"]
-    free = translate(seq2seq, trained, tmp_path, lines)
-    words = ("--prefix", str(tmp_path / "prefixes"))
+    prefixes, terms = tmp_path / "prefixes", tmp_path / "terms.tsv"
+    prefixes.write_text("nine\n\nthree t\n\n")
+    terms.write_text("seven\ttwo two\n# no term\n")
+    lines = ["one two?  three four!", "", "six", "one two?three seven!"]
+    words = ("--prefix", prefixes, "--glossary", terms, "--sentences", "--source-language", "en")
     found = translate(seq2seq, trained, tmp_path, lines, *words)
-    assert (found[0][:4], found[1], found[2][:7]) == ("nine", free[1], "three t")
-
-
-def test_sentences_of_a_line_are_translated_one_by_one(
-    trained: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    alone = translate(seq2seq, trained, tmp_path, ["one two?", "three four!"])
-    lines = ["one two?  three four!", "", "one two?three four!"]
-    found = translate(seq2seq, trained, tmp_path, lines, "--sentences", "--source-language", "en")
-    assert found[:2] == ["  ".join(alone), ""]
-    result = seq2seq("translate", "--model", trained, "--source-language", "e")
-    assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "--source-language e: must be the code of a language" in result.err
+    options = TranslationOptions(sentences=True, source_language="en", glossary=terms)
+    expected = Translator.load(trained, options).translate(lines, ["nine", "", "three t", ""])
+    assert found == [one.text for one in expected]
+    assert (found[0][:4], found[1], found[2][:7]) == ("nine", "", "three t")
+    assert "two two" in found[3]
 
 
 def test_several_models_are_an_ensemble(

@@ -26,7 +26,7 @@ from seq2seq.decoding.config import (
 )
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.search import length_penalty
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
 from seq2seq.fast.process import process_lock
@@ -158,18 +158,6 @@ def test_every_option_of_a_search_has_an_effect_in_each_engine(
         TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(0.0, 1.0)))
 
 
-@pytest.mark.parametrize("choices", [{"nbest": 2}, {"seed": 3, "nbest": 2}], ids=str)
-def test_lines_without_words_are_copied_by_every_search(
-    make_translator: MakeTranslator, choices: dict[str, Any]
-) -> None:
-    translator = make_translator(**choices)
-    *copied, empty, marked, alone = translator.translate(["42", " \t", "", "  - a man. ", "a man."])
-    assert copied == [Translation([Candidate(text, 0.0, [], False)]) for text in ("42", " \t")]
-    assert empty == Translation([])
-    assert texts_of(marked.candidates) == [f"  - {one.text} " for one in alone.candidates]
-    assert translator.log_probabilities(["42"], ["42"])[0].tokens > 0  # the model's own
-
-
 def test_a_translator_says_what_it_is_and_what_it_is_made_of(
     make_translator: MakeTranslator,
 ) -> None:
@@ -238,23 +226,6 @@ def test_low_precision_translates_with_a_copy(
     model = make_translator().models[0]
     Translator(TrainedModel(model, low.tokenizer, "a", "b"), low.options)
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
-
-
-def test_a_line_of_many_sentences_is_translated_in_segments(
-    make_translator: MakeTranslator, tokenizer: Tokenizer
-) -> None:
-    sentences = ["the long road home.", "a child likes it!", "the sea, the sea."]
-    counts = [len(ids) for ids in tokenizer.encode(sentences)]
-    assert max(counts) < 16 < sum(counts[:2])
-    translator = make_translator(nbest=2, max_source_tokens=16)
-    whole, *alone = translator.translate([" ".join(sentences), *sentences])
-    assert (whole.source_segments, whole.source_truncated) == (3, False)
-    for k in (0, 1):
-        joined = [translation.candidates[k] for translation in alone]
-        assert whole.candidates[k].text == " ".join(one.text for one in joined)
-        assert whole.candidates[k].score == pytest.approx(sum(one.score for one in joined))
-        assert whole.candidates[k].pieces == [piece for one in joined for piece in one.pieces]
-    assert all(one.source_segments == 1 for one in alone)
 
 
 def test_the_language_of_the_sources_is_the_model_s_unless_given(
